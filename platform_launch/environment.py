@@ -1,0 +1,173 @@
+"""The surroundings of a process: a read-only snapshot of its variables, and reads that remember their source.
+
+This is the only module that reads ``os.environ``. Everything else takes an :class:`Environment`, so that a
+node of any platform can be rehearsed anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from platform_launch.errors import TopologyError, shown
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_LARGEST_FILE = 8 * 1024 * 1024  # bytes; a host list of 100 000 nodes is smaller
+
+
+@dataclass(frozen=True)
+class Sourced(Generic[T_co]):
+    """A value and where it was read: a variable, a flag, or a phrase such as ``first host of SM_HOSTS``."""
+
+    value: T_co
+    source: str
+
+
+class Environment(Mapping[str, str]):
+    """Variables of one process. An empty or blank value counts as unset, as platforms export both.
+
+    ``root`` is where absolute paths of platform files (hostfiles, rendezvous files) are looked up; tests
+    point it at a folder. ``hostname`` and ``address`` are this machine's own name and IPv4 address.
+    """
+
+    def __init__(
+        self,
+        variables: Mapping[str, str],
+        *,
+        root: Path = Path("/"),
+        hostname: str | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._variables = {name: value for name, value in variables.items() if value.strip()}
+        self._blank = {name: value for name, value in variables.items() if name not in self._variables}
+        self._root = root
+        self.hostname = hostname if hostname is not None else socket.gethostname()
+        if address is not None:
+            self.address = address  # a cached_property: a value put here first is never computed
+
+    @cached_property
+    def address(self) -> str:
+        """The address other machines reach this one by, or its hostname when none can be found."""
+        return _routed_address() or self.hostname
+
+    @classmethod
+    def of_this_process(cls) -> Environment:
+        """Snapshot ``os.environ`` as it is now."""
+        return cls(os.environ)
+
+    def __getitem__(self, name: str) -> str:
+        return self._variables[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._variables)
+
+    def __len__(self) -> int:
+        return len(self._variables)
+
+    def is_blank(self, name: str) -> bool:
+        """Tell whether a variable is set but empty: CUDA reads that as "no GPU", not as "unset"."""
+        return name in self._blank
+
+    def inherited(self) -> dict[str, str]:
+        """Return every variable as it was, blank ones too: what a child process inherits.
+
+        To some readers a blank is a word: CUDA takes ``CUDA_VISIBLE_DEVICES=`` as "no GPU".
+        """
+        return {**self._variables, **self._blank}
+
+    def text(self, name: str) -> Sourced[str] | None:
+        """Return the stripped value, or None when unset."""
+        value = self.get(name)
+        return None if value is None else Sourced(value.strip(), name)
+
+    def integer(self, name: str, minimum: int = 0) -> Sourced[int] | None:
+        """Return a whole number of at least ``minimum``, or None when unset.
+
+        Raises TopologyError when something else stands there.
+        """
+        value = self.get(name)
+        if value is None:
+            return None
+        return Sourced(parse_integer(value, name, minimum), name)
+
+    def port(self, name: str) -> Sourced[int] | None:
+        """Return a TCP port, or None when unset or when the value is a Kubernetes service link (``tcp://…``).
+
+        Kubernetes exports ``<SERVICE>_PORT=tcp://ip:port`` for every service, so a service called ``master``
+        fills MASTER_PORT with something that is no port: not the user's word, and therefore ignored.
+        """
+        value = self.get(name)
+        if value is None or is_service_link(value):
+            return None
+        return Sourced(parse_port(value, name), name)
+
+    def read_file(self, path: str) -> str | None:
+        """Return the text of a file the platform wrote, or None when it does not exist or cannot be read.
+
+        The path may come from a variable, so anything but a regular file of sane size counts as unreadable.
+        """
+        file = self._root / path.lstrip("/")
+        try:
+            if not file.is_file() or file.stat().st_size > _LARGEST_FILE:
+                return None
+            return file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+
+    def file_names(self, folder: str) -> tuple[str, ...]:
+        """Return the sorted names in a folder the platform mounted; empty when there is none."""
+        try:
+            return tuple(sorted(entry.name for entry in (self._root / folder.lstrip("/")).iterdir()))
+        except OSError:
+            return ()
+
+    def names_of_this_host(self) -> frozenset[str]:
+        """Return every name under which a host list may mean this machine, long and short."""
+        names = {self.hostname, self.get("HOSTNAME", "")} - {""}
+        return frozenset(names | {name.split(".", 1)[0] for name in names})
+
+
+def parse_integer(value: str, source: str, minimum: int = 0) -> int:
+    """Read a plain decimal number (``int()`` would also take ``1_0``, ``+1`` and Arabic digits)."""
+    text = value.strip()
+    # Nothing counted here reaches nine digits, and int() itself refuses some thousands of them.
+    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < minimum:
+        raise TopologyError(
+            f"{source}={shown(value)} is not a number: expected a whole number of at least {minimum}",
+            f"correct {source}, or unset it and pass the matching flag",
+        )
+    return int(text)
+
+
+def parse_port(value: str, source: str) -> int:
+    """Read a TCP port, 1–65535."""
+    text = value.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= 65535):
+        raise TopologyError(
+            f"{source}={shown(value)} is not a port: expected 1–65535",
+            f"unset {source} to use the default, or pass --master-port",
+        )
+    return int(text)
+
+
+def is_service_link(value: str) -> bool:
+    """Tell whether a value is a Kubernetes service link such as ``tcp://10.96.3.4:29500``."""
+    return value.strip().startswith(("tcp://", "udp://", "sctp://"))
+
+
+def _routed_address() -> str | None:
+    """Ask the kernel which of its own addresses it would use towards other machines. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # TEST-NET-1 of RFC 5737: never a real host
+            address = str(probe.getsockname()[0])
+        except OSError:
+            return None
+    return None if address.startswith("127.") else address

@@ -1,0 +1,83 @@
+"""What can go wrong before training starts: one class and one exit code a family.
+
+A message says what was read, from where and what was expected; a hint says what to do. Exit codes lie in
+the range of sysexits.h, away from 1 and 2, which training scripts return themselves, so that a scheduler's
+rule (a Kubernetes ``podFailurePolicy``) can tell "fix your job" from "retry elsewhere". The full table is
+``docs/reference/exit-codes.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class LaunchError(Exception):
+    """A launch that must not start. ``exit_code`` 70: a fault of the launcher itself."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(LaunchError):
+    """A flag or argument that cannot be used. Fix the command."""
+
+    exit_code = 64
+
+
+class TopologyError(LaunchError):
+    """The platform's variables or the flags do not say which node of how many this is. Fix the job.
+
+    ``reading`` carries what could be read nevertheless, in the form of ``platform-launch topology``.
+    """
+
+    exit_code = 65
+
+    def __init__(self, message: str, hint: str = "", reading: dict[str, object] | None = None) -> None:
+        super().__init__(message, hint)
+        self.reading = reading or {}
+
+
+class InputError(LaunchError):
+    """A script, config, yaml or recipe is missing or would be refused later. Fix the job."""
+
+    exit_code = 66
+
+
+class InstallationError(LaunchError):
+    """An environment, interpreter or Python package is missing. Fix the image."""
+
+    exit_code = 67
+
+
+class HardwareError(LaunchError):
+    """A device or driver of this node is broken. Retry elsewhere."""
+
+    exit_code = 69
+
+
+class NodesAbsentError(LaunchError):
+    """Nodes did not come to the roll call, cannot be reached, or vanished later. Retry elsewhere."""
+
+    exit_code = 75
+
+
+class NodesDisagreeError(LaunchError):
+    """All nodes came, but they were not given the same job. Fix the job or the image."""
+
+    exit_code = 76
+
+
+def shown(value: str, longest: int = 120) -> str:
+    """Quote a value for a message: control characters escaped, a monster cut short."""
+    return repr(value) if len(value) <= longest else f"{value[:longest]!r}… ({len(value)} characters)"
+
+
+def shown_list(values: Collection[str], longest: int = 16) -> str:
+    """List values for a message: escaped where needed, a long list cut short."""
+    first = [value if value.isprintable() else repr(value) for value in list(values)[:longest]]
+    text = ", ".join(value if len(value) <= 260 else shown(value) for value in first)
+    return text if len(values) <= longest else f"{text} … ({len(values)} in all)"

@@ -1,0 +1,93 @@
+"""Which node of which job this is: the value every other room starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from platform_launch.errors import TopologyError
+
+DEFAULT_MASTER_PORT = 29500
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the user said by flag. Each field wins over every variable; None means "not said"."""
+
+    platform: str | None = None
+    nnodes: int | None = None
+    node_rank: int | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    nproc_per_node: int | None = None
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One node's place in the job. All nodes must agree on everything but ``node_rank``.
+
+    ``nnodes`` and ``node_rank`` count machines or pods; ``world_size`` counts processes, always.
+    ``nproc_per_node`` is None while neither platform nor user said it and no GPU was counted yet.
+    ``hosts`` is ordered by node rank and may be empty: most platforms do not give it.
+    ``interface`` is the network interface the platform recommends, where it does.
+    ``sources`` maps each field to the variable, flag or rule it came from.
+    """
+
+    platform: str
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    nproc_per_node: int | None = None
+    hosts: tuple[str, ...] = ()
+    job_id: str | None = None
+    restart_count: int | None = None
+    interface: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nnodes < 1:
+            raise TopologyError(f"nnodes={self.nnodes} ({self._source('nnodes')}): expected at least 1")
+        if not 0 <= self.node_rank < self.nnodes:
+            raise TopologyError(
+                f"node rank {self.node_rank} ({self._source('node_rank')}) is out of range for "
+                f"{self.nnodes} node(s) ({self._source('nnodes')}): expected 0–{self.nnodes - 1}",
+                "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
+            )
+        if self.nproc_per_node is not None and self.nproc_per_node < 1:
+            raise TopologyError(
+                f"nproc_per_node={self.nproc_per_node} ({self._source('nproc_per_node')}): "
+                "expected at least 1",
+            )
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of processes in the job, or None while ``nproc_per_node`` is unknown."""
+        return None if self.nproc_per_node is None else self.nnodes * self.nproc_per_node
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this node hosts the rendezvous (node rank 0)."""
+        return self.node_rank == 0
+
+    def _source(self, name: str) -> str:
+        return self.sources.get(name, "unknown source")
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form of ``platform-launch topology``."""
+        return {
+            "platform": self.platform,
+            "level": "node",
+            "nnodes": self.nnodes,
+            "node_rank": self.node_rank,
+            "master_addr": self.master_addr,
+            "master_port": self.master_port,
+            "nproc_per_node": self.nproc_per_node,
+            "world_size": self.world_size,
+            "hosts": list(self.hosts),
+            "job_id": self.job_id,
+            "restart_count": self.restart_count,
+            "sources": dict(self.sources),
+            "warnings": list(self.warnings),
+        }

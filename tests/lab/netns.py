@@ -1,0 +1,181 @@
+"""Hosts made of network namespaces: real interfaces, addresses, names and cables, on one machine.
+
+    with hosts(2) as (node0, node1):
+        node1.run(["python", "-c", "import socket; print(socket.gethostbyname('node0'))"])
+
+A switch (bridge) has a namespace of its own, so nothing appears in the machine's own network, and every lab
+can use the same addresses. Needs root, iproute2 and util-linux.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_SUBNET = "10.213.0"
+_labs = count()
+
+# Runs in the new UTS namespace: names the host, then becomes the command (no process in between, so that
+# signals sent to it arrive).
+_NAMED = 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host. ``namespace`` is unique on this machine, ``name`` only among the lab's hosts."""
+
+    name: str
+    namespace: str
+    address: str
+    switch: str
+    port: str
+
+    @property
+    def etc(self) -> Path:
+        """Files here replace those of the same name in /etc for commands on this host."""
+        return Path("/etc/netns") / self.namespace
+
+    def command(self, argv: Sequence[str | Path]) -> list[str]:
+        """Return the command line that runs ``argv`` on this host, as one process throughout."""
+        enter = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _NAMED, self.name]
+        return [*enter, *map(str, argv)]
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60,
+        **kwargs: Any,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end and return what it said. ``env`` is added to this process's own."""
+        return subprocess.run(
+            self.command(argv),
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            **kwargs,
+        )
+
+    def popen(
+        self, argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> subprocess.Popen[str]:
+        """Start a command, its output joined in ``stdout`` unless told otherwise; the pid is its own."""
+        kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **kwargs}
+        return subprocess.Popen(self.command(argv), env={**os.environ, **(env or {})}, text=True, **kwargs)
+
+    def cut(self) -> None:
+        """Pull the cable: packets vanish without an answer."""
+        _ip(f"-n {self.switch} link set {self.port} down")
+
+    def heal(self) -> None:
+        """Plug the cable in again."""
+        _ip(f"-n {self.switch} link set {self.port} up")
+
+
+@contextmanager
+def hosts(number: int) -> Iterator[tuple[Host, ...]]:
+    """Give ``number`` hosts called node0, node1, … that reach each other by name, and take them away again.
+
+    Whatever still runs on them at the end is killed.
+    """
+    lab = f"lab{os.getpid()}x{next(_labs)}"
+    switch = f"{lab}-switch"
+    made = tuple(
+        Host(f"node{n}", f"{lab}-node{n}", f"{_SUBNET}.{n + 1}", switch, f"port{n}") for n in range(number)
+    )
+    try:
+        _build(switch, made)
+        yield made
+    finally:
+        _demolish(switch, made)
+
+
+def _build(switch: str, made: tuple[Host, ...]) -> None:
+    _batch([f"netns add {name}" for name in (switch, *(host.namespace for host in made))])
+    # The bridge comes first, so that no cable has the same index at both ends: the kernel takes such an
+    # interface for a physical one and reports its carrier up to a second late.
+    _batch(["link add bridge type bridge forward_delay 0", "link set bridge up"], switch)
+    _batch([f"link add eth0 netns {h.namespace} type veth peer name {h.port} netns {switch}" for h in made])
+    _batch([f"link set {host.port} master bridge up" for host in made], switch)
+    names = "".join(f"{host.address} {host.name}\n" for host in made)
+    for host in made:
+        interfaces = ["link set lo up", f"addr add {host.address}/24 dev eth0", "link set eth0 up"]
+        _batch(interfaces, host.namespace)
+        host.etc.mkdir(parents=True)
+        (host.etc / "hosts").write_text(f"127.0.0.1 localhost\n::1 localhost\n{names}")
+        # Nobody listens there, so that any other name fails at once.
+        (host.etc / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        (host.etc / "hostname").write_text(f"{host.name}\n")
+    for host in made:
+        _await_carrier(host)
+
+
+def _await_carrier(host: Host) -> None:
+    deadline = time.monotonic() + 10
+    while " state UP " not in (seen := _ip(f"-n {host.namespace} link show eth0")):
+        assert time.monotonic() < deadline, f"the cable of {host.namespace} stays dead: {seen}"
+        time.sleep(0.01)
+
+
+def _demolish(switch: str, made: tuple[Host, ...]) -> None:
+    """Undo :func:`_build`, also one that stopped half way.
+
+    A namespace lives on while a process is in it, so the cables are deleted by name.
+    """
+    for host in made:
+        for pid in _ip(f"netns pids {host.namespace}", check=False).split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        _ip(f"-n {switch} link delete {host.port}", check=False)
+        _ip(f"netns delete {host.namespace}", check=False)
+        shutil.rmtree(host.etc, ignore_errors=True)
+    _ip(f"netns delete {switch}", check=False)
+
+
+def _ip(arguments: str, *, check: bool = True) -> str:
+    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0 or not check, f"ip {arguments}: {done.stderr}"
+    return done.stdout
+
+
+def _batch(lines: list[str], namespace: str | None = None) -> None:
+    inside = ["-n", namespace] if namespace else []
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(
+        ["ip", *inside, "-batch", "-"], input=text, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{text}"
+
+
+@cache
+def why_no_hosts() -> str:
+    """Return why this machine cannot build hosts, empty when it can."""
+    if os.geteuid() != 0:
+        return "needs root to build hosts from network namespaces"
+    missing = [tool for tool in ("ip", "unshare", "sh") if shutil.which(tool) is None]
+    if missing:
+        return f"needs {', '.join(missing)} (iproute2, util-linux) to build hosts from network namespaces"
+    try:
+        with hosts(1) as (host,):
+            done = host.run(["true"])
+    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        return f"the kernel refuses network namespaces: {error}"
+    return f"the kernel refuses network namespaces: {done.stderr}" if done.returncode else ""
+
+
+requires_netns = pytest.mark.skipif(bool(why_no_hosts()), reason=why_no_hosts())

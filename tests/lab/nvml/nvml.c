@@ -1,0 +1,202 @@
+/* A stand-in for libnvidia-ml.so.1: answers from the text file that FAKE_NVML names.
+ *
+ * Lines of that file, fields separated by '|':
+ *   driver|550.54.15|12040          version of the driver, of CUDA (1000 * major + 10 * minor)
+ *   gpu|UUID|NAME|TOTAL_MIB|USED_MIB|MAJOR|MINOR|FABRIC_STATE
+ *   mig|GPU|UUID|NAME|TOTAL_MIB|GPU_INSTANCE|COMPUTE_INSTANCE     MIG is on where a GPU has a mig line
+ *   process|GPU|PID|MIB
+ *   fail|FUNCTION|GPU|CODE          FUNCTION answers CODE for that GPU (-1: whenever it is called)
+ * Signatures and structures follow nvml.h of CUDA 12.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { MAX = 64, TEXT = 96, MIG_SLOTS = 7 };
+
+typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; } Fabric;
+
+typedef struct {
+    int gpu; /* index of the physical GPU */
+    int is_mig;
+    char uuid[TEXT], name[TEXT];
+    unsigned long long total_mib, used_mib;
+    int major, minor, fabric_state;
+    unsigned gpu_instance, compute_instance;
+} Device;
+
+static struct { int gpu; unsigned pid; unsigned long long mib; } processes[MAX];
+static struct { char function[TEXT]; int gpu, code; } failures[MAX];
+static Device gpus[MAX], migs[MAX];
+static int gpu_count, mig_count, process_count, failure_count, cuda_version;
+static char driver_version[TEXT];
+
+static void load(void) {
+    const char *path = getenv("FAKE_NVML");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char line[512];
+    gpu_count = mig_count = process_count = failure_count = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        Device d = {0};
+        if (sscanf(line, "driver|%95[^|]|%d", driver_version, &cuda_version) == 2) continue;
+        if (sscanf(line, "gpu|%95[^|]|%95[^|]|%llu|%llu|%d|%d|%d", d.uuid, d.name, &d.total_mib, &d.used_mib,
+                   &d.major, &d.minor, &d.fabric_state) == 7) {
+            d.gpu = gpu_count;
+            gpus[gpu_count++] = d;
+        } else if (sscanf(line, "mig|%d|%95[^|]|%95[^|]|%llu|%u|%u", &d.gpu, d.uuid, d.name, &d.total_mib,
+                          &d.gpu_instance, &d.compute_instance) == 6) {
+            d.is_mig = 1;
+            migs[mig_count++] = d;
+        } else if (sscanf(line, "process|%d|%u|%llu", &processes[process_count].gpu,
+                          &processes[process_count].pid, &processes[process_count].mib) == 3) {
+            process_count++;
+        } else if (sscanf(line, "fail|%95[^|]|%d|%d", failures[failure_count].function,
+                          &failures[failure_count].gpu, &failures[failure_count].code) == 3) {
+            failure_count++;
+        } else {
+            fprintf(stderr, "fake NVML: cannot read %s", line);
+            abort();
+        }
+    }
+    if (file) fclose(file);
+}
+
+static int failure(const char *function, int gpu) {
+    for (int i = 0; i < failure_count; i++)
+        if (!strcmp(failures[i].function, function) && (failures[i].gpu == -1 || failures[i].gpu == gpu))
+            return failures[i].code;
+    return SUCCESS;
+}
+
+#define ANSWER_OR_FAIL(gpu)                  \
+    do {                                     \
+        int code_ = failure(__func__, gpu);  \
+        if (code_) return code_;             \
+    } while (0)
+
+static int write_text(char *to, unsigned size, const char *text) {
+    if (strlen(text) >= size) return INSUFFICIENT_SIZE;
+    strcpy(to, text);
+    return SUCCESS;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    load();
+    ANSWER_OR_FAIL(-1);
+    return SUCCESS;
+}
+
+int nvmlShutdown(void) {
+    ANSWER_OR_FAIL(-1);
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int code) { return code == 18 ? "Driver/library version mismatch" : "NVML error"; }
+
+int nvmlSystemGetDriverVersion(char *version, unsigned size) {
+    ANSWER_OR_FAIL(-1);
+    return write_text(version, size, driver_version);
+}
+
+int nvmlSystemGetCudaDriverVersion(int *version) {
+    ANSWER_OR_FAIL(-1);
+    *version = cuda_version;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    ANSWER_OR_FAIL(-1);
+    *count = gpu_count;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
+    ANSWER_OR_FAIL(index);
+    if (index >= (unsigned)gpu_count) return INVALID_ARGUMENT;
+    *device = &gpus[index];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetName(Device *device, char *name, unsigned size) {
+    ANSWER_OR_FAIL(device->gpu);
+    return write_text(name, size, device->name);
+}
+
+int nvmlDeviceGetUUID(Device *device, char *uuid, unsigned size) {
+    ANSWER_OR_FAIL(device->gpu);
+    return write_text(uuid, size, device->uuid);
+}
+
+int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
+    ANSWER_OR_FAIL(device->gpu);
+    memory->total = device->total_mib << 20;
+    memory->used = device->used_mib << 20;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
+    ANSWER_OR_FAIL(device->gpu);
+    *major = device->major;
+    *minor = device->minor;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *found) {
+    unsigned room = *count;
+    ANSWER_OR_FAIL(device->gpu);
+    *count = 0;
+    for (int i = 0; i < process_count && !device->is_mig; i++) {
+        if (processes[i].gpu != device->gpu) continue;
+        if (*count < room) found[*count] = (Process){processes[i].pid, processes[i].mib << 20, 0, 0};
+        ++*count;
+    }
+    return *count > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
+    ANSWER_OR_FAIL(device->gpu);
+    *current = 0;
+    for (int i = 0; i < mig_count; i++) *current |= migs[i].gpu == device->gpu;
+    *pending = *current;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
+    ANSWER_OR_FAIL(device->gpu);
+    *count = MIG_SLOTS;
+    return SUCCESS;
+}
+
+/* Instances sit in the slots of their GPU instance ids: the slots have holes, as on real devices. */
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned slot, Device **mig) {
+    ANSWER_OR_FAIL(device->gpu);
+    for (int i = 0; i < mig_count; i++) {
+        if (migs[i].gpu == device->gpu && migs[i].gpu_instance == slot) {
+            *mig = &migs[i];
+            return SUCCESS;
+        }
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) {
+    *id = device->gpu_instance;
+    return device->is_mig ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetComputeInstanceId(Device *device, unsigned *id) {
+    *id = device->compute_instance;
+    return device->is_mig ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetGpuFabricInfo(Device *device, Fabric *info) {
+    ANSWER_OR_FAIL(device->gpu);
+    memset(info, 0, sizeof *info);
+    info->state = device->fabric_state;
+    return device->fabric_state ? SUCCESS : NOT_SUPPORTED;
+}

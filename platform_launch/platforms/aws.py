@@ -1,0 +1,154 @@
+"""AWS: SageMaker training jobs and Batch multi-node parallel jobs.
+
+Sources: sagemaker-training-toolkit ENVIRONMENT_VARIABLES.md; SageMaker "How training containers run";
+docs.aws.amazon.com/batch mnp-env-vars and job_env_vars.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from platform_launch.environment import Environment, Sourced
+from platform_launch.errors import TopologyError, shown, shown_list
+from platform_launch.hostlist import parse_host, refuse_repeats
+from platform_launch.platforms.base import Dialect
+from platform_launch.platforms.reading import Reading
+
+_RESOURCE_FILE = "/opt/ml/input/config/resourceconfig.json"
+_BATCH = "AWS_BATCH_JOB"
+
+
+def _has_resource_file(environment: Environment) -> bool:
+    return "TRAINING_JOB_NAME" in environment and environment.read_file(_RESOURCE_FILE) is not None
+
+
+def _refine_sagemaker(reading: Reading, environment: Environment) -> None:
+    """Hosts are in the platform's own order (algo-1, algo-10, algo-2 …): a name's number is not its rank."""
+    config = reading.attempt("hosts", lambda: _resource_config(environment), "") or Sourced({}, "SM_HOSTS")
+    reading.hosts = reading.attempt("hosts", lambda: _sagemaker_hosts(environment, config), "")
+    if not reading.hosts:
+        reading.missing["nnodes"] = f"SM_HOSTS or {_RESOURCE_FILE}"
+        return
+    hosts, source = reading.hosts.value, reading.hosts.source
+    reading.nnodes = Sourced(len(hosts), f"hosts of {source}")
+    reading.master_addr = Sourced(hosts[0], f"first host of {source}")
+    interface = config.value.get("network_interface_name")
+    if reading.interface is None and isinstance(interface, str) and interface:
+        reading.interface = Sourced(interface, config.source)
+    current = config.value.get("current_host")
+    own = environment.text("SM_CURRENT_HOST") or (
+        Sourced(current, config.source) if isinstance(current, str) else None
+    )
+    if own is None:
+        reading.missing["node_rank"] = "SM_CURRENT_HOST"
+    elif own.value in hosts:
+        reading.node_rank = Sourced(hosts.index(own.value), f"place of {own.value} in {source}")
+    else:
+        reading.refuse(
+            "node_rank", f"{own.source}={shown(own.value)} is not in {source} ({shown_list(hosts)})"
+        )
+    _read_job_name(reading, environment)
+
+
+def _resource_config(environment: Environment) -> Sourced[Mapping[str, object]] | None:
+    """Return the resource configuration: the toolkit's variable, or the file every container has."""
+    text = environment.text("SM_RESOURCE_CONFIG")
+    if text is None:
+        content = environment.read_file(_RESOURCE_FILE)
+        text = Sourced(content, _RESOURCE_FILE) if content else None
+    if text is None:
+        return None
+    config = parse_json(text)
+    if not isinstance(config, dict):
+        raise TopologyError(f"{text.source}={shown(text.value)}: expected a JSON object")
+    return Sourced(config, text.source)
+
+
+def _sagemaker_hosts(
+    environment: Environment, config: Sourced[Mapping[str, object]]
+) -> Sourced[tuple[str, ...]] | None:
+    text = environment.text("SM_HOSTS")
+    source = text.source if text else config.source
+    hosts = parse_json(text) if text else config.value.get("hosts")
+    if hosts is None:
+        return None
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
+        raise TopologyError(f"{source}: expected a JSON list of host names, got {shown(str(hosts))}")
+    refuse_repeats(hosts, source)
+    return Sourced(tuple(parse_host(host, source) for host in hosts), source)
+
+
+def _read_job_name(reading: Reading, environment: Environment) -> None:
+    """Take the job's name from SM_TRAINING_ENV when TRAINING_JOB_NAME is not there; it is only reported."""
+    text = environment.text("SM_TRAINING_ENV")
+    if reading.job_id or text is None:
+        return
+    try:
+        training = parse_json(text)
+    except TopologyError:
+        return
+    name = training.get("job_name") if isinstance(training, dict) else None
+    if isinstance(name, str) and name:
+        reading.job_id = Sourced(name, text.source)
+
+
+def parse_json(text: Sourced[str]) -> object:
+    """Parse a variable or file that holds JSON."""
+    try:
+        return json.loads(text.value)
+    except (ValueError, RecursionError):
+        raise TopologyError(f"{text.source}={shown(text.value)} is not JSON") from None
+
+
+def _refine_batch(reading: Reading, environment: Environment) -> None:
+    """Rotate the indices so that the main node, which the others connect to, becomes rank 0."""
+    index = reading.node_rank
+    name = f"{_BATCH}_MAIN_NODE_INDEX"
+    main = reading.attempt("node_rank", lambda: environment.integer(name), name)
+    reading.node_rank = None
+    if index and main and reading.nnodes:
+        nnodes = reading.nnodes.value
+        if max(index.value, main.value) >= nnodes:
+            reading.refuse(
+                "node_rank",
+                f"{index.source}={index.value} and {name}={main.value}: expected both below "
+                f"{reading.nnodes.source}={nnodes}",
+            )
+        rotated = "" if main.value == 0 else f" counted from {name}={main.value}"
+        reading.node_rank = Sourced((index.value - main.value) % nnodes, f"{index.source}{rotated}")
+        if index.value == main.value:
+            # Batch exports the main node's address to the others only.
+            reading.master_addr = Sourced(environment.address, "this node's own address: it is the main node")
+    if reading.job_id:
+        reading.job_id = Sourced(reading.job_id.value.partition("#")[0], reading.job_id.source)
+    if reading.restart_count:  # Batch counts attempts from 1
+        reading.restart_count = Sourced(max(0, reading.restart_count.value - 1), f"{_BATCH}_ATTEMPT - 1")
+
+
+SAGEMAKER = Dialect(
+    name="sagemaker",
+    title="AWS SageMaker training",
+    grade="A",
+    marks=(("SM_HOSTS",), ("SM_CURRENT_HOST",), ("TRAINING_JOB_ARN",)),
+    also=_has_resource_file,
+    also_words=f"TRAINING_JOB_NAME and the file {_RESOURCE_FILE}",
+    nproc_per_node=("SM_NUM_GPUS", "SM_NUM_NEURONS"),
+    job_id=("TRAINING_JOB_NAME",),
+    interface=("SM_NETWORK_INTERFACE_NAME",),
+    refine=_refine_sagemaker,
+)
+
+AWS_BATCH = Dialect(
+    name="aws_batch",
+    title="AWS Batch multi-node parallel job",
+    grade="A",
+    marks=((f"{_BATCH}_NUM_NODES",), (f"{_BATCH}_NODE_INDEX",), (f"{_BATCH}_MAIN_NODE_INDEX",)),
+    nnodes=(f"{_BATCH}_NUM_NODES",),
+    node_rank=(f"{_BATCH}_NODE_INDEX",),
+    master_addr=(f"{_BATCH}_MAIN_NODE_PRIVATE_IPV4_ADDRESS",),
+    nproc_per_node=("NPROC_PER_NODE",),
+    job_id=(f"{_BATCH}_ID",),
+    restart_count=(f"{_BATCH}_ATTEMPT",),
+    refine=_refine_batch,
+)

@@ -1,0 +1,130 @@
+"""Managed clusters with one peculiarity each: ModelArts, Lepton, Determined AI.
+
+Sources: support.huaweicloud.com develop-modelarts-0104; docs.nvidia.com/dgx-cloud/lepton predefined-env-vars;
+determined-ai/determined harness _info.py, launch/torch_distributed.py.
+"""
+
+from __future__ import annotations
+
+from platform_launch.environment import Environment, Sourced, parse_integer
+from platform_launch.errors import TopologyError, shown
+from platform_launch.hostlist import parse_host, refuse_repeats
+from platform_launch.platforms.aws import parse_json
+from platform_launch.platforms.base import Dialect
+from platform_launch.platforms.reading import Reading
+
+_RENDEZVOUS_FILE = "/run/determined/info/rendezvous.json"
+
+
+def _refine_modelarts(reading: Reading, environment: Environment) -> None:  # noqa: ARG001
+    """On one node VC_WORKER_HOSTS is absent and VC_TASK_INDEX means nothing, as documented."""
+    if reading.nnodes and reading.nnodes.value == 1:
+        reading.node_rank = Sourced(0, "the only node")
+        reading.problems.pop("node_rank", None)
+
+
+def _refine_lepton(reading: Reading, environment: Environment) -> None:
+    """Worker 0's name is composed as the vendor's own script does it."""
+    name = environment.text("LEPTON_JOB_NAME")
+    prefix = environment.text("LEPTON_JOB_SERVICE_PREFIX") or name
+    subdomain = environment.text("LEPTON_SUBDOMAIN")
+    workspace = environment.text("LEPTON_WORKSPACE_ID")
+    older = environment.text("LEPTON_JOB_WORKER_PREFIX")
+    if prefix and workspace and (subdomain or name):
+        domain = subdomain.value if subdomain else f"{name.value if name else ''}-job-svc"
+        address = f"{prefix.value}-0.{domain}.ws-{workspace.value}.svc.cluster.local"
+    elif older and subdomain:
+        address = f"{older.value}-0.{subdomain.value}"
+    else:
+        reading.missing.setdefault("master_addr", "LEPTON_WORKSPACE_ID or LEPTON_JOB_NAME")
+        return
+    reading.master_addr = reading.attempt(
+        "master_addr", lambda: Sourced(parse_host(address, "LEPTON_*"), "composed from LEPTON_*"), ""
+    )
+
+
+def _refine_determined(reading: Reading, environment: Environment) -> None:
+    """DET_MASTER_* is the control plane; the nodes' addresses are in a file the agent writes."""
+    reading.nproc_per_node = reading.attempt("nproc_per_node", lambda: _slots(environment), "")
+    if reading.restart_count:  # runs of the trial, the first of which is no restart
+        reading.restart_count = Sourced(max(0, reading.restart_count.value - 1), "DET_TRIAL_RUN_ID - 1")
+    content = environment.read_file(_RENDEZVOUS_FILE)
+    if content is None:
+        reading.missing.update(dict.fromkeys(("nnodes", "node_rank", "master_addr"), _RENDEZVOUS_FILE))
+        return
+    info = reading.attempt("nnodes", lambda: parse_json(Sourced(content, _RENDEZVOUS_FILE)), "")
+    addresses = info.get("container_addrs") if isinstance(info, dict) else None
+    if not isinstance(addresses, list) or not addresses or not isinstance(info, dict):
+        reading.refuse("nnodes", f"{_RENDEZVOUS_FILE}: expected an object with a list container_addrs")
+        return
+    reading.hosts = reading.attempt("hosts", lambda: _addresses(addresses), "")
+    if reading.hosts:
+        reading.nnodes = Sourced(len(addresses), f"container_addrs of {_RENDEZVOUS_FILE}")
+        reading.master_addr = Sourced(
+            reading.hosts.value[0], f"first of container_addrs of {_RENDEZVOUS_FILE}"
+        )
+    rank = str(info.get("container_rank", ""))
+    source = f"container_rank of {_RENDEZVOUS_FILE}"
+    reading.node_rank = reading.attempt(
+        "node_rank", lambda: Sourced(parse_integer(rank, source), source), source
+    )
+
+
+def _slots(environment: Environment) -> Sourced[int] | None:
+    text = environment.text("DET_SLOT_IDS")
+    if text is None:
+        return None
+    slots = parse_json(text)
+    if not isinstance(slots, list):
+        raise TopologyError(f"DET_SLOT_IDS={shown(text.value)}: expected a JSON list")
+    return Sourced(len(slots), f"length of {text.source}") if slots else None
+
+
+def _addresses(addresses: list[object]) -> Sourced[tuple[str, ...]]:
+    hosts = [str(address) for address in addresses]
+    refuse_repeats(hosts, _RENDEZVOUS_FILE)
+    return Sourced(tuple(parse_host(host, _RENDEZVOUS_FILE) for host in hosts), _RENDEZVOUS_FILE)
+
+
+MODELARTS = Dialect(
+    name="modelarts",
+    title="Huawei ModelArts training",
+    grade="A",
+    marks=(("MA_NUM_HOSTS",),),
+    nnodes=("MA_NUM_HOSTS",),
+    node_rank=("VC_TASK_INDEX",),
+    nproc_per_node=("MA_NUM_GPUS",),
+    hosts=("VC_WORKER_HOSTS",),
+    job_id=("MA_VJ_NAME",),
+    same_nnodes=("VC_WORKER_NUM",),
+    own_names=("MA_CURRENT_IP",),
+    first_host_is_master=True,
+    refine=_refine_modelarts,
+)
+
+LEPTON = Dialect(
+    name="lepton",
+    title="NVIDIA DGX Cloud Lepton",
+    grade="A",
+    marks=(("LEPTON_JOB_TOTAL_WORKERS",), ("LEPTON_JOB_WORKER_INDEX",)),
+    nnodes=("LEPTON_JOB_TOTAL_WORKERS",),
+    node_rank=("LEPTON_JOB_WORKER_INDEX",),
+    master_addr=("MASTER_ADDR",),  # the vendor's helper script exports the same; composed below otherwise
+    nproc_per_node=("LEPTON_RESOURCE_ACCELERATOR_NUM",),
+    job_id=("LEPTON_JOB_NAME",),
+    restart_count=("LEPTON_JOB_FAILURE_COUNT",),
+    refine=_refine_lepton,
+)
+
+DETERMINED = Dialect(
+    name="determined",
+    title="Determined AI / HPE MLDE",
+    grade="A",
+    marks=(("DET_ALLOCATION_ID",), ("DET_TASK_ID", "DET_SLOT_IDS")),
+    master_port=("C10D_PORT",),
+    job_id=("DET_TASK_ID", "DET_ALLOCATION_ID"),
+    restart_count=("DET_TRIAL_RUN_ID",),
+    port=Sourced(29400, "Determined's default"),
+    hint="start it through Determined's launch layer, which writes the rendezvous file",
+    refine=_refine_determined,
+)

@@ -1,0 +1,92 @@
+"""No platform: one node, unless a variable speaks of several.
+
+A job of four nodes whose variables are half there must not become four trainings of one node each.
+"""
+
+from __future__ import annotations
+
+from platform_launch.environment import Environment, Sourced
+from platform_launch.errors import TopologyError, shown
+from platform_launch.platforms.base import Dialect, require_equal
+from platform_launch.platforms.reading import USER_NNODES, Reading
+
+_COUNTS = ("WORLD_SIZE", *USER_NNODES, "POD_NUMS", "HOST_NUM", "NODE_NUM")
+_RANKS = ("RANK", "NODE_RANK", "GROUP_RANK", "BASE_RANK")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared, never bound
+_QUAD = ("WORLD_SIZE", "RANK", "MASTER_ADDR")
+_ALONE = ("FLUX_URI", "NODE_LIST", "NODE_IP_LIST", "CHIEF_IP")
+
+
+def multi_node_hint(environment: Environment) -> str | None:
+    """Return the first variable, as ``NAME=value``, that speaks of more than one node; None when none does.
+
+    A rank without a count is such a hint; a rank beside a count of 1 is not.
+    """
+    counts = [name for name in _COUNTS if name in environment]
+    for name in counts:
+        if environment[name].strip() != "1":
+            return f"{name}={shown(environment[name].strip())}"
+    if not counts:
+        for name in (*_RANKS, *_ALONE):
+            if name in environment:
+                return f"{name}={shown(environment[name].strip())}"
+        address = environment.get("MASTER_ADDR", "").strip()
+        if address and address not in _LOOPBACK:
+            return f"MASTER_ADDR={shown(address)}"
+    return _tf_config_hint(environment)
+
+
+def _tf_config_hint(environment: Environment) -> str | None:
+    """TF_CONFIG lists the hosts of a TensorFlow cluster: more than one is a job of several nodes."""
+    text = environment.get("TF_CONFIG")
+    if text is None:
+        return None
+    import json
+
+    try:
+        cluster = json.loads(text).get("cluster", {})
+        hosts = sum(len(addresses) for addresses in cluster.values())
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return None
+    return f"TF_CONFIG with {hosts} hosts" if hosts > 1 else None
+
+
+def settle(reading: Reading, environment: Environment) -> None:
+    """Read as one node when nothing speaks of several; else keep what the table gave and refuse the rest."""
+    hint = multi_node_hint(environment)
+    if hint is None:
+        reading.nnodes = Sourced(1, "no variable speaks of several nodes")
+        return
+    message = f"{hint} speaks of several nodes, but the rest of a known platform's variables is not there"
+    missing = [name for name in _QUAD if name not in environment]
+    if missing and len(missing) < len(_QUAD):
+        message += f" (no {', '.join(missing)})"
+    advice = "set WORLD_SIZE (nodes), RANK (this node), MASTER_ADDR and MASTER_PORT on every node"
+    if hint.startswith("FLUX_URI"):
+        reading.platform = "flux"
+        message = (
+            f"{hint} without FLUX_TASK_RANK: in flux batch and flux alloc only one copy of a script runs"
+        )
+        advice = "start it on every node: flux run -N <nodes> --tasks-per-node=1 <this command>"
+    others = "pass --nnodes --node-rank --master-addr; for a job of one node pass --nnodes 1"
+    reading.note("nnodes", TopologyError(message, f"{advice}; or {others}"))
+
+
+def _refine(reading: Reading, environment: Environment) -> None:
+    require_equal(reading, "nnodes", environment, USER_NNODES)
+    settle(reading, environment)
+
+
+LOCAL = Dialect(
+    name="local",
+    title="one machine, no platform",
+    grade="A",
+    marks=((),),
+    nnodes=("WORLD_SIZE", *USER_NNODES),
+    node_rank=("RANK", "NODE_RANK"),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    nproc_per_node=("NPROC_PER_NODE",),
+    refine=_refine,
+    place="only when no variable of any platform speaks of several nodes",
+)

@@ -1,0 +1,202 @@
+"""MPI launchers, Flux and PALS: processes with ranks, and nodes only by division.
+
+No MPI exports the index of a node (OMPI_COMM_WORLD_NODE_RANK is the process's index on its node over all
+jobs), so it is rank ÷ processes per node: right for block mapping, and certain with one process per node.
+Sources: Open MPI v5 environment variables; MVAPICH2's mpirun_rsh; flux-environment(7); SLURM's HPE plugin;
+kubeflow/mpi-operator.
+"""
+
+from __future__ import annotations
+
+from platform_launch.environment import Environment, Sourced
+from platform_launch.errors import TopologyError, shown
+from platform_launch.platforms.base import Dialect
+from platform_launch.platforms.outer import (
+    MPI_OPERATOR_HOSTFILE,
+    fill_from_allocation,
+    hostfile_slots,
+    hosts_of_allocation,
+)
+from platform_launch.platforms.reading import Reading, first_integer
+
+
+def divide(
+    reading: Reading,
+    environment: Environment,
+    rank_name: str,
+    size_name: str,
+    local_names: tuple[str, ...],
+) -> None:
+    """Derive nodes and node rank from processes. Notes a problem when the nodes cannot be alike."""
+    size = reading.attempt("nnodes", lambda: environment.integer(size_name, 1), size_name)
+    rank = reading.attempt("node_rank", lambda: environment.integer(rank_name), rank_name)
+    local = reading.attempt(
+        "nnodes", lambda: first_integer(environment, local_names, 1), " or ".join(local_names)
+    )
+    if size and size.value == 1 and local is None:
+        local = Sourced(1, size_name)
+    if size is None or local is None:
+        return
+    if size.value % local.value:
+        reading.refuse(
+            "nnodes",
+            f"{size_name}={size.value} is not a multiple of {local.source}={local.value}: "
+            "the nodes run different numbers of processes",
+            "start one process per node",
+        )
+        return
+    reading.nnodes = Sourced(size.value // local.value, f"{size_name} ÷ {local.source}")
+    if rank:
+        reading.node_rank = Sourced(rank.value // local.value, f"{rank_name} ÷ {local.source}")
+    if local.value > 1:
+        reading.nproc_per_node = local
+
+
+def _refine_openmpi(reading: Reading, environment: Environment) -> None:
+    world = "OMPI_COMM_WORLD"
+    divide(reading, environment, f"{world}_RANK", f"{world}_SIZE", (f"{world}_LOCAL_SIZE",))
+    fill_from_allocation(reading, environment)
+
+
+def _refine_mvapich(reading: Reading, environment: Environment) -> None:
+    world = "MV2_COMM_WORLD"
+    divide(reading, environment, f"{world}_RANK", f"{world}_SIZE", (f"{world}_LOCAL_SIZE",))
+    fill_from_allocation(reading, environment)
+
+
+def _refine_hydra(reading: Reading, environment: Environment) -> None:
+    divide(reading, environment, "PMI_RANK", "PMI_SIZE", ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"))
+    fill_from_allocation(reading, environment)
+
+
+def _refine_flux(reading: Reading, environment: Environment) -> None:
+    tasks = reading.attempt("nnodes", lambda: environment.integer("FLUX_JOB_SIZE", 1), "FLUX_JOB_SIZE")
+    task = reading.attempt("node_rank", lambda: environment.integer("FLUX_TASK_RANK"), "FLUX_TASK_RANK")
+    if reading.nnodes is None or tasks is None or task is None:
+        return
+    if tasks.value < reading.nnodes.value:
+        reading.refuse(
+            "nnodes", f"FLUX_JOB_SIZE={tasks.value} is less than FLUX_JOB_NNODES={reading.nnodes.value}"
+        )
+        return
+    per_node = tasks.value // reading.nnodes.value
+    node = reading.attempt("node_rank", lambda: environment.integer("PALS_NODEID"), "")
+    if node is None and tasks.value % reading.nnodes.value == 0:
+        node = Sourced(task.value // per_node, f"FLUX_TASK_RANK ÷ {per_node} task(s) per node")
+    reading.node_rank = node
+
+
+def _refine_pals(reading: Reading, environment: Environment) -> None:
+    hosts = reading.attempt("nnodes", lambda: hosts_of_allocation(environment), "PBS_NODEFILE")
+    if hosts:
+        reading.nnodes = Sourced(len(hosts.value), f"distinct hosts of {hosts.source}")
+    fill_from_allocation(reading, environment)
+    _check_pals_size(reading, environment)
+
+
+def _check_pals_size(reading: Reading, environment: Environment) -> None:
+    """With one task per node, PMI_SIZE counts nodes: a step on part of the allocation shows here."""
+    try:
+        local = first_integer(environment, ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"))
+        size = environment.integer("PMI_SIZE")
+    except TopologyError as error:
+        reading.note("nnodes", error)
+        return
+    if local and local.value == 1 and size and reading.nnodes and size.value != reading.nnodes.value:
+        reading.refuse(
+            "nnodes",
+            f"PMI_SIZE={size.value} with one task per node, but {reading.nnodes.source} are "
+            f"{reading.nnodes.value}: this step uses part of the allocation",
+            "pass --nnodes and --master-addr",
+        )
+
+
+def _refine_mpijob(reading: Reading, environment: Environment) -> None:
+    """Show what the hostfile says; the roles of an MPIJob are never nodes of this launcher."""
+    try:
+        lines = hostfile_slots(environment)
+    except TopologyError as error:
+        reading.note("nnodes", error)
+        lines = ()
+    if lines:
+        hosts, slots = tuple(host for host, _ in lines), {count for _, count in lines}
+        reading.hosts = Sourced(hosts, MPI_OPERATOR_HOSTFILE)
+        reading.nnodes = Sourced(len(hosts), f"lines of {MPI_OPERATOR_HOSTFILE}")
+        reading.master_addr = Sourced(hosts[0], f"first host of {MPI_OPERATOR_HOSTFILE}")
+        same = slots.pop() if len(slots) == 1 else None
+        reading.nproc_per_node = Sourced(same, f"slots of {MPI_OPERATOR_HOSTFILE}") if same else None
+    role = shown(environment.get("K_MPI_JOB_ROLE", "launcher").strip())
+    reading.refuse(
+        "node_rank",
+        f"this pod's role in an MPIJob is {role}: mpirun starts the workers, not this command",
+        "on the launcher run: mpirun --map-by ppr:1:node -x MASTER_ADDR <this command>",
+    )
+
+
+OPENMPI = Dialect(
+    name="openmpi",
+    title="Open MPI (mpirun)",
+    grade="A",
+    marks=tuple((f"OMPI_COMM_WORLD_{name}",) for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    address_hint="export MASTER_ADDR (mpirun -x MASTER_ADDR)",
+    refine=_refine_openmpi,
+)
+
+MVAPICH = Dialect(
+    name="mvapich",
+    title="MVAPICH2 (mpirun_rsh)",
+    grade="A",
+    marks=tuple((f"MV2_COMM_WORLD_{name}",) for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    address_hint="export MASTER_ADDR (mpirun_rsh … MASTER_ADDR=<host>)",
+    refine=_refine_mvapich,
+)
+
+HYDRA = Dialect(
+    name="hydra",
+    title="MPICH, Intel MPI (Hydra, PMI)",
+    grade="B",
+    marks=(("PMI_RANK",), ("PMI_SIZE",)),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    address_hint="export MASTER_ADDR (mpiexec -genv MASTER_ADDR <host>)",
+    refine=_refine_hydra,
+)
+
+FLUX = Dialect(
+    name="flux",
+    title="Flux",
+    grade="A",
+    marks=(("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",), ("FLUX_JOB_NNODES",)),
+    nnodes=("FLUX_JOB_NNODES",),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    nproc_per_node=("NPROC_PER_NODE",),
+    job_id=("FLUX_JOB_ID",),
+    address_hint="export MASTER_ADDR=$(flux hostlist -n 0 local)",
+    refine=_refine_flux,
+)
+
+PALS = Dialect(
+    name="pals",
+    title="HPE/Cray PALS",
+    grade="A",
+    marks=(("PALS_NODEID",), ("PALS_RANKID",)),
+    node_rank=("PALS_NODEID",),
+    master_addr=("MASTER_ADDR",),
+    master_port=("MASTER_PORT",),
+    job_id=("PALS_APID",),
+    refine=_refine_pals,
+)
+
+MPIJOB = Dialect(
+    name="mpijob",
+    title="Kubeflow MPIJob (mpi-operator)",
+    grade="A",
+    marks=(("K_MPI_JOB_ROLE",), ("KUBERNETES_SERVICE_HOST", "OMPI_MCA_orte_default_hostfile")),
+    port=None,
+    refine=_refine_mpijob,
+)

@@ -1,0 +1,71 @@
+"""Jobs made of roles (chief, worker, ps …), where an index counts from 0 in every role.
+
+Node ranks count over the training roles in their order. Two nodes would have rank 0 if an index were taken
+for a rank, and a parameter server must not join the training world at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from platform_launch.environment import Sourced
+from platform_launch.errors import shown, shown_list
+from platform_launch.platforms.reading import Reading
+
+LEADERS = ("MASTER", "CHIEF")
+NOT_TRAINING = frozenset(
+    {"PS", "PARAMETERSERVER", "PARAMETER_SERVER", "SERVER", "SCHEDULER", "EVALUATOR", "TENSORBOARD"}
+)
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role of a job: its name as written, how many nodes it has and, where known, their hosts."""
+
+    name: str
+    count: Sourced[int]
+    hosts: tuple[str, ...] = ()
+
+
+def training_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
+    """Return the roles whose nodes train, leaders first, the rest in the order given."""
+    training = [role for role in roles if role.count.value and not is_not_training(role.name)]
+    return tuple(sorted(training, key=lambda role: role.name.upper() not in LEADERS))
+
+
+def is_not_training(name: str) -> bool:
+    """Tell whether a role serves the training without being part of its world."""
+    return name.upper().replace("-", "_") in NOT_TRAINING
+
+
+def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index: Sourced[int] | None) -> None:
+    """Set nodes and node rank from the training roles and this node's role and index in it.
+
+    Notes a problem when the role does not train, does not exist or has fewer nodes than the index says.
+    """
+    training = training_roles(roles)
+    total = sum(role.count.value for role in training)
+    reading.nnodes = Sourced(total, " + ".join(role.count.source for role in training)) if total else None
+    reading.node_rank = None
+    own = next((role for role in training if role.name == own_role), None)
+    if own is None:
+        names = shown_list([role.name for role in training]) or "none"
+        reading.refuse(
+            "node_rank",
+            f"this node's role is {shown(own_role)}, which is no training role (those are: {names})",
+            "start this command on the training roles only, or pass --nnodes --node-rank --master-addr",
+        )
+        return
+    if index is None:
+        return
+    if index.value >= own.count.value:
+        reading.refuse(
+            "node_rank",
+            f"{index.source}={index.value}, but role {own_role} has {own.count.value} node(s) "
+            f"({own.count.source}): expected 0–{own.count.value - 1}",
+        )
+    before = training[: training.index(own)]
+    offset = sum(role.count.value for role in before)
+    note = f" + {offset} of {', '.join(role.name for role in before)}" if before else ""
+    reading.node_rank = Sourced(offset + index.value, f"{index.source}{note}")

@@ -1,0 +1,165 @@
+"""Flags: over every variable, field by field; what they settle, and what they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from platform_launch.environment import Environment
+from platform_launch.errors import TopologyError, UsageError
+from platform_launch.platforms import detect
+from platform_launch.topology import Overrides
+
+Node = Callable[..., Environment]
+Refusal = Callable[..., TopologyError]
+
+QUAD = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
+TORCHRUN = {**QUAD, "TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "GROUP_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+WHOLE_PLACE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1")
+SBATCH_BODY = {
+    "SLURM_JOB_ID": "9",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+}
+
+
+def test_a_flag_wins_over_its_variable_and_is_named_as_the_source(node: Node) -> None:
+    overrides = Overrides(nnodes=4, node_rank=3, master_addr="10.0.0.9", master_port=29511, nproc_per_node=4)
+    topology = detect(node(QUAD), overrides)
+    assert (topology.nnodes, topology.node_rank, topology.master_addr) == (4, 3, "10.0.0.9")
+    assert (topology.master_port, topology.nproc_per_node, topology.world_size) == (29511, 4, 16)
+    assert topology.platform == "bare_master_quad"
+    assert topology.sources["platform"] == "read as nodes: the four bare names, no other mark"
+    assert {source for name, source in topology.sources.items() if name != "platform"} == {
+        "--nnodes",
+        "--node-rank",
+        "--master-addr",
+        "--master-port",
+        "--nproc-per-node",
+    }
+
+
+def test_a_flag_settles_a_variable_that_cannot_be_read(node: Node) -> None:
+    topology = detect(node(QUAD, RANK="one", MASTER_PORT="auto"), Overrides(node_rank=1, master_port=29500))
+    assert (topology.node_rank, topology.nnodes) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"TORCHX_JOB_ID": "x", "VC_TRAINER_0_HOSTS": "demo-0"},
+        {"RAY_CLUSTER_NAME": "x", "FQ_RAY_IP": "head"},
+        {"MODAL_TASK_ID": "ta-1"},
+        {"DLROVER_MASTER_ADDR": "m:50001", "NODE_RANK": "1", "NODE_NUM": "2"},
+        {"K_MPI_JOB_ROLE": "worker"},
+        {"PET_NNODES": "1:2", "PET_RDZV_ENDPOINT": "w:1"},
+        {"JOB_COMPLETION_INDEX": "1"},
+        {"FLUX_URI": "local:///x"},
+        {"WORLD_SIZE": "2"},
+        SBATCH_BODY,
+        {"SM_HOSTS": "no json"},
+        {"CLUSTER_SPEC": "{"},
+        {"SLURM_STEP_NODELIST": "a[1-", "SLURM_JOB_ID": "1"},
+        {"VC_PS_HOSTS": "p", "VC_WORKER_HOSTS": "a,b", "VC_TASK_INDEX": "0", "HOSTNAME": "p"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
+def test_enough_flags_rescue_a_partial_platform(variables: dict[str, str], node: Node) -> None:
+    topology = detect(node(variables), Overrides(nnodes=2, node_rank=1, master_addr="10.0.0.1"))
+    assert (topology.nnodes, topology.node_rank, topology.master_addr) == (2, 1, "10.0.0.1")
+
+
+def test_nnodes_1_alone_starts_one_node_from_a_batch_script(node: Node) -> None:
+    topology = detect(node(SBATCH_BODY), Overrides(nnodes=1))
+    assert (topology.nnodes, topology.node_rank, topology.hosts) == (1, 0, ())
+    assert any("the list is not used" in warning for warning in topology.warnings)
+
+
+def test_nnodes_1_alone_starts_one_node_where_nothing_is_known(node: Node) -> None:
+    topology = detect(node({"MODAL_TASK_ID": "ta-1"}), Overrides(nnodes=1))
+    assert (topology.node_rank, topology.master_addr, topology.master_port) == (0, "127.0.0.1", 29500)
+
+
+def test_nnodes_1_on_node_1_asks_for_the_rank_too(node: Node, refusal: Refusal) -> None:
+    error = refusal(node(QUAD), Overrides(nnodes=1))
+    assert "out of range" in error.message
+    assert "--node-rank" in error.hint
+
+
+def test_flags_alone_are_a_platform_of_their_own(node: Node) -> None:
+    topology = detect(node(), Overrides(nnodes=2, node_rank=1, master_addr="10.0.0.1"))
+    assert (topology.platform, topology.master_port) == ("flags", 29500)
+
+
+def test_some_flags_do_not_bypass_the_refusal_of_a_worker(node: Node, refusal: Refusal) -> None:
+    error = refusal(node(TORCHRUN), Overrides(nnodes=1, node_rank=0))
+    assert error.reading["level"] == "process"
+
+
+def test_a_whole_place_by_flags_starts_inside_a_worker_with_nothing_inherited(node: Node) -> None:
+    topology = detect(node(TORCHRUN), WHOLE_PLACE)
+    assert (topology.platform, topology.nnodes, topology.master_port) == ("flags", 1, 29500)
+    assert topology.sources["master_port"] == "default"
+    assert any("torchrun" in warning for warning in topology.warnings)
+
+
+def test_a_whole_place_by_flags_survives_counts_that_are_no_numbers(node: Node) -> None:
+    variables = {"OMPI_COMM_WORLD_RANK": "x", "OMPI_COMM_WORLD_LOCAL_SIZE": "many"}
+    assert detect(node(variables), WHOLE_PLACE).platform == "flags"
+
+
+def test_a_node_rank_by_flag_against_the_host_list_is_a_warning(node: Node) -> None:
+    variables = {"HOST_NUM": "2", "INDEX": "0", "CHIEF_IP": "a", "NODE_IP_LIST": "a,b", "LOCAL_IP": "b"}
+    topology = detect(node(variables), Overrides(node_rank=0))
+    assert any("place 1" in warning for warning in topology.warnings)
+
+
+def test_an_address_by_flag_must_be_a_host(node: Node) -> None:
+    with pytest.raises(UsageError, match="--master-addr='a b'"):
+        detect(node(QUAD), Overrides(master_addr="a b"))
+
+
+def test_an_unknown_platform_lists_the_known_ones(node: Node) -> None:
+    with pytest.raises(UsageError, match="unknown platform 'slrum'") as caught:
+        detect(node(), Overrides(platform="slrum"))
+    assert "slurm" in caught.value.hint
+
+
+def test_a_named_platform_without_its_marks_says_which_variables_it_needs(
+    node: Node, refusal: Refusal
+) -> None:
+    error = refusal(node(QUAD), Overrides(platform="skypilot"))
+    assert "SKYPILOT_NODE_RANK" in error.message
+
+
+def test_a_named_platform_wins_over_the_order(node: Node) -> None:
+    variables = {**QUAD, "PET_NNODES": "4", "PET_NODE_RANK": "3", "PET_MASTER_ADDR": "x"}
+    assert detect(node(variables), Overrides(platform="bare_master_quad")).nnodes == 2
+
+
+def test_the_local_platform_can_be_named_but_not_against_hints(node: Node, refusal: Refusal) -> None:
+    assert detect(node({"SLURM_JOB_ID": "9"}), Overrides(platform="local")).nnodes == 1
+    assert "WORLD_SIZE='2'" in refusal(node(QUAD), Overrides(platform="local")).message
+
+
+def test_as_many_nodes_as_gpus_is_doubted(node: Node) -> None:
+    eight = node(QUAD, WORLD_SIZE="8")
+    assert any("number of GPUs" in warning for warning in detect(eight, gpu_count=8).warnings)
+    assert not any("number of GPUs" in warning for warning in detect(eight, gpu_count=4).warnings)
+    assert not any("number of GPUs" in warning for warning in detect(eight).warnings)
+
+
+def test_several_nodes_by_flag_need_a_rank_too(node: Node) -> None:
+    """Where the same line runs on every node, a rank of 0 by default would make every node the master."""
+    with pytest.raises(TopologyError, match="does not say this node's rank") as refused:
+        detect(node({}), Overrides(nnodes=2, master_addr="10.0.0.1"))
+    assert "--node-rank" in refused.value.hint
+
+
+def test_a_local_rank_beside_the_bare_names_is_doubted(node: Node) -> None:
+    doubtful = detect(node({**QUAD, "LOCAL_RANK": "0"}))
+    assert any("LOCAL_RANK is set" in warning for warning in doubtful.warnings)
+    assert not any("LOCAL_RANK" in warning for warning in detect(node(QUAD)).warnings)

@@ -1,0 +1,78 @@
+"""What this machine is: facts only, no choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.hardware import assumed, host, network, nvml, rdma, visible
+from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
+from platform_launch.hardware.host import Host
+from platform_launch.hardware.network import Interface
+from platform_launch.hardware.rdma import HcaPort
+
+__all__ = ["Gpu", "GpuProcess", "Gpus", "Hardware", "HcaPort", "Host", "Interface", "detect"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Everything the settings need to know about one node.
+
+    ``route_interface`` is the interface on the route towards the master (the one that holds the master's
+    address where that is this machine), None when it is not known: single node, name not resolvable yet,
+    loopback. ``assumed`` is true when the GPUs were given by ``--assume-gpus`` instead of read from the
+    machine. ``warnings`` holds those of the GPUs too.
+    """
+
+    gpus: Gpus
+    interfaces: tuple[Interface, ...]
+    hca_ports: tuple[HcaPort, ...]
+    host: Host
+    route_interface: str | None = None
+    assumed: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def detect(
+    environment: Environment,
+    *,
+    master_addr: str | None = None,
+    assume: str | None = None,
+    sys_root: Path = Path("/sys"),
+    proc_root: Path = Path("/proc"),
+    dev_root: Path = Path("/dev"),
+) -> Hardware:
+    """Look at this machine; start no process, wait for nothing longer than 0.3 s.
+
+    ``assume`` replaces the GPUs, see :func:`assumed.parse`; all else is read from the machine. The roots
+    let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
+    UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read.
+    """
+    if assume is None:
+        found = visible.narrow(nvml.read(sys_root=sys_root, proc_root=proc_root), environment)
+    else:
+        found = assumed.parse(assume)
+    interfaces = network.find()
+    hca_ports = rdma.find(sys_root)
+    return Hardware(
+        gpus=found,
+        interfaces=interfaces,
+        hca_ports=hca_ports,
+        host=host.find(environment.hostname, sys_root=sys_root, proc_root=proc_root, dev_root=dev_root),
+        route_interface=network.route_towards(master_addr, interfaces) if master_addr else None,
+        assumed=assume is not None,
+        warnings=(*found.warnings, *_without_verbs(hca_ports, dev_root)),
+    )
+
+
+def _without_verbs(hca_ports: tuple[HcaPort, ...], dev_root: Path) -> list[str]:
+    """NCCL falls back to sockets in silence when the adapters are visible but may not be opened."""
+    active = sum(port.active for port in hca_ports)
+    if not active or any(dev_root.glob("infiniband/uverbs*")):
+        return []
+    warning = (
+        f"{active} RDMA port(s) are active, but /dev/infiniband/uverbs* is not here: NCCL would use slow "
+        "sockets. Give this container the RDMA devices"
+    )
+    return [warning]

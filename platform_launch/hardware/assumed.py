@@ -1,0 +1,75 @@
+"""GPUs that are pretended: ``--assume-gpus 8xH100`` rehearses a job on a laptop."""
+
+from __future__ import annotations
+
+import re
+
+from platform_launch.errors import UsageError
+from platform_launch.hardware.capability import capability_of
+from platform_launch.hardware.gpus import Gpu, Gpus
+
+# What the user writes: (NVML's name, NVML's memory in MiB), as nvidia-smi prints them for the usual
+# training variant.
+_KNOWN: dict[str, tuple[str, int]] = {
+    "H100": ("NVIDIA H100 80GB HBM3", 81559),
+    "H200": ("NVIDIA H200", 143771),
+    "H800": ("NVIDIA H800", 81559),
+    "H20": ("NVIDIA H20", 97871),
+    "GH200": ("NVIDIA GH200 480GB", 97871),
+    "B200": ("NVIDIA B200", 183359),
+    "GB200": ("NVIDIA GB200", 189471),
+    "A100-80GB": ("NVIDIA A100-SXM4-80GB", 81920),
+    "A100-40GB": ("NVIDIA A100-SXM4-40GB", 40960),
+    "A800": ("NVIDIA A800-SXM4-80GB", 81920),
+    "A40": ("NVIDIA A40", 46068),
+    "A10": ("NVIDIA A10", 23028),
+    "L40S": ("NVIDIA L40S", 46068),
+    "L4": ("NVIDIA L4", 23034),
+    "T4": ("Tesla T4", 15360),
+    "V100": ("Tesla V100-SXM2-32GB", 32768),
+    "RTX 3090": ("NVIDIA GeForce RTX 3090", 24576),
+    "RTX 4090": ("NVIDIA GeForce RTX 4090", 24564),
+    "RTX 5090": ("NVIDIA GeForce RTX 5090", 32607),
+}
+_ALIASES = {"A100": "A100-80GB", "H100-80GB": "H100", "V100-32GB": "V100", "4090": "RTX 4090"}
+_LIMIT = 64  # GPUs a node; a slip of the keyboard must not build a million
+
+
+def parse(text: str) -> Gpus:
+    """Read ``8xH100``, ``8xA100-80GB``, ``4`` (kind unknown), ``0`` or ``cpu``; case does not matter.
+
+    Raises UsageError for anything else.
+    """
+    source = f"--assume-gpus {text}"
+    wanted = text.strip().lower()
+    if wanted == "cpu":
+        return Gpus(source=source)
+    match = re.fullmatch(r"([0-9]{1,4})(?:\s*[x×]\s*(.+))?", wanted)
+    if match is None or int(match[1]) > _LIMIT:
+        raise UsageError(
+            f"--assume-gpus {text!r} cannot be read: expected COUNT or COUNTxNAME with at most {_LIMIT} GPUs",
+            "write for example 8xH100, 8xA100-80GB, 4 or cpu",
+        )
+    name, memory_gib, capability = _known(match[2], text) if match[2] else ("assumed GPU", None, None)
+    devices = tuple(
+        Gpu(index, name, memory_gib, f"GPU-00000000-0000-0000-0000-{index:012d}", capability)
+        for index in range(int(match[1]))
+    )
+    return Gpus(devices, source=source)
+
+
+def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | None]:
+    """Return NVML's name, memory in GiB and compute capability of a kind of GPU."""
+    written = {_plain(name): name for name in _KNOWN} | {_plain(alias): _ALIASES[alias] for alias in _ALIASES}
+    name = written.get(_plain(kind))
+    if name is None:
+        raise UsageError(
+            f"--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {', '.join(_KNOWN)}",
+            "leave the name out (for example --assume-gpus 8) to pretend GPUs of no particular kind",
+        )
+    nvml_name, memory_mib = _KNOWN[name]
+    return nvml_name, memory_mib / 1024, capability_of(name.partition("-")[0])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name.lower())

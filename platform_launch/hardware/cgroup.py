@@ -1,0 +1,146 @@
+"""Limits of the control group this process lives in, versions 1 and 2.
+
+A limit anywhere on the way up to the root holds, so the smallest one counts. In a container the path in
+``/proc/self/cgroup`` may be the host's and not exist under ``/sys/fs/cgroup``; the container's own group is
+then the root there (Linux: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst,
+scheduler/sched-bwc.rst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``cpus`` may be a fraction. None means no limit."""
+
+    cpus: float | None
+    memory_bytes: int | None
+
+
+def limits(sys_root: Path, proc_root: Path) -> Limits:
+    """Return the tightest processor quota and memory limit above this process."""
+    cpus: list[float] = []
+    memory: list[int] = []
+    mount = sys_root / "fs/cgroup"
+    for controllers, path in _memberships(proc_root):
+        if not controllers:
+            for group in _groups(mount, path):
+                cpus += _ratio(_words(group / "cpu.max"))
+                memory += _bytes(_words(group / "memory.max"))
+        if "cpu" in controllers:
+            for group in _groups(mount / "cpu", path):
+                quota = _words(group / "cpu.cfs_quota_us")
+                cpus += _ratio(quota + _words(group / "cpu.cfs_period_us"))
+        if "memory" in controllers:
+            for group in _groups(mount / "memory", path):
+                memory += _bytes(_words(group / "memory.limit_in_bytes"))
+    return Limits(min(cpus, default=None), min(memory, default=None))
+
+
+def spare_memory_bytes(sys_root: Path, proc_root: Path) -> int | None:
+    """Return what can still be used below the tightest memory limit; None without a limit.
+
+    File cache that is not in use counts as spare: the kernel drops it first.
+    """
+    spare: list[int] = []
+    mount = sys_root / "fs/cgroup"
+    for controllers, path in _memberships(proc_root):
+        if not controllers:
+            for group in _groups(mount, path):
+                spare += _spare(group, "memory.max", "memory.current", "inactive_file")
+        if "memory" in controllers:
+            for group in _groups(mount / "memory", path):
+                spare += _spare(
+                    group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                )
+    return min(spare, default=None)
+
+
+def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> int | None:
+    """Return how many processes the kernel has killed for want of memory in this process's own group.
+
+    None where nothing counts them. A group's children are counted in (cgroup-v2.rst, memory.events).
+    """
+    mount = sys_root / "fs/cgroup"
+    for controllers, path in _memberships(proc_root):
+        if not controllers:
+            files = [group / "memory.events" for group in _groups(mount, path)]
+        elif "memory" in controllers:
+            files = [group / "memory.oom_control" for group in _groups(mount / "memory", path)]
+        else:
+            continue
+        for file in files:
+            for name, count in _pairs(_read(file)):
+                if name == "oom_kill":
+                    return count
+    return None
+
+
+def _pairs(text: str) -> list[tuple[str, int]]:
+    """Read lines of a name and a number."""
+    words = [line.split() for line in text.splitlines()]
+    return [(word[0], int(word[1])) for word in words if len(word) == 2 and word[1].isdigit()]
+
+
+def own_folder(sys_root: Path, proc_root: Path) -> Path | None:
+    """Return the folder of this process's control group (version 2), None where there is none to be seen."""
+    for mount in (sys_root / "fs/cgroup", sys_root / "fs/cgroup/unified"):
+        for controllers, path in _memberships(proc_root):
+            if not controllers and (mount / "cgroup.procs").is_file():
+                group = _groups(mount, path)[0]
+                return group if group.is_dir() else mount
+    return None
+
+
+def members(group: Path) -> list[int]:
+    """Return the processes in a control group; empty when it is gone."""
+    return [int(word) for word in _words(group / "cgroup.procs") if word.isdigit()]
+
+
+def _spare(group: Path, limit: str, usage: str, cache: str) -> list[int]:
+    limits, used = _bytes(_words(group / limit)), _bytes(_words(group / usage))
+    if not limits or not used:
+        return []
+    cached = sum(count for name, count in _pairs(_read(group / "memory.stat")) if name == cache)
+    return [limits[0] - used[0] + cached]
+
+
+def _memberships(proc_root: Path) -> Iterator[tuple[list[str], str]]:
+    """Yield version 1 controllers (none for version 2) and the path of each group this process is in."""
+    for line in _read(proc_root / "self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, separator, path = rest.partition(":")
+        if separator:
+            yield [name for name in controllers.split(",") if name], path
+
+
+def _groups(mount: Path, path: str) -> list[Path]:
+    """Return the group's folder and those above it, up to the mount's root."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _ratio(words: list[str]) -> list[float]:
+    """Read quota and period; ``max`` and -1 mean no limit."""
+    if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
+        return []
+    return [int(words[0]) / int(words[1])]
+
+
+def _bytes(words: list[str]) -> list[int]:
+    return [int(word) for word in words if word.isdigit()]
+
+
+def _words(path: Path) -> list[str]:
+    return _read(path).split()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,28 @@
+"""Which processes have a file or socket open, as far as this one may see."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+
+def holders(wanted: set[str], proc_root: Path) -> dict[str, list[int]]:
+    """Map each open target of ``wanted`` (a path, ``socket:[INODE]``) to the processes that hold it.
+
+    Other users' processes are seen by root alone, those of other containers by nobody in this one.
+    """
+    found: dict[str, list[int]] = defaultdict(list)
+    for process in proc_root.iterdir() if wanted else ():
+        if not process.name.isdigit():
+            continue
+        with suppress(OSError):
+            for target in {_target(descriptor) for descriptor in (process / "fd").iterdir()} & wanted:
+                found[target].append(int(process.name))
+    return dict(found)
+
+
+def _target(descriptor: Path) -> str:
+    with suppress(OSError):  # closed meanwhile
+        return str(descriptor.readlink())
+    return ""

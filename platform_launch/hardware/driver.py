@@ -1,0 +1,56 @@
+"""Whether this machine has an NVIDIA driver and GPUs at all, asked without the driver's help."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from platform_launch.errors import HardwareError
+
+LIBRARY = "libnvidia-ml.so.1"
+
+
+def library_is_here() -> bool:
+    """Tell whether NVML can be loaded. Raises HardwareError when it is there and cannot."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        said = str(error)
+        # An empty file is a mount point that the container toolkit left behind in an image. Other complaints
+        # are of a real library: built for another architecture, or missing what it needs.
+        if LIBRARY in said and ("No such file" in said or "file too short" in said):
+            return False
+        raise HardwareError(
+            f"the NVIDIA driver's library cannot be loaded: {said}",
+            "it must belong to the host's driver: let the container runtime mount it, not the image carry it",
+        ) from error
+    return True
+
+
+def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
+    """Return what shows that this machine has NVIDIA GPUs, as a clause; empty when nothing does.
+
+    Display controllers are class 03 on the PCI bus; NVSwitches and Grace's bridges carry NVIDIA's vendor id
+    too, and are others.
+    """
+    modaliases = [_text(device / "modalias") for device in _entries(sys_root / "bus/pci/devices")]
+    gpus = sum(text.startswith("pci:v000010DE") and "bc03" in text for text in modaliases)
+    if gpus:
+        return f"{gpus} NVIDIA GPU(s) are on the PCI bus"
+    if (proc_root / "driver/nvidia/version").exists():
+        return "the NVIDIA kernel module is loaded"
+    return ""
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,87 @@
+"""GPUs as values, and what can be seen from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds GPU memory. ``memory_mib`` is None where the driver does not say.
+
+    ``command`` is empty for a process of another container, which this one cannot look up.
+    """
+
+    pid: int
+    memory_mib: int | None
+    command: str
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One visible GPU, or one MIG instance of it (``mig`` True).
+
+    ``index`` is NVML's index of the physical GPU; ``uuid`` is what CUDA_VISIBLE_DEVICES may name,
+    empty where the driver does not say.
+    ``memory_gib`` is None where it is not known: a GPU that shares the machine's memory, or an assumed one.
+    ``used_gib`` counts every process, also those of containers that cannot be seen from here.
+    ``aliases`` are further names CUDA takes for a MIG instance: its GPU's UUID, and the older
+    ``MIG-<GPU UUID>/<GPU instance>/<compute instance>``.
+    """
+
+    index: int
+    name: str
+    memory_gib: float | None
+    uuid: str
+    compute_capability: tuple[int, int] | None = None
+    mig: bool = False
+    processes: tuple[GpuProcess, ...] = ()
+    used_gib: float = 0.0
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What NVML said. No driver at all is ``Gpus()``: a CPU machine, not an error."""
+
+    devices: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    source: str = "no NVIDIA driver"
+    warnings: tuple[str, ...] = ()
+
+
+def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:
+    """Say what would go wrong later: memory that somebody else holds, MIG instances that look like GPUs."""
+    return [*_occupied(devices), *_several_instances(devices)]
+
+
+def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
+    """Warn about GPUs that somebody else is using: training would start, and run out of memory later."""
+    warnings = []
+    for gpu in devices:
+        if gpu.processes:
+            holders = ", ".join(_describe(process) for process in gpu.processes)
+            warnings.append(f"GPU {gpu.index} ({gpu.name}) is in use: {holders}")
+        # The driver keeps 1 GiB or so for itself on large GPUs.
+        elif gpu.memory_gib and gpu.used_gib > max(2.0, 0.05 * gpu.memory_gib):
+            warnings.append(
+                f"GPU {gpu.index} ({gpu.name}) is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.1f} GiB are "
+                "taken by no process that can be seen from here (another container or virtual machine)"
+            )
+    return warnings
+
+
+def _describe(process: GpuProcess) -> str:
+    memory = "unknown memory" if process.memory_mib is None else f"{process.memory_mib} MiB"
+    return f"pid {process.pid} ({process.command or 'outside this container'}) holds {memory}"
+
+
+def _several_instances(devices: tuple[Gpu, ...]) -> list[str]:
+    if sum(gpu.mig for gpu in devices) < 2:
+        return []
+    warning = (
+        "several MIG instances are visible, but a process sees only the first it is given: "
+        "start one process for each, with its own CUDA_VISIBLE_DEVICES"
+    )
+    return [warning]

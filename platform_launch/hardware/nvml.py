@@ -1,0 +1,189 @@
+"""What the NVIDIA driver says, through NVML (package nvidia-ml-py).
+
+Absent is not broken: no driver library is a CPU machine. A driver that answers with an error is a
+HardwareError that names NVML's code. Queries that old drivers or some devices do not know (UUID, MIG,
+processes, compute capability, fabric) are left out; count, name and memory are not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from platform_launch.hardware.driver import LIBRARY, library_is_here, signs_of_gpus
+from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
+from platform_launch.hardware.nvml_faults import DRIVER_NOT_LOADED, NOT_SUPPORTED, broken
+
+_GIB = 1024**3
+_MIB = 1024**2
+
+# nvmlGpuFabricState_t: NVSwitch and NVLink rack machines register each GPU before CUDA can start.
+_FABRIC_STATES = {1: "not started", 2: "in progress"}
+_FABRIC_COMPLETED = 3
+
+
+def read(*, sys_root: Path, proc_root: Path) -> Gpus:
+    """Return every GPU that NVML shows; MIG instances stand in place of a GPU whose MIG mode is on."""
+    if not library_is_here():
+        signs = signs_of_gpus(sys_root, proc_root)
+        return Gpus(warnings=(_no_driver_for(signs),)) if signs else Gpus()
+
+    import pynvml  # costs 20 ms, which a CPU machine need not pay
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        # A CUDA image on a machine without GPUs says the same as a GPU machine whose driver is broken.
+        if error.value == DRIVER_NOT_LOADED and not signs_of_gpus(sys_root, proc_root):
+            return Gpus(warnings=(_CUDA_IMAGE_WITHOUT_GPU,))
+        raise broken(error.value, str(error), "nvmlInit") from error
+    try:
+        return _Machine(pynvml, proc_root).read()
+    finally:
+        with suppress(pynvml.NVMLError):  # all was read; what is left matters to nobody
+            pynvml.nvmlShutdown()
+
+
+_CUDA_IMAGE_WITHOUT_GPU = (
+    f"{LIBRARY} is installed, but says NVML_ERROR_DRIVER_NOT_LOADED ({DRIVER_NOT_LOADED}) and this machine "
+    "has no NVIDIA GPU: treated as a CPU machine"
+)
+
+
+def _no_driver_for(signs: str) -> str:
+    return (
+        f"{signs}, but the driver's library {LIBRARY} is not here: treated as a CPU machine. Either this "
+        "container was started without GPUs (nvidia.com/gpu limits, --gpus), or no driver is installed"
+    )
+
+
+class _Machine:
+    """Reads an initialized NVML: ``_ask`` for what a launch needs, ``_ask_if_known`` for what it can miss."""
+
+    def __init__(self, pynvml: Any, proc_root: Path) -> None:
+        self._pynvml = pynvml
+        self._proc_root = proc_root
+
+    def read(self) -> Gpus:
+        version = self._ask_if_known("nvmlSystemGetDriverVersion")
+        cuda = self._ask_if_known("nvmlSystemGetCudaDriverVersion")
+        devices: list[Gpu] = []
+        warnings: list[str] = []
+        for index in range(self._ask("nvmlDeviceGetCount")):
+            handle = self._ask("nvmlDeviceGetHandleByIndex", index, gpu=index)
+            gpu = self._gpu(index, handle)
+            parts = list(self._instances(gpu, handle)) if self._is_partitioned(handle) else [gpu]
+            if not parts:
+                warnings.append(f"GPU {index} ({gpu.name}) has MIG on, but no instance: it cannot be used")
+            devices += parts
+            warnings += self._fabric_warnings(gpu, handle)
+        return Gpus(
+            tuple(devices),
+            version,
+            None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            "NVML",
+            tuple(warnings) if devices else (*warnings, _NO_GPU_SHOWN),
+        )
+
+    def _gpu(self, index: int, handle: Any) -> Gpu:
+        total_gib, used_gib = self._memory_gib(index, handle)
+        return Gpu(
+            index=index,
+            name=self._ask("nvmlDeviceGetName", handle, gpu=index),
+            memory_gib=total_gib,
+            uuid=self._ask_if_known("nvmlDeviceGetUUID", handle) or "",
+            compute_capability=self._ask_if_known("nvmlDeviceGetCudaComputeCapability", handle),
+            processes=self._processes(handle),
+            used_gib=used_gib,
+        )
+
+    def _memory_gib(self, index: int, handle: Any) -> tuple[float | None, float]:
+        """Return total and used memory. A GPU that shares the machine's memory supports no such query."""
+        try:
+            memory = self._pynvml.nvmlDeviceGetMemoryInfo(handle)
+        except self._pynvml.NVMLError as error:
+            if error.value == NOT_SUPPORTED:
+                return None, 0.0
+            raise broken(error.value, str(error), "nvmlDeviceGetMemoryInfo", index) from error
+        return memory.total / _GIB, memory.used / _GIB
+
+    def _is_partitioned(self, handle: Any) -> bool:
+        mode = self._ask_if_known("nvmlDeviceGetMigMode", handle)
+        return mode is not None and mode[0] == 1
+
+    def _instances(self, gpu: Gpu, handle: Any) -> Iterator[Gpu]:
+        """Yield the MIG instances of a GPU. The slots may have holes."""
+        for slot in range(self._ask_if_known("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+            part = self._ask_if_known("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot)
+            if part is None:
+                continue
+            total_gib, used_gib = self._memory_gib(gpu.index, part)
+            gpu_instance = self._ask_if_known("nvmlDeviceGetGpuInstanceId", part)
+            compute_instance = self._ask_if_known("nvmlDeviceGetComputeInstanceId", part)
+            yield Gpu(
+                index=gpu.index,
+                name=self._ask("nvmlDeviceGetName", part, gpu=gpu.index),
+                memory_gib=total_gib,
+                uuid=self._ask_if_known("nvmlDeviceGetUUID", part) or "",
+                compute_capability=gpu.compute_capability,
+                mig=True,
+                processes=self._processes(part),
+                used_gib=used_gib,
+                aliases=(gpu.uuid, f"MIG-{gpu.uuid}/{gpu_instance}/{compute_instance}"),
+            )
+
+    def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+        found = self._ask_if_known("nvmlDeviceGetComputeRunningProcesses_v3", handle) or []
+        return tuple(
+            GpuProcess(
+                process.pid,
+                None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB,
+                _command(self._proc_root, process.pid),
+            )
+            for process in found
+        )
+
+    def _fabric_warnings(self, gpu: Gpu, handle: Any) -> list[str]:
+        info = self._pynvml.c_nvmlGpuFabricInfo_t()
+        if self._ask_if_known("nvmlDeviceGetGpuFabricInfo", handle, ctypes.byref(info)) is None:
+            return []
+        state = _FABRIC_STATES.get(info.state)
+        if info.state == _FABRIC_COMPLETED and info.status:
+            state = f"failed with NVML code {info.status}"
+        if state is None:
+            return []
+        warning = (
+            f"GPU {gpu.index} ({gpu.name}): NVLink fabric registration {state}; CUDA then fails with error "
+            "802 (system not yet initialized). Check nvidia-fabricmanager or nvidia-imex on the host"
+        )
+        return [warning]
+
+    def _ask(self, query: str, *arguments: Any, gpu: int | None = None) -> Any:
+        try:
+            return getattr(self._pynvml, query)(*arguments)
+        except self._pynvml.NVMLError as error:
+            raise broken(error.value, str(error), query, gpu) from error
+
+    def _ask_if_known(self, query: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._pynvml, query)(*arguments)
+        except self._pynvml.NVMLError:
+            return None
+
+
+_NO_GPU_SHOWN = (
+    "the NVIDIA driver answers, but shows no GPU: this container was given none "
+    "(NVIDIA_VISIBLE_DEVICES, nvidia.com/gpu limits), or they fell off the bus"
+)
+
+
+def _command(proc_root: Path, pid: int) -> str:
+    """Return the beginning of a process's command line; empty when it lives outside this container."""
+    try:
+        line = (proc_root / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return ""
+    return line.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:60]

@@ -1,0 +1,93 @@
+"""Python packages of this interpreter, found without importing them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Module:
+    """Where a module would be imported from.
+
+    ``origin`` is None where nothing is found, and for a bare folder of that name, such as a project's own
+    ``deepspeed/``: it "imports" as an empty namespace and fails late.
+    """
+
+    name: str
+    origin: Path | None
+    namespace: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """What torch was built for. ``cuda`` and ``hip`` are versions, None without them."""
+
+    version: str
+    cuda: str | None
+    hip: str | None
+
+
+def find(names: Iterable[str]) -> dict[str, Module]:
+    """Locate top-level modules."""
+    return {name: _find(name) for name in names}
+
+
+def _find(name: str) -> Module:
+    spec = find_spec(name)
+    if spec is None:
+        return Module(name, None)
+    if spec.origin is None:
+        return Module(name, None, tuple(Path(folder) for folder in spec.submodule_search_locations or ()))
+    return Module(name, Path(spec.origin))
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of the packages that are installed.
+
+    Read from the names of their ``{name}-{version}.dist-info`` folders (packaging.python.org, "Recording
+    installed projects"): importlib.metadata costs every start some 40 ms for the same answer.
+    """
+    wanted = {re.sub(r"[-_.]+", "-", name).lower(): name for name in names}
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        for entry in Path(folder or ".").glob("*.dist-info"):
+            name, _, version = entry.name.removesuffix(".dist-info").partition("-")
+            asked = wanted.get(re.sub(r"[-_.]+", "-", name).lower())
+            if asked is not None:
+                found.setdefault(asked, version)
+    return {name: found[name] for name in wanted.values() if name in found}
+
+
+def torch_build(torch: Module) -> TorchBuild | None:
+    """Read torch's own note of its build, ``torch/version.py``; None where there is none."""
+    if torch.origin is None:
+        return None
+    try:
+        text = (torch.origin.parent / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    said = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]*)['\"]", text, flags=re.MULTILINE))
+    if "__version__" not in said:
+        return None
+    return TorchBuild(said["__version__"], said.get("cuda"), said.get("hip"))
+
+
+def user_site() -> Path | None:
+    """Return the folder of packages below the user's home, None where this interpreter leaves it out."""
+    import site
+
+    return Path(site.getusersitepackages()) if site.ENABLE_USER_SITE else None
+
+
+def beside(script: Path, names: Iterable[str]) -> frozenset[str]:
+    """Return the files and packages beside a script that Python would import in place of these modules.
+
+    A folder without ``__init__.py`` does not count: an installed package wins over it.
+    """
+    candidates = [entry for name in names for entry in (f"{name}.py", f"{name}/__init__.py")]
+    return frozenset(entry for entry in candidates if (script.parent / entry).is_file())

@@ -1,0 +1,100 @@
+"""Whether a TCP port of this machine can be listened on, and who holds it otherwise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.hardware.descriptors import holders
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a port. ``command`` is the beginning of its command line."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Port:
+    """``problem`` is the system's reason against listening, empty when nothing speaks against it.
+
+    ``taken`` tells whether that reason is another process. ``holders`` is empty where they cannot be seen:
+    another user's processes, another container.
+    """
+
+    number: int
+    problem: str = ""
+    taken: bool = False
+    holders: tuple[Holder, ...] = ()
+
+    def held_by(self) -> str:
+        """Return the holders in words."""
+        seen = ", ".join(f"pid {holder.pid} ({holder.command})" for holder in self.holders)
+        return seen or "a process that cannot be seen from here"
+
+
+def look(number: int, proc_root: Path = Path("/proc")) -> Port:
+    """Look whether this node could listen on a port of all its addresses, as TCPStore does.
+
+    Nothing ever listens there meanwhile: a node that waits for the port would take it for the real one.
+    """
+    problem = _problem(number)
+    if problem != os.strerror(errno.EADDRINUSE):
+        return Port(number, problem)
+    return Port(number, problem, True, tuple(_holders(number, proc_root)))
+
+
+def _problem(number: int) -> str:
+    """Bind as torch does: to both protocols, else to IPv4 alone (libuv back end of TCPStore).
+
+    SO_REUSEADDR lets connections that are closing (TIME_WAIT) pass; listeners still are in the way.
+    """
+    reasons = [
+        _refusal(family, address, number)
+        for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0"))  # noqa: S104
+    ]
+    return "" if "" in reasons else reasons[-1]
+
+
+def _refusal(family: int, address: str, number: int) -> str:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            probe.bind((address, number))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _holders(number: int, proc_root: Path) -> list[Holder]:
+    """Find the processes with an open socket on the port, by its inode."""
+    sockets = {f"socket:[{inode}]" for inode in _inodes(number, proc_root)}
+    pids = {pid for found in holders(sockets, proc_root).values() for pid in found}
+    return [Holder(pid, _command(proc_root / str(pid))) for pid in sorted(pids)]
+
+
+def _command(process: Path) -> str:
+    with suppress(OSError):
+        line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+        return line.decode("utf-8", "replace").strip()[:80]
+    return ""
+
+
+def _inodes(number: int, proc_root: Path) -> set[str]:
+    """Read /proc/net/tcp: address in field 1, inode in 9 (Linux: networking/proc_net_tcp.rst)."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (proc_root / "net" / name).read_text().splitlines()[1:]:
+                fields = line.split()
+                if int(fields[1].rpartition(":")[2], 16) == number and fields[9] != "0":
+                    inodes.add(fields[9])
+    return inodes

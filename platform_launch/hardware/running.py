@@ -1,0 +1,69 @@
+"""The processes that run on this machine, as values: what a job left is found among them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process. ``started`` is in clock ticks since boot: with ``pid`` it means one process for ever.
+
+    ``command`` is the beginning of its command line, or its name in brackets.
+    """
+
+    pid: int
+    parent: int
+    session: int
+    started: int
+    command: str
+
+
+def running(proc_root: Path = PROC) -> Iterator[Process]:
+    """Yield every process that has not ended."""
+    for entry in os.listdir(proc_root):  # noqa: PTH208 - names alone are wanted
+        if entry.isdigit():
+            process = look(int(entry), proc_root)
+            if process is not None:
+                yield process
+
+
+def look(pid: int, proc_root: Path = PROC) -> Process | None:
+    """Return a process, None when it has ended (a zombie has)."""
+    try:
+        # "pid (name) state parent group session …": the name may itself hold spaces and parentheses.
+        head, _, rest = (proc_root / str(pid) / "stat").read_text(errors="replace").rpartition(")")
+        fields = rest.split()
+        if fields[0] in "ZX":
+            return None
+        line = (proc_root / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        command = " ".join(line.split())[:120] or f"[{head.partition('(')[2]}]"
+        return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), command)
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def variable(pid: int, name: str, proc_root: Path = PROC) -> str | None:
+    """Return a variable a process was started with; None where it has none, or belongs to another user."""
+    wanted = name.encode() + b"="
+    with suppress(OSError):
+        for entry in (proc_root / str(pid) / "environ").read_bytes().split(b"\0"):
+            if entry.startswith(wanted):
+                return entry[len(wanted) :].decode(errors="surrogateescape")
+    return None
+
+
+def ancestors(pid: int, proc_root: Path = PROC) -> set[int]:
+    """Return a process and everything it descends from."""
+    line: set[int] = set()
+    while pid > 0 and pid not in line:
+        line.add(pid)
+        process = look(pid, proc_root)
+        pid = process.parent if process else 0
+    return line

@@ -1,0 +1,58 @@
+"""Room on disks and in memory file systems."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import HardwareError
+
+_GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The file system a folder lies on, or would lie on once it is made.
+
+    ``free_gib`` is what an ordinary user may still write. ``free_inodes`` is None where files are not
+    counted. ``problem`` says why nothing can be written there, empty when something can.
+    """
+
+    folder: Path
+    size_gib: float
+    free_gib: float
+    free_inodes: int | None
+    problem: str = ""
+
+
+def look(folder: Path) -> Storage:
+    """Measure the file system of a folder, or of the nearest one above it that exists. Writes nothing."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    problem = "" if existing.is_dir() else f"{existing} is not a folder"
+    numbers = os.statvfs(existing)
+    if not problem and numbers.f_flag & os.ST_RDONLY:
+        problem = f"{existing} is mounted read-only"
+    elif not problem and not os.access(existing, os.W_OK | os.X_OK):
+        problem = f"{existing} may not be written to"
+    return Storage(
+        folder,
+        numbers.f_blocks * numbers.f_frsize / _GIB,
+        numbers.f_bavail * numbers.f_frsize / _GIB,
+        numbers.f_favail if numbers.f_files else None,
+        problem,
+    )
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files. Raises HardwareError when none can be written to."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise HardwareError(
+            f"no folder for temporary files can be written to ({error.strerror or error})",
+            "free some room in /tmp, or name another folder with TMPDIR",
+        ) from error

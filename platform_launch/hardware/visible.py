@@ -1,0 +1,139 @@
+"""Which of a machine's GPUs a job may use: CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES.
+
+The rules are those of the CUDA Programming Guide ("CUDA Environment Variables") and of NVIDIA's container
+toolkit. CUDA stops silently at the first entry it cannot use; here that is an error, since a job that trains
+on fewer GPUs than it named is never what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from platform_launch.environment import Environment
+from platform_launch.errors import HardwareError, UsageError
+from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings
+
+CUDA = "CUDA_VISIBLE_DEVICES"
+CONTAINER = "NVIDIA_VISIBLE_DEVICES"
+
+# Slurm's word for "no GPU in this allocation" (src/interfaces/gres.c).
+_SLURM_NO_DEVICES = "NoDevFiles"
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The GPUs that remain, and a phrase that says what narrowed them (empty: nothing did)."""
+
+    devices: tuple[Gpu, ...]
+    narrowed_by: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def narrow(machine: Gpus, environment: Environment) -> Gpus:
+    """Return the GPUs that a CUDA process of this job should see, in CUDA's order.
+
+    CUDA's own variable wins where it is set, as CUDA reads no other. Raises HardwareError when it names a GPU
+    that is not there, UsageError when one of its entries cannot be read.
+    """
+    chosen = environment.text(CUDA)
+    if chosen is not None:
+        shown = _by_cuda(machine.devices, chosen.value)
+    elif environment.is_blank(CUDA):
+        shown = _hidden(machine.devices, "")
+    else:
+        shown = _by_container(machine.devices, environment)
+    return replace(
+        machine,
+        devices=shown.devices,
+        source=f"{machine.source}, {shown.narrowed_by}" if shown.narrowed_by else machine.source,
+        warnings=(*machine.warnings, *shown.warnings, *usage_warnings(shown.devices)),
+    )
+
+
+def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
+    """Take the GPUs that CUDA_VISIBLE_DEVICES names, in its order; ``-1`` ends the list, as in CUDA."""
+    entries = [entry.strip() for entry in value.rstrip(", ").split(",")]
+    if entries[0] in ("", "-1", _SLURM_NO_DEVICES):
+        return _hidden(devices, value)
+    if not devices:
+        return _Shown((), warnings=(f"{CUDA}={value!r} names GPUs, but none is visible here",))
+    warnings: tuple[str, ...] = ()
+    if "-1" in entries:
+        warnings = (f"{CUDA}={value!r}: CUDA shows only what stands before -1",)
+        entries = entries[: entries.index("-1")]
+    chosen: list[Gpu] = []
+    for entry in entries:
+        named = _named(devices, entry, value)
+        if any(gpu in chosen for gpu in named):
+            raise UsageError(
+                f"{CUDA}={value!r} names {entry!r} a second time: CUDA would then show no GPU at all",
+                "name each GPU once",
+            )
+        chosen += named
+    return _Shown(tuple(chosen), f"chosen by {CUDA}={value}", warnings)
+
+
+def _hidden(devices: Sequence[Gpu], value: str) -> _Shown:
+    warning = f"{CUDA}={value!r} hides all {len(devices)} GPU(s) of this machine"
+    return _Shown((), f"hidden by {CUDA}={value!r}", (warning,)) if devices else _Shown(())
+
+
+def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
+    """Return what one entry means: an index, or the beginning of a GPU's or a MIG instance's UUID.
+
+    A GPU whose MIG mode is on stands for all its instances.
+    """
+    if entry.isascii() and entry.isdigit():
+        named = [gpu for gpu in devices if str(gpu.index) == (entry.lstrip("0") or "0")]
+    elif entry.startswith(("GPU-", "MIG-")):
+        named = [gpu for gpu in devices if any(name.startswith(entry) for name in (gpu.uuid, *gpu.aliases))]
+    else:
+        raise UsageError(
+            f"{CUDA}={value!r}: {entry!r} is neither an index nor a UUID: CUDA would silently stop before it",
+            "list indices (0,1,2,3), or UUIDs that begin with GPU- or MIG-",
+        )
+    meant = {gpu.uuid if entry.startswith("MIG-") else str(gpu.index) for gpu in named}
+    if len(meant) > 1:
+        raise UsageError(
+            f"{CUDA}={value!r}: {entry!r} begins the UUID of {len(meant)} GPUs",
+            "write enough of the UUID to tell them apart (nvidia-smi -L lists them)",
+        )
+    if not named:
+        indices = ", ".join(str(index) for index in sorted({gpu.index for gpu in devices}))
+        raise HardwareError(
+            f"{CUDA}={value!r} names {entry!r}, but this machine shows {len(devices)} GPU(s), "
+            f"index {indices}: CUDA would silently stop before it",
+            f"correct {CUDA}; if the GPU should be there, look in dmesg for Xid errors and use another node",
+        )
+    return named
+
+
+def _by_container(devices: tuple[Gpu, ...], environment: Environment) -> _Shown:
+    """Apply what the container was given, where the driver shows more than that.
+
+    The container runtime normally hides the other GPUs already. A privileged container sees all of the
+    node's, and would take those of its neighbours. ``void`` proves nothing: devices injected by CDI leave
+    it in the environment beside real GPUs (nvidia-container-toolkit#395).
+    """
+    given = environment.text(CONTAINER)
+    if given is None or given.value in ("all", "void") or not devices:
+        return _Shown(devices)
+    if given.value == "none":
+        warning = f"{CONTAINER}=none, yet the driver shows {len(devices)} GPU(s): none of them is used"
+        return _Shown((), f"none granted by {CONTAINER}", (warning,))
+    entries = list(dict.fromkeys(entry.strip() for entry in given.value.split(",") if entry.strip()))
+    if len(entries) > len(devices):
+        warning = (
+            f"{CONTAINER} grants {len(entries)} GPUs, but the driver shows {len(devices)}: "
+            "the others may have fallen off the bus (look in dmesg for Xid errors)"
+        )
+        return _Shown(devices, warnings=(warning,))
+    granted = tuple(gpu for entry in entries for gpu in devices if entry in (gpu.uuid, str(gpu.index)))
+    if len(entries) == len(devices) or len(granted) != len(entries):
+        return _Shown(devices)
+    warning = (
+        f"the driver shows {len(devices)} GPUs, {CONTAINER} grants {len(entries)} of them "
+        "(a privileged container?): only these are used"
+    )
+    return _Shown(granted, f"granted by {CONTAINER}={given.value}", (warning,))

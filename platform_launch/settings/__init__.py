@@ -1,0 +1,1 @@
+"""Facts to choices: everything here is a pure function of values."""

@@ -1,0 +1,170 @@
+"""What will be trained: script, training config and accelerate yaml, by flag or by recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import InputError, UsageError
+from platform_launch.settings import recipes
+from platform_launch.settings.deepspeed import AccelerateYaml, read_yaml
+from platform_launch.settings.request import Request
+
+# What a launcher that reads no recipe starts when no script is named, below the project's root.
+EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What will be trained and by which rule it was chosen.
+
+    ``global_batch`` counts samples of one optimizer step in the whole job. The numbers are None where the
+    config does not say them; a script of the user's own has no config unless ``--config`` names one, and
+    launchers other than accelerate have no yaml.
+    """
+
+    script: Path
+    script_args: tuple[str, ...]
+    config: Path | None
+    accelerate_yaml: AccelerateYaml | None
+    rule: str
+    gradient_accumulation_steps: int | None = None
+    learning_rate: float | None = None
+    global_batch: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int) -> Training:
+    """Choose and check what to run on ``gpus`` GPUs (0: a CPU job) in the whole job.
+
+    Raises InputError for files that are missing or would be refused later, UsageError where a script must be
+    named.
+    """
+    if request.launcher != "accelerate":
+        return _without_recipe(request)
+    table = recipes.read_recipes(request.root)
+    recipe = recipes.choose(table.recipes, gpus)
+    default_script = (request.script or table.script).resolve() == table.script.resolve()
+    by_recipe = default_script and request.config is None
+    _refuse_if_strict(request, table, recipe, gpus)
+
+    script = _existing(request.script or table.script, "--script")
+    chosen = request.config or (recipe.config if default_script else None)
+    config = _existing(chosen, "--config") if chosen is not None else None
+    numbers = recipes.TrainingNumbers()
+    if config is not None and default_script:
+        numbers = recipes.read_numbers(config)
+    scaling = recipes.scale(recipe, numbers, gpus) if by_recipe else None
+    if scaling is not None:
+        numbers = dataclasses.replace(
+            numbers,
+            gradient_accumulation_steps=scaling.gradient_accumulation_steps,
+            learning_rate=scaling.learning_rate,
+        )
+    yaml_path = _existing(request.deepspeed_config or recipe.deepspeed, "--deepspeed-config")
+    yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
+    return Training(
+        script=script,
+        script_args=_script_args(config, scaling, request),
+        config=config,
+        accelerate_yaml=yaml,
+        rule=_rule(request, recipe, gpus),
+        gradient_accumulation_steps=_accumulation(numbers, yaml, config),
+        learning_rate=numbers.learning_rate,
+        global_batch=_global_batch(numbers, world_size),
+        warnings=(
+            *((scaling.describe(),) if scaling is not None else ()),
+            *yaml.warnings,
+            *_overridden(default_script, request, yaml),
+        ),
+    )
+
+
+def _without_recipe(request: Request) -> Training:
+    """Take the script as it is: recipes and yaml files are accelerate's."""
+    example = EXAMPLES.get(request.launcher)
+    if request.script is None and example is None:
+        raise UsageError(
+            f"--launcher {request.launcher} has no default training", "name one with --script FILE"
+        )
+    script = request.script or request.root / str(example)
+    config = _existing(request.config, "--config") if request.config is not None else None
+    return Training(
+        script=_existing(script, "--script"),
+        script_args=_script_args(config, None, request),
+        config=config,
+        accelerate_yaml=None,
+        rule="--script given" if request.script else f"the example of --launcher {request.launcher}",
+    )
+
+
+def _existing(path: Path, flag: str) -> Path:
+    if not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"{path} {kind}: expected a file (from {flag} or configs/recipes.yaml)")
+    return path.resolve()
+
+
+def _refuse_if_strict(request: Request, table: recipes.Recipes, recipe: recipes.Recipe, gpus: int) -> None:
+    said_all = request.config is not None and request.deepspeed_config is not None
+    if request.strict and recipe.gpus != gpus and not said_all:
+        known = ", ".join(str(known.gpus) for known in table.recipes)
+        raise InputError(
+            f"--strict: configs/recipes.yaml has no recipe for {gpus} GPU(s), only for {known}",
+            "add a recipe, pass --config and --deepspeed-config, or leave --strict out to scale the nearest",
+        )
+
+
+def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
+    """Say in one phrase why these files were chosen."""
+    flags = {
+        "--script": request.script,
+        "--config": request.config,
+        "--deepspeed-config": request.deepspeed_config,
+    }
+    given = [f"{flag} given" for flag, value in flags.items() if value is not None]
+    what = "no GPU" if recipe.gpus == 0 else f"{recipe.gpus} GPUs"
+    nearest = f" (the nearest to {gpus})" if recipe.gpus != gpus else ""
+    return ", ".join([f"recipe for {what}{nearest}", *given])
+
+
+def _script_args(config: Path | None, scaling: recipes.Scaling | None, request: Request) -> tuple[str, ...]:
+    """Return the script's arguments; what the user wrote comes last, so that it wins."""
+    chosen: tuple[str, ...] = ("--config", str(config)) if config is not None else ()
+    if scaling is not None:
+        chosen += ("--gradient-accumulation-steps", str(scaling.gradient_accumulation_steps))
+        chosen += ("--learning-rate", f"{scaling.learning_rate:g}")
+    return chosen + request.script_args
+
+
+def _accumulation(numbers: recipes.TrainingNumbers, yaml: AccelerateYaml, config: Path | None) -> int | None:
+    """Return the accumulation that will be in force. The training config decides, except against a JSON.
+
+    accelerate takes no accumulation on the command line when the yaml names a DeepSpeed JSON.
+    """
+    wanted, written = numbers.gradient_accumulation_steps, yaml.gradient_accumulation_steps
+    if wanted is not None and written not in (None, wanted) and yaml.names_json:
+        raise InputError(
+            f"gradient_accumulation_steps is {wanted} in {config} but {written} in the DeepSpeed JSON "
+            f"that {yaml.path} names",
+            'make them equal, or write "auto" in the JSON',
+        )
+    return wanted or written
+
+
+def _global_batch(numbers: recipes.TrainingNumbers, world_size: int) -> int | None:
+    if numbers.batch_size is None:
+        return None
+    return numbers.batch_size * (numbers.gradient_accumulation_steps or 1) * world_size
+
+
+def _overridden(default_script: bool, request: Request, yaml: AccelerateYaml) -> tuple[str, ...]:
+    """Warn when a yaml that the recipe chose changes the accumulation of a script of the user's own."""
+    steps = yaml.gradient_accumulation_steps or 1
+    if default_script or request.deepspeed_config is not None or steps == 1:
+        return ()
+    fact = (
+        f"{yaml.path.name} sets gradient_accumulation_steps={steps}, and accelerate puts it over the script's"
+    )
+    return (f"{fact}; pass --deepspeed-config with a yaml of yours to decide it there",)

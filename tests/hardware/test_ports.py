@@ -1,0 +1,61 @@
+"""Ports that are really taken, by this process and by others."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from platform_launch.hardware import ports
+
+LISTEN = (
+    "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
+    "s.accept()"
+)
+
+
+def test_a_free_port_has_no_problem() -> None:
+    with socket.create_server(("", 0)) as server:
+        number = server.getsockname()[1]
+    assert ports.look(number) == ports.Port(number)
+
+
+def test_the_process_that_listens_is_named() -> None:
+    with subprocess.Popen([sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = ports.look(int(process.stdout.readline()))
+        finally:
+            process.kill()
+    assert found.taken
+    assert [holder.pid for holder in found.holders] == [process.pid]
+    assert "create_server" in found.held_by()
+
+
+def test_a_port_taken_on_one_address_is_taken() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        only_ipv6 = ports.look(server.getsockname()[1])
+    assert not only_ipv6.problem  # torch then listens on IPv4
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert ports.look(server.getsockname()[1]).holders[0].pid == os.getpid()
+
+
+def test_a_port_that_is_closing_can_be_listened_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", number))
+        connection, _ = server.accept()
+        connection.close()  # closes first: its end stays in TIME_WAIT
+        client.close()
+    assert ports.look(number).problem == ""
+
+
+def test_looking_never_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+    ports.look(number)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", number), timeout=1)

@@ -1,0 +1,121 @@
+"""Recorded machines: small ``sys``, ``proc`` and ``dev`` trees written from tables.
+
+Contents are in the kernel's own format. GID tables are shortened to 16 entries, except where their length
+matters: real ones have up to 256, nearly all zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
+
+
+@dataclass(frozen=True)
+class Roots:
+    sys: Path
+    proc: Path
+    dev: Path
+
+
+@dataclass(frozen=True)
+class Port:
+    """One adapter with one port. ``gids`` maps an index to (GID, type)."""
+
+    device: str
+    link_layer: str
+    rate: str
+    gids: dict[int, tuple[str, str]]
+    state: str = "4: ACTIVE"
+    table: int = 16
+
+
+def ib(device: str, rate: str, guid: int, state: str = "4: ACTIVE") -> Port:
+    gid = f"fe80:0000:0000:0000:a088:c203:00ab:{guid:04x}"
+    return Port(device, "InfiniBand", rate, {0: (gid, "IB/RoCE v1")}, state)
+
+
+def roce(device: str, rate: str, ipv4: str, table: int = 16) -> Port:
+    """An Ethernet port as mlx5 fills it: link-local twice, then the IPv4 address twice (v1, v2)."""
+    link_local = "fe80:0000:0000:0000:0e42:a1ff:fe5c:0001"
+    first, second, third, fourth = (int(part) for part in ipv4.split("."))
+    mapped = f"0000:0000:0000:0000:0000:ffff:{first:02x}{second:02x}:{third:02x}{fourth:02x}"
+    gids = {
+        0: (link_local, "IB/RoCE v1"),
+        1: (link_local, "RoCE v2"),
+        2: (mapped, "IB/RoCE v1"),
+        3: (mapped, "RoCE v2"),
+    }
+    return Port(device, "Ethernet", rate, gids, table=table)
+
+
+def machine(
+    root: Path,
+    ports: tuple[Port, ...] = (),
+    *,
+    cpus: str = "0-223",
+    memory_gib: int = 2048,
+    cgroup: str = "0::/\n",
+    files: dict[str, str] | None = None,
+) -> Roots:
+    """Write a machine's trees under ``root``; ``files`` adds others by path, e.g. ``dev/…`` or ``sys/…``."""
+    contents = {
+        "proc/self/status": f"Name:\tpython\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0-1\n",
+        "proc/self/cgroup": cgroup,
+        "proc/meminfo": f"MemTotal:       {memory_gib * 1024**2} kB\nMemFree:        1024 kB\n",
+        **(files or {}),
+    }
+    for path, text in contents.items():
+        write(root / path, text)
+    for port in ports:
+        _write_port(root / "sys/class/infiniband" / port.device / "ports/1", port)
+        write(root / "dev/infiniband" / f"uverbs{ports.index(port)}", "")
+    return Roots(root / "sys", root / "proc", root / "dev")
+
+
+def _write_port(folder: Path, port: Port) -> None:
+    write(folder / "state", f"{port.state}\n")
+    write(folder / "link_layer", f"{port.link_layer}\n")
+    write(folder / "rate", f"{port.rate}\n")
+    for index in range(port.table):
+        gid, kind = port.gids.get(index, (ZERO, ""))
+        write(folder / f"gids/{index}", f"{gid}\n")
+        if kind:  # reading the type of an unused entry fails on a real machine
+            write(folder / f"gid_attrs/types/{index}", f"{kind}\n")
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def h100_infiniband(root: Path) -> Roots:
+    """DGX-like: eight NDR ports for the GPUs, one of them down; a storage adapter in Ethernet mode."""
+    compute = [0, 3, 4, 5, 6, 9, 10, 11]
+    ports = [ib(f"mlx5_{n}", "400 Gb/sec (4X NDR)", n) for n in compute if n != 10]
+    down = ib("mlx5_10", "10 Gb/sec (4X SDR)", 10, state="1: DOWN")
+    storage = roce("mlx5_1", "100 Gb/sec (4X EDR)", "10.9.0.7")
+    return machine(root, (*ports, down, storage))
+
+
+def roce_bond(root: Path) -> Roots:
+    """Four bonded RoCE adapters with the full GID table of a real device."""
+    rate = "200 Gb/sec (4X HDR)"
+    return machine(root, tuple(roce(f"mlx5_bond_{n}", rate, f"10.1.{n}.5", table=256) for n in range(4)))
+
+
+def gb200(root: Path) -> Roots:
+    """One compute tray: two Grace CPUs, four NDR ports, an IMEX channel."""
+    ports = tuple(ib(f"mlx5_{n}", "400 Gb/sec (4X NDR)", n) for n in range(4))
+    files = {"dev/nvidia-caps-imex-channels/channel0": ""}
+    return machine(root, ports, cpus="0-143", memory_gib=960, files=files)
+
+
+def bare_pod(root: Path) -> Roots:
+    """A Kubernetes pod limited to 4 processors and 16 GiB on a large node; no RDMA."""
+    files = {
+        "sys/fs/cgroup/cpu.max": "400000 100000\n",
+        "sys/fs/cgroup/memory.max": f"{16 * 1024**3}\n",
+    }
+    return machine(root, cpus="0-127", memory_gib=1024, files=files)

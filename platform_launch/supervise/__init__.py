@@ -1,0 +1,13 @@
+"""The one place that starts training commands and stays responsible for them.
+
+It imports neither torch nor anything that does: the parent that stays must be small.
+"""
+
+from __future__ import annotations
+
+from platform_launch.supervise.capture import Answer, capture
+from platform_launch.supervise.processes import Command
+from platform_launch.supervise.supervisor import Outcome, Supervisor, supervise
+from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
+
+__all__ = ["DEFAULT_GRACE_S", "Answer", "Command", "Outcome", "Supervisor", "Watch", "capture", "supervise"]

@@ -1,0 +1,59 @@
+"""Asking a short-lived program a question: its whole output, within a limit of time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+
+from platform_launch.supervise.processes import Command
+
+# The code timeout(1) gives.
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program wrote. ``exit_code`` is its own, 128 + signal, 124 out of time, 126/127 not started."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def capture(command: Command, *, timeout_s: float) -> Answer:
+    """Run a program without input in a session of its own; out of time, its whole group is killed."""
+    import subprocess  # 10 ms that a launch need not pay
+
+    try:
+        process = subprocess.Popen(
+            command.argv,
+            env=command.env,
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        return Answer(code, "", f"{command.argv[0]}: {error.strerror}")
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)
+            return Answer(TIMED_OUT, "", "")  # whoever escaped the group may hold the pipes for long
+        except BaseException:  # Ctrl-C: the program has a session of its own and did not hear it
+            _kill_group(process.pid)
+            raise
+    code = process.returncode
+    return Answer(code if code >= 0 else 128 - code, stdout, stderr)
+
+
+def _kill_group(leader: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

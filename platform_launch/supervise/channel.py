@@ -1,0 +1,126 @@
+"""The way of a command's output: a pipe or terminal of ours, then our own stdout or stderr and the log.
+
+What ``isatty`` says to the command is what it would say without a supervisor, and two different files stay
+two (docs/decisions/0002-output-of-the-training.md).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+from contextlib import suppress
+from typing import Protocol
+
+from platform_launch.supervise.log import LogFile
+from platform_launch.supervise.outlet import Outlet
+from platform_launch.supervise.text import LinePrefix, LogText
+
+_CHUNK_BYTES = 128 * 1024
+_PIPE_BYTES = 1024 * 1024
+_F_SETPIPE_SZ = 1031
+
+
+class Receiver(Protocol):
+    """Where a channel's output goes."""
+
+    outlet: Outlet
+
+    def feed(self, data: bytes) -> None:
+        """Take a chunk."""
+
+    def finish(self) -> None:
+        """Take the end of the output."""
+
+
+class Tee:
+    """Writes output to an outlet and into the log, with a prefix before each line."""
+
+    def __init__(self, outlet: Outlet, log: LogFile, prefix: str) -> None:
+        self.outlet = outlet
+        self._log = log
+        self._prefix = LinePrefix(prefix)
+        self._log_text = LogText()
+
+    def feed(self, data: bytes) -> None:
+        """Write a chunk; the log comes first, so that a slow reader of ours does not hold it up."""
+        data = self._prefix.feed(data)
+        self._log.append(self._log_text.feed(data), self)
+        self.outlet.write(data)
+
+    def say(self, line: str) -> None:
+        """Write a line of our own, never in the middle of another."""
+        parting = b"" if self._prefix.at_line_start else b"\n"
+        self.feed(parting + line.encode(errors="replace") + b"\n")
+
+    def finish(self) -> None:
+        """Write what was held back for the log."""
+        self._log.append(self._log_text.finish(), self)
+
+
+class Channel:
+    """The end of a pipe or terminal that a command's output is read from.
+
+    ``fd`` is -1 once all is read.
+    """
+
+    def __init__(self, fd: int, receiver: Receiver) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self.receiver = receiver
+
+    def read(self, *, at_last_call: bool) -> None:
+        """Pass one chunk on, or close the channel at its end; at the last call an empty pipe is the end."""
+        try:
+            data = os.read(self.fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            if not at_last_call:
+                return
+            data = b""
+        except OSError:
+            # A terminal says EIO when its last writer is gone.
+            data = b""
+        if data:
+            self.receiver.feed(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self.receiver.finish()
+
+
+def open_like(fd: int, reserved_columns: int) -> tuple[int, int]:
+    """Return reading and writing end of a terminal like ``fd`` if that is one, else of a pipe."""
+    if not os.isatty(fd):
+        return open_pipe()
+    try:
+        reading, writing = os.openpty()
+    except OSError:
+        return open_pipe()
+    attributes = termios.tcgetattr(writing)
+    attributes[1] &= ~termios.OPOST  # the real terminal turns line ends into its own
+    termios.tcsetattr(writing, termios.TCSANOW, attributes)
+    imitate_size(fd, writing, reserved_columns)
+    return reading, writing
+
+
+def open_pipe() -> tuple[int, int]:
+    """Return reading and writing end of a pipe so wide that the command rarely waits for us."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    # Refused when the user's quota of pipe memory is used up; then the pipe stays narrow.
+    with suppress(OSError):
+        fcntl.fcntl(writing, _F_SETPIPE_SZ, _PIPE_BYTES)
+    return reading, writing
+
+
+def imitate_size(terminal: int, ours: int, reserved_columns: int) -> None:
+    """Give our terminal the size of the real one, less the columns that a prefix takes; no-op for others."""
+    with suppress(OSError):
+        columns, rows = os.get_terminal_size(terminal)
+        size = struct.pack("HHHH", rows, max(columns - reserved_columns, 1), 0, 0)
+        fcntl.ioctl(ours, termios.TIOCSWINSZ, size)

@@ -1,0 +1,117 @@
+"""Starting a command, and the part of the machine's processes that is ours: nothing else is ever signalled.
+
+A subreaper (and PID 1) inherits every process of its tree whose parent has died. So whoever is left over is,
+sooner or later, a direct child, and a direct child's id cannot be reused before its parent has reaped it:
+killing children round after round takes down the whole tree without ever aiming at a stranger.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import LaunchError
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TETHER = Path(__file__).with_name("tether.py")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run. ``env`` is the whole environment; ``cwd`` None means the supervisor's own directory."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path | None = None
+
+
+def start(command: Command, descriptors: Mapping[int, int]) -> int:
+    """Start a command in a session of its own and return its process id, which is also its group's.
+
+    ``descriptors`` maps the child's descriptor numbers to ours. A program that cannot be executed shows as
+    exit code 127 or 126 with a line on its stderr. The child gets SIGTERM should this process die.
+    """
+    tether = (sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), str(command.cwd or ""))
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            (*tether, *command.argv),
+            command.env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, ours, its) for its, ours in descriptors.items()],
+            setsid=True,
+        )
+    except OSError as error:
+        raise LaunchError(f"cannot start a process for {command.argv[0]}: {error.strerror}") from error
+
+
+@contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """Become the parent of descendants whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def reap() -> Iterator[tuple[int, int]]:
+    """Collect every child that has ended: process id and exit code, negative for a signal."""
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            yield pid, os.waitstatus_to_exitcode(status)
+
+
+def has_children() -> bool:
+    """Tell cheaply whether any child is left, ended or not."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children() -> dict[int, str]:
+    """Return process id and name of every living child of this process, orphans it inherited included."""
+    mine = str(os.getpid())
+    found: dict[int, str] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
+        if not entry.isdigit():
+            continue
+        with suppress(OSError):
+            # "pid (name) state parent …": the name may itself hold spaces and parentheses.
+            head, _, rest = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")
+            state, parent = rest.split(maxsplit=2)[:2]
+            if parent == mine and state not in "ZX" and is_child(int(entry)):
+                found[int(entry)] = head.partition("(")[2]
+    return found
+
+
+def is_child(pid: int) -> bool:
+    """Ask the kernel, which alone knows for certain (a /proc may belong to another pid namespace)."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Signal the process group of a command that :func:`start` returned and :func:`reap` has not."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+def signal_child(pid: int, number: signal.Signals) -> None:
+    """Signal one living child that is not reaped yet."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

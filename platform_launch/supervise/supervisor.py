@@ -1,0 +1,180 @@
+"""One training command under supervision, from start to exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like
+from platform_launch.supervise.log import LogFile
+from platform_launch.supervise.outlet import Outlet
+from platform_launch.supervise.processes import Command
+from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
+
+_STDOUT, _STDERR = 1, 2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    ``exit_code`` is the command's own, or 128 + ``signal``. Where a signal asked for the end and the command
+    then returned 1, it is 128 + that signal too: torchrun, like any Python program that is interrupted,
+    answers a signal with a traceback and 1, which a scheduler would take for a failure.
+    ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
+    to :meth:`Supervisor.stop`; ``killed`` the process ids that only SIGKILL could end.
+    """
+
+    exit_code: int
+    signal: signal.Signals | None
+    duration_s: float
+    log_path: Path | None
+    stopped_by: str | None
+    killed: tuple[int, ...]
+
+
+def supervise(
+    command: Command,
+    *,
+    log_path: Path | None = None,
+    prefix: str = "",
+    grace_s: float = DEFAULT_GRACE_S,
+) -> Outcome:
+    """Run one command to its end, see :class:`Supervisor`."""
+    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s).run()
+
+
+class Supervisor:
+    """Runs one command as PID 1 or below: forwards signals, reaps orphans, copies output, ends what is left.
+
+    TERM, INT, HUP, QUIT, USR1 and USR2 go to the command's process group; the first four start
+    ``grace_s``, after which its whole tree is killed, as a second Ctrl-C does at once. ``prefix`` stands
+    before each line of output. A log file that cannot be written is reported and given up. For one run.
+
+    ``on_ending(reason)`` hears at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)``
+    that the command has exited, while what it left behind is still being ended.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        log_path: Path | None = None,
+        prefix: str = "",
+        grace_s: float = DEFAULT_GRACE_S,
+        on_ending: Callable[[str], None] = lambda _reason: None,
+        on_exit: Callable[[int], None] = lambda _code: None,
+    ) -> None:
+        self._command = command
+        self._prefix = prefix
+        self._log = LogFile(log_path, self._say)
+        self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
+        self._tees: dict[int, Tee] = {}
+        self._terminals: dict[int, int] = {}
+        self._on_exit = on_exit
+        self._watch = Watch(
+            grace_s=grace_s, say=self._say, ended=self._on_end, resized=self._on_resize, ending=on_ending
+        )
+
+    def stop(self, reason: str, grace_s: float | None = None) -> None:
+        """Ask the command to end as SIGTERM would; callable from any thread, before and during the run.
+
+        ``grace_s`` can shorten the grace time.
+        """
+        self._watch.stop(reason, grace_s)
+
+    def spare(self, pid: int) -> None:
+        """Leave a child alone that is not the command's: one that the caller started during the run."""
+        self._watch.spare(pid)
+
+    def run(self) -> Outcome:
+        """Run the command to its end. Main thread only; the process must wait for no children of its own.
+
+        Raises LaunchError when no process can be started at all; a program that cannot be executed is exit
+        code 127 or 126, as in a shell.
+        """
+        began = time.monotonic()
+        _flush_own_output()
+        _fill_closed_descriptors()
+        with self._watch as watch:
+            try:
+                self._start(watch)
+                watch.wait()
+            finally:
+                self._log.close()
+                for tee in self._tees.values():
+                    tee.outlet.close()
+        return Outcome(
+            exit_code=_stopped_code(_as_a_shell(self._code), watch.stopped_by),
+            signal=signal.Signals(-self._code) if self._code < 0 else None,
+            duration_s=time.monotonic() - began,
+            log_path=self._log.path,
+            stopped_by=watch.stopped_by,
+            killed=tuple(watch.killed),
+        )
+
+    def _start(self, watch: Watch) -> None:
+        """Open a channel for each of our two descriptors, one if both are the same file, and start."""
+        writing: dict[int, int] = {}
+        try:
+            for fd in (_STDOUT,) if os.path.sameopenfile(_STDOUT, _STDERR) else (_STDOUT, _STDERR):
+                reading, writing[fd] = open_like(fd, len(self._prefix))
+                self._terminals[fd] = reading
+                self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix)
+                watch.follow(Channel(reading, self._tees[fd]))
+            self._log.open()
+            watch.start(
+                self._command,
+                {_STDOUT: writing[_STDOUT], _STDERR: writing.get(_STDERR, writing[_STDOUT])},
+            )
+        finally:
+            for fd in writing.values():
+                os.close(fd)
+
+    def _say(self, level: str, text: str) -> None:
+        """Say it where the output goes: into the log as well, and never waiting for a reader."""
+        self._tees[max(self._tees)].say(f"[{level}] {text}")
+
+    def _on_lost(self, error: OSError) -> None:
+        place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"
+        self._say("WARN", f"output can no longer be written: {error.strerror}; {place}")
+
+    def _on_end(self, _pid: int, code: int) -> None:
+        self._code = code
+        self._on_exit(_as_a_shell(code))
+
+    def _on_resize(self) -> None:
+        for fd, ours in self._terminals.items():
+            imitate_size(fd, ours, len(self._prefix))
+
+
+def _as_a_shell(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _flush_own_output() -> None:
+    """Let what was printed before come before the command's output."""
+    for file in (sys.stdout, sys.stderr):
+        if file is not None:  # started with the descriptor closed
+            with suppress(OSError, ValueError):
+                file.flush()
+
+
+def _fill_closed_descriptors() -> None:
+    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
+def _stopped_code(code: int, stopped_by: str | None) -> int:
+    """Return 128 + the signal that asked for the end where a command only says 1."""
+    if code == 1 and stopped_by is not None and stopped_by in signal.Signals.__members__:
+        return 128 + signal.Signals[stopped_by]
+    return code

@@ -1,0 +1,64 @@
+"""All channels of a watch: what to wait for, and what to move when it is ready."""
+
+from __future__ import annotations
+
+import select
+
+from platform_launch.supervise.channel import Channel
+
+
+class Traffic:
+    """Moves output from commands to outlets; a blocked outlet stops the reading, as ``tee`` does."""
+
+    def __init__(self) -> None:
+        self._channels: list[Channel] = []
+        self._last_call = False
+
+    def add(self, channel: Channel) -> None:
+        """Take a channel on."""
+        self._channels.append(channel)
+
+    @property
+    def left(self) -> bool:
+        """Tell whether anything is still to be read or written."""
+        return any(channel.fd >= 0 or channel.receiver.outlet.blocked for channel in self._channels)
+
+    @property
+    def impatient(self) -> bool:
+        """Tell whether there is something to do without waiting."""
+        return self._last_call and any(
+            channel.fd >= 0 and not channel.receiver.outlet.blocked for channel in self._channels
+        )
+
+    def register(self, poll: select.poll) -> None:
+        """Say what to wait for."""
+        for channel in self._channels:
+            outlet = channel.receiver.outlet
+            if outlet.blocked:
+                poll.register(outlet.fd, select.POLLOUT)
+            elif channel.fd >= 0:
+                poll.register(channel.fd, select.POLLIN)
+
+    def move(self, ready: set[int]) -> None:
+        """Read and write where it is possible."""
+        for channel in self._channels:
+            outlet = channel.receiver.outlet
+            if outlet.blocked:
+                if outlet.fd in ready:
+                    outlet.flush()
+            elif channel.fd >= 0 and (self._last_call or channel.fd in ready):
+                channel.read(at_last_call=self._last_call)
+
+    def last_call(self) -> None:
+        """Take only what is in the pipes already: their writers are gone, or are strangers to us."""
+        self._last_call = True
+
+    def abandon(self) -> None:
+        """Drop what cannot be written at once, now and later."""
+        for channel in self._channels:
+            channel.receiver.outlet.close()
+
+    def close(self) -> None:
+        """Stop reading everywhere."""
+        for channel in self._channels:
+            channel.close()

@@ -1,0 +1,245 @@
+"""Staying responsible for commands: one loop for their output, their signals, their end and what they leave.
+
+The phases of an end are entries of an agenda, a short list of times and actions:
+
+    stop asked    forward the signal; after the grace time kill
+    last exit     leftover processes get a moment to go by themselves, then SIGTERM, then SIGKILL
+    kill          SIGKILL to every child, again as their orphans come to us; after a while name what is stuck
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from platform_launch.supervise import processes
+from platform_launch.supervise.channel import Channel
+from platform_launch.supervise.processes import Command
+from platform_launch.supervise.signals import SignalInbox
+from platform_launch.supervise.traffic import Traffic
+
+# Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s: to be first leaves
+# time to say who had to be killed and to hand the exit code on.
+DEFAULT_GRACE_S = 25.0
+
+_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_HANDLED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD)
+# `timeout -s INT` and some process managers deliver one Ctrl-C twice within microseconds.
+_SAME_KEYPRESS_S = 0.5
+# Processes that follow their parent by themselves (resource trackers, compile workers) take less.
+_LEAVE_S = 1.0
+_LEFTOVER_GRACE_S = 5.0
+# SIGKILL acts at once, save in uninterruptible sleep inside a driver or a file system.
+_KILL_S = 10.0
+
+
+class Watch:
+    """Keeps the commands it starts, and everything they start, from first to last.
+
+    While it is entered, the process adopts orphans and every ended child is reaped: the caller has no
+    children of its own to wait for. Children that were there before are never signalled. Main thread only,
+    except :meth:`stop`. ``say(level, text)`` takes a line for the user; ``ended(pid, code)`` hears each
+    command's exit code (negative for a signal), ``resized()`` that the terminal has a new size, ``ending()``
+    that a signal or :meth:`stop` asked for the end. ``what`` names the commands in those lines.
+    """
+
+    def __init__(
+        self,
+        *,
+        grace_s: float,
+        what: str = "the training",
+        say: Callable[[str, str], None],
+        ended: Callable[[int, int], None],
+        resized: Callable[[], None] = lambda: None,
+        ending: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        self.stopped_by: str | None = None
+        self.killed: dict[int, str] = {}
+        self._grace_s = grace_s
+        self._what = what
+        self._say = say
+        self._ended = ended
+        self._resized = resized
+        self._ending = ending
+        self._inbox = SignalInbox(_HANDLED)
+        self._traffic = Traffic()
+        self._running: set[int] = set()
+        self._requests: deque[tuple[str, float]] = deque()
+        self._agenda: list[tuple[float, Callable[[], None]]] = []
+        self._kill_at = self._interrupted_at = float("inf")
+        self._leaving = self._killing = self._gone = self._terminated = False
+
+    def __enter__(self) -> Watch:
+        self._strangers = set(processes.children())
+        with ExitStack() as stack:
+            stack.enter_context(self._inbox)
+            stack.enter_context(processes.adopting_orphans())
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._running and not self._gone:  # an error: of several commands one could not be started
+            self._kill_children()
+        self._traffic.close()
+        self._exit.close()
+
+    def start(self, command: Command, descriptors: Mapping[int, int]) -> int:
+        """Start a command (see :func:`processes.start`) and return its process id."""
+        pid = processes.start(command, descriptors)
+        self._running.add(pid)
+        return pid
+
+    def follow(self, channel: Channel) -> None:
+        """Read a command's output while watching."""
+        self._traffic.add(channel)
+
+    def stop(self, reason: str, grace_s: float | None = None) -> None:
+        """Ask for the end, from any thread: SIGTERM now, SIGKILL after the grace time.
+
+        A ``grace_s`` of its own may shorten that of an end which was asked for before.
+        """
+        self._requests.append((reason, self._grace_s if grace_s is None else grace_s))
+        self._inbox.wake()
+
+    def spare(self, pid: int) -> None:
+        """Take a child that was started meanwhile for a stranger: it is never signalled. From any thread."""
+        self._strangers.add(pid)
+
+    def wait(self) -> None:
+        """Return when every command and every process they left is gone and all output is written."""
+        while not self._gone or self._traffic.left:
+            while self._requests:
+                reason, grace_s = self._requests.popleft()
+                # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.
+                if self.stopped_by is None:
+                    self._terminated = True
+                    self._forward(signal.SIGTERM)
+                self._end(signal.SIGTERM, reason, grace_s)
+            ready = self._poll()
+            for number in self._inbox.take():
+                self._on_signal(number)
+            self._traffic.move(ready)
+            while self._agenda and self._agenda[0][0] <= time.monotonic():
+                self._agenda.pop(0)[1]()
+
+    def _poll(self) -> set[int]:
+        """Return the descriptors that are ready, at the latest when the next entry of the agenda is due."""
+        poll = select.poll()
+        poll.register(self._inbox.fd, select.POLLIN)
+        self._traffic.register(poll)
+        wait_ms: float | None = None
+        if self._traffic.impatient:
+            wait_ms = 0
+        elif self._agenda:
+            wait_ms = max(0.0, self._agenda[0][0] - time.monotonic()) * 1000 + 1
+        return {fd for fd, _ in poll.poll(wait_ms)}
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        now = time.monotonic()
+        if number is signal.SIGCHLD:
+            self._reap()
+        elif number is signal.SIGINT and now - self._interrupted_at > _SAME_KEYPRESS_S:
+            self._kill()
+        elif number in _ENDING:
+            if number is signal.SIGINT:
+                self._interrupted_at = min(now, self._interrupted_at)
+            if not (self._terminated and number is signal.SIGTERM):
+                self._forward(number)
+            self._end(number, number.name, self._grace_s)
+        else:
+            if number is signal.SIGWINCH:
+                self._resized()
+            self._forward(number)
+
+    def _forward(self, number: signal.Signals) -> None:
+        for leader in self._running:
+            processes.signal_group(leader, number)
+
+    def _end(self, number: signal.Signals, reason: str, grace_s: float) -> None:
+        """Start the grace time when the end is asked for the first time; later it can only be shortened."""
+        end = time.monotonic() + grace_s
+        first = self.stopped_by is None
+        if not first and end >= self._kill_at:
+            return
+        self.stopped_by = self.stopped_by or reason
+        self._kill_at = min(self._kill_at, end)
+        if self._gone:
+            self._agenda = [(end, self._traffic.abandon)]
+        elif not self._leaving and not self._killing:
+            self._agenda = [(end, self._kill)]
+        again = "; Ctrl-C again kills at once" if number is signal.SIGINT else ""
+        self._say("INFO", f"{reason}: asked {self._what} to end, {grace_s:g} s at most{again}")
+        if first:
+            self._ending(reason)
+
+    def _reap(self) -> None:
+        for pid, code in processes.reap():
+            self._strangers.discard(pid)
+            if pid in self._running:
+                self._running.remove(pid)
+                self._ended(pid, code)
+        if self._gone:
+            return
+        if self._killing:
+            self._kill_children()
+        if not self._running:
+            if not self._left():
+                self._finish()
+            elif not self._leaving and not self._killing:
+                self._wait_for_leftovers()
+
+    def _wait_for_leftovers(self) -> None:
+        self._leaving = True
+        now = time.monotonic()
+        self._kill_at = min(self._kill_at, now + _LEAVE_S + _LEFTOVER_GRACE_S)
+        # With little of a grace time left, the kill comes first and replaces the rest of the agenda.
+        plan = [(now + _LEAVE_S, self._ask_leftovers), (self._kill_at, self._kill)]
+        self._agenda = sorted(plan, key=lambda entry: entry[0])
+
+    def _ask_leftovers(self) -> None:
+        left = self._left()
+        self._say("WARN", f"left behind by {self._what}, asked to end: {_named(left)}")
+        for pid in left:
+            processes.signal_child(pid, signal.SIGTERM)
+
+    def _left(self) -> dict[int, str]:
+        """Return the living children that are ours; orphans of deeper levels come to be among them."""
+        if not processes.has_children():
+            return {}
+        return {pid: name for pid, name in processes.children().items() if pid not in self._strangers}
+
+    def _kill(self) -> None:
+        if self._killing or self._gone:  # asked once more: only a stuck process or reader is left to wait for
+            self._traffic.abandon()
+            return
+        self._killing = True
+        self._agenda = [(time.monotonic() + _KILL_S, self._give_up)]
+        self._say("WARN", f"killing what is left of {self._what}: {_named(self._left())}")
+        self._kill_children()
+
+    def _kill_children(self) -> None:
+        for pid, name in self._left().items():
+            self.killed[pid] = name
+            processes.signal_child(pid, signal.SIGKILL)
+
+    def _give_up(self) -> None:
+        stuck = _named(self._left())
+        self._say("ERROR", f"alive {_KILL_S:g} s after SIGKILL, stuck in a driver or file system: {stuck}")
+        self._finish()
+
+    def _finish(self) -> None:
+        """Nothing of ours runs any more: what is in the pipes is all that comes."""
+        self._gone = True
+        self._traffic.last_call()
+        self._agenda = []
+        if self.stopped_by is not None:
+            # Whoever asked for the end waits for us, not for a reader that may have stopped reading.
+            self._agenda = [(max(self._kill_at, time.monotonic() + _LEAVE_S), self._traffic.abandon)]
+
+
+def _named(processes_left: Mapping[int, str]) -> str:
+    return ", ".join(f"{name} (pid {pid})" for pid, name in sorted(processes_left.items())) or "nothing"

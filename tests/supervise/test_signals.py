@@ -1,0 +1,148 @@
+"""Signals reach the training, and a training that does not listen ends all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.supervise.lab import Supervise, python, wait_until
+
+REPORT = (
+    "import signal, sys\n"
+    "def report(number, _):\n"
+    "    print('got', signal.Signals(number).name)\n"
+    "    sys.exit(10 + number)\n"
+    "for name in ('TERM', 'INT', 'HUP', 'QUIT', 'USR1', 'USR2'):\n"
+    "    signal.signal(getattr(signal, 'SIG' + name), report)\n"
+    "print('ready')\n"
+    "while True: signal.pause()\n"
+)
+DEAF = (
+    "import signal, sys\n"
+    "for name in ('TERM', 'INT'): signal.signal(getattr(signal, 'SIG' + name), signal.SIG_IGN)\n"
+    "print('ready')\n"
+    "while True: signal.pause()\n"
+)
+FLOOD = "import os\nwhile True: os.write(1, b'line of output\\n' * 1000)\n"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+def test_a_signal_reaches_the_training_and_its_code_comes_back(supervise: Supervise, name: str) -> None:
+    number = signal.Signals[name]
+    run = supervise(*python(REPORT))
+    run.read_until(b"ready")
+    run.process.send_signal(number)
+    assert run.finish()["exit_code"] == 10 + number
+    assert f"got {name}" in run.log
+
+
+def test_the_generic_code_after_a_signal_becomes_the_signals(supervise: Supervise) -> None:
+    """Python ends with a traceback and 1 on Ctrl-C, torchrun on every signal."""
+    run = supervise(*python("import time\nprint('ready')\ntime.sleep(60)"))
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish()["exit_code"] == 128 + signal.SIGINT
+    assert "KeyboardInterrupt" in run.log
+
+
+def test_a_signal_reaches_the_whole_group(supervise: Supervise) -> None:
+    inner = "trap 'echo inner; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
+    run = supervise("sh", "-c", 'trap "wait; exit 4" USR1; sh -c "$0" & wait; exit 5', inner)
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.finish()["exit_code"] == 4
+    assert "inner" in run.log
+
+
+def test_usr1_does_not_start_the_grace_time(supervise: Supervise) -> None:
+    code = REPORT.replace("    sys.exit(10 + number)\n", "").replace(
+        "while True: signal.pause()", "import time; time.sleep(1)"
+    )
+    run = supervise(*python(code), grace_s=0.1)
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGUSR1)
+    outcome = run.finish()
+    assert outcome["exit_code"] == 0
+    assert outcome["stopped_by"] is None
+
+
+def test_a_deaf_training_is_killed_after_the_grace_time(supervise: Supervise) -> None:
+    run = supervise(*python(DEAF), grace_s=0.5)
+    run.read_until(b"ready")
+    run.process.terminate()
+    began = time.monotonic()
+    outcome = run.finish()
+    assert 0.5 <= time.monotonic() - began < 5
+    assert outcome["exit_code"] == 137
+    assert outcome["stopped_by"] == "SIGTERM"
+    assert len(outcome["killed"]) == 1
+    assert "[INFO] SIGTERM: asked the training to end, 0.5 s at most" in run.log
+    assert "[WARN] killing what is left of the training: python" in run.log
+
+
+def test_a_second_ctrl_c_kills_at_once(supervise: Supervise) -> None:
+    run = supervise(*python(DEAF), grace_s=60)
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGINT)
+    run.read_until(b"Ctrl-C again kills at once")
+    time.sleep(0.6)
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish()["exit_code"] == 137
+
+
+def test_one_ctrl_c_delivered_twice_is_one(supervise: Supervise) -> None:
+    run = supervise(*python(DEAF), grace_s=1.0)
+    run.read_until(b"ready")
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    run.read_until(b"Ctrl-C again")
+    run.process.send_signal(signal.SIGINT)
+    run.finish()
+    assert time.monotonic() - began >= 1.0
+
+
+def test_signals_are_heard_while_output_floods(supervise: Supervise) -> None:
+    run = supervise(*python(FLOOD), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 1_000_000)
+    run.process.terminate()
+    assert run.finish()["exit_code"] == 143
+
+
+def test_signals_are_heard_while_nobody_reads(supervise: Supervise) -> None:
+    run = supervise(*python(FLOOD), grace_s=1.0)
+    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 0)
+    time.sleep(0.2)  # every pipe on the way is full now
+    run.process.terminate()
+    assert run.process.wait(10) == 143
+    assert "SIGTERM: asked the training to end" in run.log
+
+
+def test_a_reader_that_is_late_still_gets_everything(supervise: Supervise) -> None:
+    run = supervise(*python("import os; os.write(1, b'z' * 900_000)"))
+    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size >= 131072)
+    time.sleep(0.3)  # the training is over, its output waits
+    run.finish()
+    assert run.output.count(b"z") == 900_000
+
+
+def test_a_shared_descriptor_is_not_made_nonblocking(supervise: Supervise) -> None:
+    reading, writing = os.pipe()
+    run = supervise("sleep", "5", stdout=writing, stderr=writing)
+    wait_until(run.log_path.exists)
+    assert os.get_blocking(writing)
+    run.process.terminate()
+    run.finish()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_another_thread_can_ask_for_the_end_and_its_reason_is_kept(supervise: Supervise) -> None:
+    run = supervise(*python(REPORT), stop_after_s=0.5)
+    outcome = run.finish()
+    assert outcome["exit_code"] == 10 + signal.SIGTERM
+    assert outcome["stopped_by"] == "node 3 left"
+    assert "[INFO] node 3 left: asked the training to end" in run.log

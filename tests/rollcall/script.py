@@ -1,0 +1,41 @@
+"""A training that does as its arguments say: ``sleep:2 fail:1 print:hello finish:0``.
+
+sleep:S        wait           fail:RANK      raise on this rank
+print:TEXT     say something  once:RANK      raise on this rank, in the first start only
+step:N         claim a step   obey:FILE      on SIGTERM write this file and leave with 0
+late:RANK:S    wait on this rank only
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+RANK = os.environ["RANK"]
+
+
+def obey(path: str) -> None:
+    def leave(*_: object) -> None:
+        Path(f"{path}.{RANK}").write_text("saved")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+for argument in sys.argv[1:]:
+    what, _, rest = argument.partition(":")
+    if what == "sleep":
+        time.sleep(float(rest))
+    elif what == "late" and rest.partition(":")[0] == RANK:
+        time.sleep(float(rest.partition(":")[2]))
+    elif what == "print":
+        print(rest, flush=True)
+    elif what == "step":
+        print(f"Step {rest}/100 | Loss: 0.1", flush=True)
+    elif what == "obey":
+        obey(rest)
+    elif (what == "fail" and rest == RANK) or (
+        what == "once" and rest == RANK and os.environ["PLATFORM_LAUNCH_RESTART_COUNT"] == "0"
+    ):
+        raise ValueError("the data is wrong")

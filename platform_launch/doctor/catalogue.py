@@ -1,0 +1,93 @@
+"""Every id a finding can have: stable, and explained in ``docs/reference/findings.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from platform_launch.errors import (
+    HardwareError,
+    InputError,
+    InstallationError,
+    LaunchError,
+    TopologyError,
+    UsageError,
+)
+
+# What a launch may be refused for, with the family of errors (and so the exit code) it then belongs to.
+REFUSALS: Mapping[str, type[LaunchError]] = {
+    "refused-usage": UsageError,
+    "refused-topology": TopologyError,
+    "refused-input": InputError,
+    "refused-installation": InstallationError,
+    "refused-hardware": HardwareError,
+    "package-missing": InstallationError,
+    "interface-unknown": InputError,
+    "variable-contradiction": InputError,
+    "folder-not-writable": InputError,
+    "disk-low": HardwareError,
+    "port-unusable": HardwareError,
+    "rdma-gid-missing": InputError,
+}
+
+_LOCAL_WARNINGS = {
+    "build-lock-stale",
+    "clock-wrong",
+    "gpu",
+    "gpu-unused",
+    "hostname-loopback",
+    "hostname-unresolved",
+    "inodes-low",
+    "interpreter-other-environment",
+    "master-elsewhere",
+    "master-no-route",
+    "master-unresolved",
+    "memlock-low",
+    "memory-low",
+    "package-shadowed",
+    "package-user-site",
+    "platform-reading",
+    "rack-fabric",
+    "rdma-hca-unknown",
+    "rdma-no-device",
+    "rdma-port-down",
+    "reverse-dns-slow",
+    "shm-small",
+    "torch-newer-than-driver",
+    "torch-without-cuda",
+    "training-setting",
+    "variable-dead",
+    "variable-debug-only",
+    "variable-deprecated",
+    "variable-renamed",
+    "variable-unknown",
+    "variable-unread",
+}
+# Tried in child processes, by `doctor` alone.
+_DEEP = {
+    "cuda-unavailable",
+    "deepspeed-broken",
+    "deepspeed-ops",
+    "gpu-allocation-failed",
+    "gpu-count-differs",
+    "jax-devices",
+    "jax-import-failed",
+    "nccl-missing",
+    "probe-unanswered",
+    "torch-import-failed",
+}
+# Tried by all nodes together, by `doctor` alone.
+_CLUSTER = {
+    "collective-failed",
+    "collective-measured",
+    "collective-wrong",
+    "link-broken",
+    "link-slow",
+    "meeting-failed",
+    "node-absent",
+    "node-duplicate",
+    "node-silent",
+    "node-slow",
+    "node-unreachable",
+}
+
+CATALOGUE = frozenset({*REFUSALS, *_LOCAL_WARNINGS, *_DEEP, *_CLUSTER})

@@ -1,0 +1,95 @@
+"""Python, its packages, torch and the driver: do they belong together?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, error, warning
+
+
+def missing_packages(facts: Facts) -> Iterator[Finding]:
+    """Refuse where the interpreter lacks what the training will import."""
+    modules, python = facts.installation.modules, facts.installation.python
+    missing = [name for name in facts.plan.packages if modules[name].origin is None]
+    if not missing:
+        return
+    folders = [str(folder) for name in missing for folder in modules[name].namespace]
+    beside = f" (the folder {', '.join(folders)} is not the library)" if folders else ""
+    yield error(
+        "package-missing",
+        f"{python} has no {', '.join(missing)}{beside}",
+        python,
+        f"{python} -m pip install {' '.join(missing)}, or name another environment in configs/platform.env",
+    )
+
+
+def shadowed_packages(facts: Facts) -> Iterator[Finding]:
+    """Python searches the script's folder first: a torch.py there hides the library."""
+    script = facts.plan.training.script
+    for name in sorted(facts.installation.beside_script):
+        yield warning(
+            "package-shadowed",
+            f"{name} beside the script {script.name} hides the installed library of that name",
+            str(script.parent / name),
+            "rename it, unless it is meant to replace the library",
+        )
+
+
+def user_site(facts: Facts) -> Iterator[Finding]:
+    """Packages below ~/.local win over those of the environment, on this node alone."""
+    home, prefix = facts.installation.user_site, facts.installation.prefix
+    if home is None:
+        return
+    found = {
+        name: module.origin
+        for name, module in facts.installation.modules.items()
+        if module.origin is not None and module.origin.is_relative_to(home)
+    }
+    if found:
+        yield warning(
+            "package-user-site",
+            f"{', '.join(found)} would be imported from {home}, not from the environment {prefix}",
+            str(home),
+            "set PYTHONNOUSERSITE=1, or uninstall them there",
+        )
+
+
+def other_environment(facts: Facts) -> Iterator[Finding]:
+    """The shell shows one environment as active while another one's Python runs."""
+    active, prefix = facts.installation.active, facts.installation.prefix
+    if active is not None and active != prefix:
+        yield warning(
+            "interpreter-other-environment",
+            f"the active environment is {active}, but the interpreter belongs to {prefix}",
+            facts.installation.python,
+            "start with start_multinode_platform.sh, or with the environment's own python",
+        )
+
+
+def torch_and_driver(facts: Facts) -> Iterator[Finding]:
+    """A torch without CUDA trains on the CPU in silence; one built for a newer CUDA finds no GPU."""
+    build, gpus = facts.installation.torch, facts.plan.hardware.gpus
+    if build is None or not gpus.devices or facts.plan.hardware.assumed:
+        return
+    where = f"torch {build.version}"
+    if build.cuda is None and build.hip is None:
+        yield warning(
+            "torch-without-cuda",
+            f"{where} was built without CUDA: the {len(gpus.devices)} GPU(s) of this node would not be used",
+            where,
+            "install a CUDA build of torch, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU",
+        )
+    elif build.cuda is not None and gpus.cuda is not None and _major(build.cuda) > _major(gpus.cuda):
+        yield warning(
+            "torch-newer-than-driver",
+            f"{where} was built for CUDA {build.cuda}, the driver {gpus.driver} knows CUDA up to "
+            f"{gpus.cuda}: without NVIDIA's compatibility package CUDA does not start",
+            where,
+            f"update the driver, or install a torch built for CUDA {_major(gpus.cuda)}",
+        )
+
+
+def _major(version: str) -> int:
+    number = version.partition(".")[0]
+    return int(number) if number.isdecimal() else 0

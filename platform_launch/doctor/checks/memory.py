@@ -1,0 +1,62 @@
+"""Memory of the node: shared, locked, and what is left of the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, warning
+from platform_launch.settings.nccl import training_ports
+
+# A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
+# neighbours, and each worker of a DataLoader its batches.
+_ENOUGH_SHM_GIB = 1.0
+# NCCL pins its buffers for each channel and peer; clusters give "unlimited".
+_ENOUGH_LOCKED_GIB = 1.0
+# `import torch` and accelerate alone hold 0.3 GiB in each process; a model comes on top.
+_ENOUGH_EACH_GIB = 1.0
+
+
+def shared_memory(facts: Facts) -> Iterator[Finding]:
+    """NCCL and DataLoader workers die of a bus error where /dev/shm is full."""
+    shm, nproc = facts.storage.get("shm"), facts.plan.topology.nproc_per_node or 1
+    if shm is None or (nproc == 1 and not facts.has_gpus) or shm.free_gib >= _ENOUGH_SHM_GIB:
+        return
+    used = shm.size_gib - shm.free_gib
+    left_behind = used > 0.5 * shm.size_gib
+    give_more = "give the container more: docker --shm-size=16g, or in Kubernetes a memory emptyDir there"
+    yield warning(
+        "shm-small",
+        f"{shm.free_gib * 1024:.0f} MiB are free in {shm.folder} of {shm.size_gib * 1024:.0f} MiB: NCCL and "
+        "DataLoader workers share data there, and die of 'Bus error' or 'No space left on device'",
+        str(shm.folder),
+        f"remove what ended runs left in {shm.folder}" if left_behind else give_more,
+    )
+
+
+def locked_memory(facts: Facts) -> Iterator[Finding]:
+    """InfiniBand and RoCE need memory that may not be swapped out."""
+    limit_gib = facts.plan.hardware.host.locked_memory_gib
+    ports = training_ports(facts.plan.hardware.hca_ports)
+    uses_rdma = facts.is_distributed and facts.has_gpus and ports
+    if not uses_rdma or facts.exempt_from_memlock or limit_gib is None or limit_gib >= _ENOUGH_LOCKED_GIB:
+        return
+    yield warning(
+        "memlock-low",
+        f"this process may lock {limit_gib * 1024:.3g} MiB of memory, and {len(ports)} RDMA port(s) are "
+        "active: NCCL stops with 'ibv_reg_mr … Cannot allocate memory'",
+        "ulimit -l",
+        "raise the limit (docker --ulimit memlock=-1), or grant IPC_LOCK to the container",
+    )
+
+
+def memory_left(facts: Facts) -> Iterator[Finding]:
+    """Other processes, or a container's limit, may leave too little to start with."""
+    free, nproc = facts.available_memory_gib, facts.plan.topology.nproc_per_node or 1
+    if free is not None and free < _ENOUGH_EACH_GIB * nproc:
+        yield warning(
+            "memory-low",
+            f"{free:.1f} GiB of memory are left on this node for {nproc} process(es)",
+            "memory",
+            "end what else runs here, or raise the container's memory limit",
+        )

@@ -1,0 +1,89 @@
+"""Names and routes: this node's own name, the master's, and the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, warning
+
+
+def own_name(facts: Facts) -> Iterator[Finding]:
+    """Gloo publishes the address of the own host name, unless GLOO_SOCKET_IFNAME names an interface."""
+    own, master = facts.names.own, facts.names.master
+    if master is None or facts.variable("GLOO_SOCKET_IFNAME") is not None:
+        return
+    if master.found and all(_is_loopback(address) for address in master.found):
+        return  # all nodes are on this machine
+    hint = f"set GLOO_SOCKET_IFNAME, or write this node's address beside {own.asked} in /etc/hosts"
+    if not own.found:
+        yield warning(
+            "hostname-unresolved",
+            f"this node's own name {own.asked!r} does not resolve ({own.failure}): gloo would offer the "
+            "loopback address to the other nodes",
+            own.asked,
+            hint,
+        )
+    elif all(_is_loopback(address) for address in own.found):
+        yield warning(
+            "hostname-loopback",
+            f"this node's own name {own.asked!r} resolves to {', '.join(own.found)}: gloo would offer that "
+            "address to the other nodes",
+            own.asked,
+            hint,
+        )
+
+
+def master_name(facts: Facts) -> Iterator[Finding]:
+    """A name may still come (pods start one after another), so nothing here is certain."""
+    master, topology = facts.names.master, facts.plan.topology
+    if master is None:
+        return
+    source = topology.sources.get("master_addr", "MASTER_ADDR")
+    if not master.found:
+        yield warning(
+            "master-unresolved",
+            f"the master's name {master.asked!r} ({source}) does not resolve: {master.failure}",
+            master.asked,
+            "wait for node 0 to start, or check the name: in Kubernetes it needs a headless service",
+        )
+        return
+    machine = facts.plan.hardware
+    own = {address for interface in machine.interfaces for address in interface.addresses}
+    is_here = any(address in own or _is_loopback(address) for address in master.found)
+    if topology.is_master and own and not is_here:
+        yield warning(
+            "master-elsewhere",
+            f"this is node 0, but the master {master.asked!r} ({source}) is {', '.join(master.found)}, and "
+            f"this node has {', '.join(sorted(own))}",
+            master.asked,
+            "let MASTER_ADDR name node 0, unless an address is translated on the way",
+        )
+    elif not is_here and machine.route_interface is None and not machine.assumed:
+        yield warning(
+            "master-no-route",
+            f"no interface of this node leads to the master {master.asked!r} ({', '.join(master.found)})",
+            master.asked,
+            "check the node's routes (ip route get) and which network MASTER_ADDR belongs to",
+        )
+
+
+def reverse_look_up(facts: Facts) -> Iterator[Finding]:
+    """Ask for the name of each peer, as TCPStore does: slow answers cost seconds a connection."""
+    reverse = facts.names.reverse
+    if reverse is not None and reverse.late:
+        yield warning(
+            "reverse-dns-slow",
+            f"the name server does not answer at once for this node's address {reverse.asked}: torch asks it "
+            "for the name of every node that connects, one after another, for 5–10 s each",
+            reverse.asked,
+            "write the nodes' addresses and names in /etc/hosts, or mend the name server's reverse zone",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,70 @@
+"""The port, the clock and what earlier runs left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.plan import LaunchPlan
+
+# Before this project was written no clock can be right.
+_EARLIEST_YEAR = 2025
+_LATEST_YEAR = 2100
+# An op compiles for a few minutes at most.
+_STALE_AFTER_S = 60.0
+
+
+def master_port(facts: Facts) -> Iterator[Finding]:
+    """Node 0 must be able to listen where the others look for it."""
+    port = facts.master_port
+    if port is None or not port.problem:
+        return
+    if port.taken:
+        what = f"port {port.number} (MASTER_PORT) is taken by {port.held_by()}"
+        hint = "end it if a former run left it behind, or choose another port with --master-port"
+    else:
+        what = f"port {port.number} (MASTER_PORT) cannot be listened on: {port.problem}"
+        hint = "choose a port above 1023 with --master-port"
+    level = error if _is_listened_on(facts.plan) else warning
+    yield level("port-unusable", what, f"port {port.number}", hint)
+
+
+def _is_listened_on(plan: LaunchPlan) -> bool:
+    """Whether the launcher itself opens the port, whatever the script does."""
+    yaml = plan.training.accelerate_yaml
+    if plan.launcher == "torchrun" or (yaml is not None and yaml.uses_deepspeed):
+        return True
+    return plan.launcher != "python" and (plan.topology.world_size or 1) > 1
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    """A clock that is years off breaks certificates, and the order of lines in logs of several nodes."""
+    year = time.gmtime(facts.clock_s).tm_year
+    if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
+        yield warning(
+            "clock-wrong",
+            f"this node's clock says it is the year {year}",
+            "clock",
+            "set the clock, and let NTP or chrony keep it",
+        )
+
+
+def build_locks(facts: Facts) -> Iterator[Finding]:
+    """A lock that nobody holds stops every process that needs the op, without a word."""
+    for lock in facts.locks:
+        if not lock.held and lock.age_s > _STALE_AFTER_S:
+            yield warning(
+                "build-lock-stale",
+                f"{lock.path} is {_age(lock.age_s)} old and no process of this node holds it: a training "
+                f"that needs {lock.path.parent.name} would wait for it for ever",
+                str(lock.path),
+                f"remove it if no other node is compiling there: rm {lock.path}",
+            )
+
+
+def _age(seconds: float) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 72 * 3600 else f"{seconds / 86400:.0f} days"

@@ -1,0 +1,99 @@
+"""InfiniBand and RoCE: port states, GIDs, and the adapters that variables name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.hardware import HcaPort
+from platform_launch.settings.nccl import training_ports
+
+
+def ports_down(facts: Facts) -> Iterator[Finding]:
+    """An InfiniBand port that is down halves what the others carry. Unused Ethernet ports are normal."""
+    ports = [port for port in facts.plan.hardware.hca_ports if port.link_layer == "InfiniBand"]
+    down = [f"{port.device}:{port.port}" for port in ports if not port.active]
+    if down and facts.is_distributed and facts.has_gpus:
+        yield warning(
+            "rdma-port-down",
+            f"{len(down)} of {len(ports)} InfiniBand port(s) are not active: {', '.join(down)}",
+            ", ".join(down),
+            "check cable, switch port and subnet manager (ibstat); other nodes will wait for this one's rest",
+        )
+
+
+def gids(facts: Facts) -> Iterator[Finding]:
+    """RoCE connects by GID: without the right one NCCL stops with 'error 12' or ibv_modify_qp."""
+    ports = [port for port in _used(facts) if port.link_layer == "Ethernet"]
+    if not ports:
+        return
+    index = facts.env.get("NCCL_IB_GID_INDEX", "").strip()
+    if index.isdecimal():
+        lacking = [port for port in ports if int(index) not in dict(port.gids)]
+        if lacking:
+            level = error if len(lacking) == len(ports) else warning
+            yield level(
+                "rdma-gid-missing",
+                f"NCCL_IB_GID_INDEX={index}, but {_names(lacking)} has no GID {index} on this node "
+                f"(it has {_indices(lacking[0])}): connections fail with IBV_WC_RETRY_EXC_ERR",
+                "NCCL_IB_GID_INDEX",
+                "unset it: NCCL finds the RoCE v2 GID by itself since 2.21",
+            )
+        return
+    without = [port for port in ports if "RoCE v2" not in dict(port.gids).values()]
+    if without:
+        yield warning(
+            "rdma-gid-missing",
+            f"{_names(without)} has no RoCE v2 GID (it has {_indices(without[0])}): traffic cannot be routed",
+            _names(without),
+            "give the adapter's interface an IP address in this container",
+        )
+
+
+def unknown_hcas(facts: Facts) -> Iterator[Finding]:
+    """NCCL falls back to sockets in silence where NCCL_IB_HCA selects nothing."""
+    chosen, have = facts.env.get("NCCL_IB_HCA"), facts.plan.hardware.hca_ports
+    if chosen is None or not have or not facts.is_distributed:
+        return
+    active = [port for port in have if port.active]
+    if not any(selects(chosen, port) for port in active):
+        yield warning(
+            "rdma-hca-unknown",
+            f"NCCL_IB_HCA={chosen} selects no active port of this node (active: {_names(active) or 'none'}): "
+            "NCCL would use slow sockets",
+            "NCCL_IB_HCA",
+            "unset it: the active ports are then named exactly",
+        )
+
+
+def selects(chosen: str, port: HcaPort) -> bool:
+    """Apply NCCL_IB_HCA: prefixes with optional ports; ``=`` asks for exact names, ``^`` excludes."""
+    text = chosen.strip()
+    excluding, text = text.startswith("^"), text.removeprefix("^")
+    exact, text = text.startswith("="), text.removeprefix("=")
+    hit = False
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        device, _, number = item.partition(":")
+        named = port.device == device if exact else port.device.startswith(device)
+        hit = hit or (named and number in ("", str(port.port)))
+    return hit != excluding
+
+
+def _used(facts: Facts) -> list[HcaPort]:
+    """Return the ports NCCL would use for traffic between nodes."""
+    machine, env = facts.plan.hardware, facts.env
+    if not (facts.is_distributed and facts.has_gpus) or facts.variable("NCCL_IB_DISABLE") == "1":
+        return []
+    chosen = env.get("NCCL_IB_HCA")
+    if chosen is None:
+        return training_ports(machine.hca_ports)
+    return [port for port in machine.hca_ports if port.active and selects(chosen, port)]
+
+
+def _names(ports: list[HcaPort]) -> str:
+    return ", ".join(f"{port.device}:{port.port}" for port in ports)
+
+
+def _indices(port: HcaPort) -> str:
+    return ", ".join(f"{index} ({kind})" for index, kind in port.gids) or "none"

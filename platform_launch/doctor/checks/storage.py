@@ -1,0 +1,67 @@
+"""Room for logs, results and temporary files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.hardware.storage import Storage
+
+# Below this a training would soon be out of room. A checkpoint of the shipped model is 0.2 GiB.
+_ENOUGH_GIB = {"logs": 0.5, "output": 5.0, "temporary": 0.5}
+_NOTHING_GIB = 1 / 1024
+_ENOUGH_INODES = 1000
+
+
+def room(facts: Facts) -> Iterator[Finding]:
+    """Look at each folder that is written to; a file system is named once for all its folders."""
+    seen: set[tuple[float, float]] = set()
+    for purpose, enough_gib in _ENOUGH_GIB.items():
+        storage = facts.storage.get(purpose)
+        if storage is None:
+            continue
+        if storage.problem:
+            yield _not_writable(facts, purpose, storage)
+            continue
+        system = (storage.size_gib, storage.free_gib)
+        if storage.free_gib < enough_gib and system not in seen:
+            seen.add(system)
+            yield _low(facts, purpose, storage)
+        if storage.free_inodes is not None and storage.free_inodes < _ENOUGH_INODES:
+            yield warning(
+                "inodes-low",
+                f"{storage.free_inodes} more files can be made where {storage.folder} ({purpose}) lies, "
+                "whatever room is left",
+                str(storage.folder),
+                "remove small files there, or name another folder",
+            )
+
+
+def _not_writable(facts: Facts, purpose: str, storage: Storage) -> Finding:
+    """Results that were promised cannot be written: certain. A log is only lost."""
+    level = error if purpose == "output" and purpose in facts.named_folders else warning
+    return level(
+        "folder-not-writable",
+        f"{storage.folder} ({purpose}) cannot be written: {storage.problem}",
+        str(storage.folder),
+        "name another folder with --log-dir"
+        if purpose == "logs"
+        else "name a folder on a disk that may be written to",
+    )
+
+
+def _low(facts: Facts, purpose: str, storage: Storage) -> Finding:
+    certain = purpose == "output" and purpose in facts.named_folders and storage.free_gib < _NOTHING_GIB
+    level = error if certain else warning
+    return level(
+        "disk-low",
+        f"{_size(storage.free_gib)} of {_size(storage.size_gib)} are free where {storage.folder} ({purpose}) "
+        "lies",
+        str(storage.folder),
+        "free some room, or name a folder on another disk",
+    )
+
+
+def _size(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"

@@ -1,0 +1,118 @@
+"""Variables that contradict each other or this node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.hardware import Interface
+from platform_launch.settings.nccl import exact_interface
+
+# Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
+_DEBUGGING = {
+    "CUDA_LAUNCH_BLOCKING": "every kernel waits for the one before",
+    "TORCH_DISTRIBUTED_DEBUG": "every collective is checked against the other ranks",
+    "TORCH_SHOW_CPP_STACKTRACES": "stack traces are collected",
+}
+_OFF = ("", "0", "OFF", "INFO")
+
+
+def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
+    """NCCL and gloo stop where they are told to use an interface this node does not have."""
+    machine = facts.plan.hardware
+    if not facts.is_distributed or machine.assumed or not facts.interfaces:
+        return
+    have = ", ".join(sorted(facts.interfaces))
+    everything = replace(machine, interfaces=tuple(Interface(name, ()) for name in sorted(facts.interfaces)))
+    nccl, gloo = facts.env.get("NCCL_SOCKET_IFNAME"), facts.env.get("GLOO_SOCKET_IFNAME")
+    if nccl is not None and exact_interface(nccl, everything) is None:
+        level = error if facts.has_gpus else warning
+        yield level(
+            "interface-unknown",
+            f"NCCL_SOCKET_IFNAME={nccl} selects no interface of this node (it has {have}): NCCL stops with "
+            "'no socket interface found'",
+            "NCCL_SOCKET_IFNAME",
+            "unset it: the interface on the route to the master is then chosen on each node",
+        )
+    missing = [name for name in (gloo or "").split(",") if name and name not in facts.interfaces]
+    if missing:
+        yield warning(
+            "interface-unknown",
+            f"GLOO_SOCKET_IFNAME={gloo}: this node has no {', '.join(missing)} (it has {have}); gloo takes "
+            "exact names, and stops with 'Unable to find address'",
+            "GLOO_SOCKET_IFNAME",
+            "unset it: it then follows NCCL_SOCKET_IFNAME or the route to the master",
+        )
+
+
+def contradictions(facts: Facts) -> Iterator[Finding]:
+    """NCCL obeys one of two variables in silence, and it is rarely the one that was meant."""
+    env, said = facts.env, "variable-contradiction"
+    infiniband_off = env.get("NCCL_IB_DISABLE", "0").strip() != "0"
+    if infiniband_off and "NCCL_IB_HCA" in env:
+        yield warning(
+            said,
+            f"NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} turns InfiniBand off, "
+            f"so NCCL_IB_HCA={env['NCCL_IB_HCA']} is not used",
+            "NCCL_IB_DISABLE",
+            "unset NCCL_IB_DISABLE to use these adapters",
+        )
+    if infiniband_off and env.get("NCCL_NET", "").strip().upper() == "IB":
+        level = error if facts.is_distributed and facts.has_gpus else warning
+        yield level(
+            said,
+            f"NCCL_NET=IB demands InfiniBand, NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} forbids it: "
+            "NCCL finds no network",
+            "NCCL_NET",
+            "unset one of them",
+        )
+    yield from _interfaces(facts)
+    family, master = env.get("NCCL_SOCKET_FAMILY", ""), facts.plan.topology.master_addr
+    if family.strip() == "AF_INET6" and master.replace(".", "").isdigit():
+        yield warning(
+            said,
+            f"NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
+            "NCCL_SOCKET_FAMILY",
+            "unset NCCL_SOCKET_FAMILY",
+        )
+
+
+def _interfaces(facts: Facts) -> Iterator[Finding]:
+    nccl, gloo = facts.env.get("NCCL_SOCKET_IFNAME"), facts.env.get("GLOO_SOCKET_IFNAME")
+    if nccl is None or gloo is None:
+        return
+    used = exact_interface(nccl, facts.plan.hardware)
+    if used is not None and used not in gloo.split(","):
+        yield warning(
+            "variable-contradiction",
+            f"NCCL_SOCKET_IFNAME={nccl} selects {used}, GLOO_SOCKET_IFNAME={gloo} another network: "
+            "ranks would meet on one and train on the other",
+            "GLOO_SOCKET_IFNAME",
+            "unset GLOO_SOCKET_IFNAME: it then follows NCCL_SOCKET_IFNAME",
+        )
+
+
+def debugging_left_on(facts: Facts) -> Iterator[Finding]:
+    """Warn of variables that make every step slower."""
+    for name, cost in _DEBUGGING.items():
+        value = facts.env.get(name, "")
+        if value.strip().upper() not in _OFF:
+            yield warning(
+                "variable-debug-only", f"{name}={value} is meant for debugging: {cost}", name, f"unset {name}"
+            )
+
+
+def too_many_threads(facts: Facts) -> Iterator[Finding]:
+    """Warn of more threads than processors, which slows every process of the node."""
+    value = facts.env.get("OMP_NUM_THREADS", "").strip()
+    nproc, cpus = facts.plan.topology.nproc_per_node or 1, facts.plan.hardware.host.cpus
+    if value.isdecimal() and int(value) > 1 and int(value) * nproc > 2 * cpus:
+        yield warning(
+            "variable-contradiction",
+            f"OMP_NUM_THREADS={value} for each of {nproc} process(es) is {int(value) * nproc} threads on "
+            f"{cpus:g} CPUs",
+            "OMP_NUM_THREADS",
+            f"unset it: {max(1, int(cpus / nproc))} is then chosen",
+        )

@@ -1,0 +1,117 @@
+"""What only a child process can try: torch or JAX is imported, the GPUs are started and used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from platform_launch.doctor.finding import Finding, error, info, warning
+from platform_launch.plan import LaunchPlan
+from platform_launch.supervise import Answer, Command, capture
+
+_PROBES = Path(__file__).with_name("probes")
+# `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
+LIMIT_S = 240.0
+
+
+def try_torch(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
+    """Import torch and use each GPU, in a child process with the training's environment."""
+    said = _ask("torch_starts.py", plan.argv[0], env, limit_s)
+    return [said] if isinstance(said, Finding) else list(of_torch(said, len(plan.hardware.gpus.devices)))
+
+
+def try_jax(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
+    """Import JAX and use its devices, in a child process with the training's environment."""
+    said = _ask("jax_starts.py", plan.argv[0], env, limit_s)
+    return [said] if isinstance(said, Finding) else list(of_jax(said, len(plan.hardware.gpus.devices)))
+
+
+def of_torch(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
+    """Judge torch's answer on a node where NVML shows ``gpus``."""
+    if problem := said.get("import_problem"):
+        yield error("torch-import-failed", f"torch cannot be imported: {problem}", "torch", _REINSTALL)
+        return
+    where = f"torch {said['version']}"
+    if not gpus:
+        return
+    if said["cuda_problem"]:
+        yield error("cuda-unavailable", f"CUDA does not start: {said['cuda_problem']}", where, _CUDA_HINT)
+        return
+    built_for_gpus = said["cuda"] is not None or said["hip"] is not None
+    if built_for_gpus and said["devices"] != gpus:
+        yield error(
+            "gpu-count-differs",
+            f"NVML shows {gpus} GPU(s), torch uses {said['devices']}",
+            where,
+            "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; look in dmesg for Xid errors",
+        )
+    if built_for_gpus and not said["nccl"]:
+        yield warning(
+            "nccl-missing", f"{where} was built without NCCL", where, "install a torch with NCCL (Linux CUDA)"
+        )
+    for index, problem in said["allocation_problems"].items():
+        yield error(
+            "gpu-allocation-failed",
+            f"GPU {index} cannot be used: {problem}",
+            f"GPU {index}",
+            "end what else uses it, or look in dmesg for Xid errors and use another node",
+        )
+
+
+def of_jax(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
+    """Judge JAX's answer on a node where NVML shows ``gpus``."""
+    if problem := said.get("import_problem"):
+        yield error("jax-import-failed", f"JAX cannot be imported: {problem}", "jax", _REINSTALL)
+        return
+    where = f"jax {said['version']}"
+    if said["device_problem"]:
+        yield error(
+            "jax-devices", f"JAX finds no device it can use: {said['device_problem']}", where, _JAX_HINT
+        )
+    elif gpus and (said["backend"] == "cpu" or said["devices"] != gpus):
+        yield error(
+            "jax-devices",
+            f"NVML shows {gpus} GPU(s), JAX uses {said['devices']} {said['backend']} device(s)",
+            where,
+            _JAX_HINT,
+        )
+
+
+def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]:
+    """Return what ``wheel check`` says as findings. ``usable``: none is broken, some only come late."""
+    hint = "platform-launch wheel build compiles them once for all nodes"
+    return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
+
+
+def broken_deepspeed(problem: str, hint: str) -> Finding:
+    """Return the finding for a DeepSpeed that cannot be asked."""
+    return error("deepspeed-broken", problem, "deepspeed", hint)
+
+
+_REINSTALL = "run the import by hand to see all of it; pip check lists packages that do not fit together"
+_CUDA_HINT = "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
+_JAX_HINT = "install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS"
+
+
+def _ask(probe: str, python: str, env: Mapping[str, str], limit_s: float) -> Finding | dict[str, Any]:
+    command = Command((python, str(_PROBES / probe), str(int(limit_s) + 5)), env)
+    answer = capture(command, timeout_s=limit_s)
+    try:
+        said: dict[str, Any] = json.loads(answer.stdout)
+    except ValueError:
+        return _unanswered(probe, answer, limit_s)
+    return said
+
+
+def _unanswered(probe: str, answer: Answer, limit_s: float) -> Finding:
+    library = probe.partition("_")[0]
+    last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    how = f"no answer within {limit_s:g} s" if answer.exit_code == 124 else f"exit code {answer.exit_code}"
+    return error(
+        "probe-unanswered",
+        f"a process that starts {library} gives no result: {how}, {last[0][:300]}",
+        library,
+        "a node on which this hangs would hang in training: look at its GPUs and file systems",
+    )

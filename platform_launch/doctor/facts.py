@@ -1,0 +1,76 @@
+"""What was gathered of one node before a launch: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.hardware.builds import BuildLock
+from platform_launch.hardware.names import Answer
+from platform_launch.hardware.packages import Module, TorchBuild
+from platform_launch.hardware.ports import Port
+from platform_launch.hardware.storage import Storage
+from platform_launch.plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the resolver said. ``master`` and ``reverse`` are None on a single node, which needs neither."""
+
+    own: Answer
+    master: Answer | None = None
+    reverse: Answer | None = None
+
+
+@dataclass(frozen=True)
+class Installation:
+    """The interpreter that trains. ``active`` is the environment that the shell says is active."""
+
+    python: str
+    prefix: Path
+    active: Path | None
+    user_site: Path | None
+    modules: Mapping[str, Module]
+    torch: TorchBuild | None
+    beside_script: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One node, and the launch it is asked for.
+
+    ``storage`` maps what a folder is for (``logs``, ``output``, ``temporary``, ``shm``) to its file system;
+    ``named_folders`` holds those purposes for which the user named the folder. ``master_port`` is known on
+    node 0 alone. ``interfaces`` are the names of all, usable for training or not.
+    ``exempt_from_memlock``: may lock memory beyond the limit.
+    """
+
+    env: Environment
+    plan: LaunchPlan
+    installation: Installation
+    names: Names
+    storage: Mapping[str, Storage] = field(default_factory=dict)
+    named_folders: frozenset[str] = frozenset()
+    master_port: Port | None = None
+    interfaces: frozenset[str] = frozenset()
+    locks: tuple[BuildLock, ...] = ()
+    available_memory_gib: float | None = None
+    exempt_from_memlock: bool = True
+    clock_s: float = 0.0
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether other nodes take part."""
+        return self.plan.topology.nnodes > 1
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether this node trains on GPUs."""
+        return bool(self.plan.hardware.gpus.devices)
+
+    def variable(self, name: str) -> str | None:
+        """Return a variable as the training will see it: set outside, or by this launcher."""
+        chosen = {variable.name: variable.value for variable in self.plan.env}
+        return chosen.get(name, self.env.get(name))

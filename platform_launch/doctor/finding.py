@@ -1,0 +1,80 @@
+"""One thing that was found, and what a list of them means."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
+from platform_launch.errors import LaunchError
+
+
+class Level(enum.IntEnum):
+    """How bad. The value is the exit code of ``doctor`` when nothing worse was found."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``what`` was found ``where`` (a variable, file, device or node), and what to do about it (``hint``).
+
+    ``id`` is one of the catalogue's: scripts may depend on it, the texts change.
+    """
+
+    id: str
+    level: Level
+    what: str
+    where: str
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.id in CATALOGUE, self.id
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the JSON form."""
+        return {
+            "id": self.id,
+            "level": self.level.name.lower(),
+            "what": self.what,
+            "where": self.where,
+            "hint": self.hint,
+        }
+
+
+def error(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
+    """Return a finding that is a certain failure."""
+    return Finding(finding_id, Level.ERROR, what, where, hint)
+
+
+def warning(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
+    """Return a finding that may cost speed, or the training."""
+    return Finding(finding_id, Level.WARNING, what, where, hint)
+
+
+def info(finding_id: str, what: str, where: str, hint: str = "") -> Finding:
+    """Return a measurement."""
+    return Finding(finding_id, Level.INFO, what, where, hint)
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """Return the highest level, INFO for none at all."""
+    return max((finding.level for finding in findings), default=Level.INFO)
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raise the first error among the findings, in the family its id belongs to, if there is any."""
+    first = next((finding for finding in findings if finding.level is Level.ERROR), None)
+    if first is not None:
+        raise REFUSALS[first.id](
+            f"{first.what} [{first.id}]", f"{first.hint} (--no-doctor starts nevertheless)"
+        )
+
+
+def of_refusal(refusal: LaunchError) -> Finding:
+    """Return a launch's refusal as a finding."""
+    family = type(refusal).__name__.removesuffix("Error").lower()
+    return error(f"refused-{family}", refusal.message, "launch plan", refusal.hint)

@@ -1,0 +1,97 @@
+"""Gathering the facts of this node, through the doors of ``hardware/``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from platform_launch.doctor.facts import Facts, Installation, Names
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError
+from platform_launch.hardware import builds, memory, names, network, packages, ports, storage
+from platform_launch.plan import LaunchPlan
+from platform_launch.settings.recipes import read_literals
+
+# What remains of a launch's 0.5 s for name servers that do not answer.
+RESOLVE_LIMIT_S = 0.3
+_OUTPUT_FLAGS = ("--output-dir", "--output_dir")
+
+
+def gather(env: Environment, plan: LaunchPlan) -> Facts:
+    """Look at this node for the launch of ``plan``; takes a few hundredths of a second, 0.4 s at worst."""
+    topology = plan.topology
+    deadline_s = time.monotonic() + RESOLVE_LIMIT_S
+    own = names.addresses_of(env.hostname)
+    master = names.addresses_of(topology.master_addr) if topology.nnodes > 1 else None
+    address = own_address(plan)
+    reverse = names.names_of(address) if topology.nnodes > 1 and address else None
+    output = output_folder(plan)
+    return Facts(
+        env=env,
+        plan=plan,
+        installation=_installation(env, plan),
+        storage={
+            "logs": storage.look(plan.log_path.parent),
+            "output": storage.look(output or Path.cwd()),
+            "temporary": storage.look(storage.temporary_folder()),
+            "shm": storage.look(Path("/dev/shm")),  # noqa: S108 - looked at, never written
+        },
+        named_folders=frozenset({"output"} if output else ()),
+        master_port=ports.look(topology.master_port) if topology.is_master else None,
+        interfaces=network.all_names(),
+        locks=builds.locks(_extensions(env, plan)),
+        available_memory_gib=memory.available_gib(),
+        exempt_from_memlock=memory.may_lock_any(),
+        clock_s=time.time(),
+        names=Names(  # last: the resolver had the time of everything above
+            own.answer_by(deadline_s),
+            master.answer_by(deadline_s) if master else None,
+            reverse.answer_by(deadline_s) if reverse else None,
+        ),
+    )
+
+
+def output_folder(plan: LaunchPlan) -> Path | None:
+    """Return where the training says it writes: an argument of the script, or its config's ``output_dir``."""
+    arguments = plan.training.script_args
+    for index, argument in enumerate(arguments):
+        flag, _, value = argument.partition("=")
+        if flag in _OUTPUT_FLAGS:
+            return Path(value or next(iter(arguments[index + 1 :]), "."))
+    if plan.training.config is None:
+        return None
+    try:
+        said = read_literals(plan.training.config).get("output_dir")
+    except InputError:  # a config of another kind, for a script of the user's own
+        return None
+    return Path(said) if isinstance(said, str) else None
+
+
+def _installation(env: Environment, plan: LaunchPlan) -> Installation:
+    modules = packages.find(plan.packages)
+    # conda's base is active in every shell of those who let it, and means nothing.
+    conda = env.get("CONDA_PREFIX") if env.get("CONDA_DEFAULT_ENV") != "base" else None
+    active = env.get("VIRTUAL_ENV") or conda
+    return Installation(
+        python=plan.argv[0],
+        prefix=Path(sys.prefix).resolve(),
+        active=Path(active).resolve() if active else None,
+        user_site=packages.user_site(),
+        modules=modules,
+        torch=packages.torch_build(modules["torch"]) if "torch" in modules else None,
+        beside_script=packages.beside(plan.training.script, plan.packages),
+    )
+
+
+def own_address(plan: LaunchPlan) -> str | None:
+    """Return the address by which the other nodes know this one."""
+    interfaces = plan.hardware.interfaces
+    on_route = [interface for interface in interfaces if interface.name == plan.hardware.route_interface]
+    return next((address for interface in on_route or interfaces for address in interface.addresses), None)
+
+
+def _extensions(env: Environment, plan: LaunchPlan) -> Path:
+    chosen = {variable.name: variable.value for variable in plan.env}
+    folder = chosen.get("TORCH_EXTENSIONS_DIR") or env.get("TORCH_EXTENSIONS_DIR")
+    return Path(folder) if folder else Path.home() / ".cache" / "torch_extensions"

@@ -1,0 +1,133 @@
+"""One process of a collective: checks its numbers, measures latency and bandwidth.
+
+    python collective_torch.py '{"host": …, "port": …, "prefix": …, "process": 0, "processes": 2, …}'
+
+Prints one JSON object: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
+Run as a script, never imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+_MIB = 1024**2
+_LONG_ENOUGH_S = 0.2
+_TRIES = 3
+
+
+def main() -> None:
+    """Print the object; what libraries print goes to stderr."""
+    order = json.loads(sys.argv[1])
+    signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        answer = {"problem": "", **collective(order)}
+    except Exception as error:
+        answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+    os.write(out, json.dumps(answer).encode())
+    os._exit(0)  # a communicator that lost its peer may hang while it is taken down
+
+
+def collective(order: dict[str, Any]) -> dict[str, object]:
+    """Join the group, check and measure."""
+    import torch
+    from torch import distributed as dist
+
+    limit = timedelta(seconds=order["limit_s"])
+    device = torch.device("cpu")
+    if order["backend"] == "nccl":
+        device = torch.device("cuda", order["local"])
+        torch.cuda.set_device(device)
+    store = dist.TCPStore(order["host"], order["port"], None, False, limit)  # type: ignore[attr-defined]
+    dist.init_process_group(
+        order["backend"],
+        store=dist.PrefixStore(order["prefix"], store),  # type: ignore[attr-defined]
+        rank=order["process"],
+        world_size=order["processes"],
+        timeout=limit,
+    )
+    wrong = check(order["process"], order["processes"], device)
+    if wrong:
+        return {"problem": wrong, "wrong": True}
+    largest = 64 * _MIB if device.type == "cpu" else 512 * _MIB
+    return {
+        "latency_us": seconds_of_all_reduce(1, device, repeat=20) * 1e6,
+        "bandwidth_gbps": bandwidth_gbps(order["processes"], device, largest),
+    }
+
+
+def check(rank: int, processes: int, device: Any) -> str:
+    """Reduce and gather numbers that tell the processes apart; return what is wrong with the result."""
+    import torch
+    from torch import distributed as dist
+
+    numbers = torch.arange(100_000, device=device) + rank
+    dist.all_reduce(numbers)
+    expected = torch.arange(100_000, device=device) * processes + sum(range(processes))
+    if not torch.equal(numbers, expected):
+        at = int((numbers != expected).nonzero()[0])
+        return f"all-reduce gave {int(numbers[at])} instead of {int(expected[at])} at element {at}"
+    gathered = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(processes)]
+    dist.all_gather(gathered, torch.tensor([rank], device=device))
+    said = [int(value) for value in gathered]
+    return "" if said == list(range(processes)) else f"all-gather gave {said}"
+
+
+def bandwidth_gbps(processes: int, device: Any, largest: int) -> float:
+    """Return the bus bandwidth: of an all-reduce each link carries 2 (n - 1) / n of the data."""
+    size = _MIB
+    while True:
+        seconds = slowest(seconds_of_all_reduce(size, device), device)
+        if seconds >= _LONG_ENOUGH_S or size >= largest:
+            break
+        size *= 2
+    if seconds < 2:  # the best of a few: other work on the machine makes them slower, never faster
+        again = [slowest(seconds_of_all_reduce(size, device), device) for _ in range(_TRIES)]
+        seconds = min(seconds, *again)
+    return size * 8 * 2 * (processes - 1) / processes / seconds / 1e9
+
+
+def slowest(seconds: float, device: Any) -> float:
+    """Return the largest of all processes' times, so that all decide alike."""
+    import torch
+    from torch import distributed as dist
+
+    value = torch.tensor([seconds], dtype=torch.float64, device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return float(value)
+
+
+def seconds_of_all_reduce(size: int, device: Any, repeat: int = 1) -> float:
+    """Return the median time of an all-reduce of ``size`` bytes."""
+    import torch
+    from torch import distributed as dist
+
+    data = torch.ones(size, dtype=torch.uint8, device=device)
+    times = []
+    for _ in range(repeat):
+        dist.barrier()
+        wait(device)
+        began = time.perf_counter()
+        dist.all_reduce(data, op=dist.ReduceOp.MAX)
+        wait(device)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def wait(device: Any) -> None:
+    """Let a GPU finish."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+main()

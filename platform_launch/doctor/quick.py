@@ -1,0 +1,42 @@
+"""The cheap checks of one node: no child process, no import of torch, a few hundredths of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from platform_launch.doctor.checks import installation, memory, names, node, rdma, storage, variables
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+# In the order in which a reader mends things: what was asked for, what it runs with, where it runs.
+CHECKS: tuple[Check, ...] = (
+    variables.unknown_interfaces,
+    variables.contradictions,
+    variables.debugging_left_on,
+    variables.too_many_threads,
+    installation.missing_packages,
+    installation.shadowed_packages,
+    installation.user_site,
+    installation.other_environment,
+    installation.torch_and_driver,
+    node.master_port,
+    node.clock,
+    node.build_locks,
+    storage.room,
+    memory.shared_memory,
+    memory.locked_memory,
+    memory.memory_left,
+    names.own_name,
+    names.master_name,
+    names.reverse_look_up,
+    rdma.ports_down,
+    rdma.gids,
+    rdma.unknown_hcas,
+)
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return what every check finds beside the plan's own warnings."""
+    return [finding for check in CHECKS for finding in check(facts)]

@@ -1,0 +1,61 @@
+"""Logs of a failed launch → the first cause over all nodes, what it means and what to do.
+
+It never claims more than its evidence: what no signature knows is "no known cause; first error was …".
+Nothing here imports torch, and the signatures are read only when a log is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.why.events import Strand
+from platform_launch.why.judge import judge
+from platform_launch.why.reader import LogReader
+from platform_launch.why.signatures import catalogue
+from platform_launch.why.sources import LogSource, logs_in, node_of
+from platform_launch.why.verdict import Verdict
+
+__all__ = ["LogSource", "Verdict", "explain", "explain_file", "explain_paths"]
+
+
+def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdict:
+    """Read logs, in constant memory, and return the verdict over all of them.
+
+    ``oom_kills`` is the difference of ``oom_kill`` in the cgroup's memory.events over the run, which tells
+    a kill for lack of memory from one from outside; None where nobody counted. Raises InputError for a log
+    that cannot be read to its end.
+    """
+    strands: list[Strand] = []
+    names: list[str] = []
+    for source in sources:
+        names.append(source.name)
+        try:
+            strands += LogReader(source, catalogue()).read()
+        except OSError as error:
+            raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
+    return replace(judge(strands, catalogue(), oom_kills), logs=tuple(names))
+
+
+def explain_paths(paths: Iterable[Path], oom_kills: int | None = None) -> Verdict:
+    """Read files and folders. Raises InputError for one that cannot be read."""
+    logs = logs_in(list(paths))
+
+    def opened() -> Iterable[LogSource]:
+        for log in logs:
+            with ExitStack() as stack:
+                try:
+                    stream = stack.enter_context(log.open("rb"))
+                except OSError as error:
+                    raise InputError(f"{log} cannot be read: {error.strerror}") from error
+                yield LogSource(str(log), stream, node_of(log.name))
+
+    return explain(opened(), oom_kills)
+
+
+def explain_file(path: Path, oom_kills: int | None = None) -> Verdict:
+    """Read one log, the supervisor's own for instance. Raises InputError if it cannot be read."""
+    return explain_paths([path], oom_kills)

@@ -1,0 +1,84 @@
+"""How processes ended, as their launchers report it: exit codes, signals and torchrun's summary.
+
+A summary says that a process ended, by its own clock and for one node; why is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from platform_launch.why.line import Line, Where
+
+_TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
+_ROOT = "Root Cause (first observed failure)"
+_BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
+_BLOCK_FIELD = re.compile(r"\s+(host|rank|exitcode)\s*: (.*)")
+_RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_LONGEST_BLOCK_LINES = 2000
+_OTHERS = (
+    re.compile(r"exits with return code = (?P<code>-?\d+)"),
+    re.compile(r"training ended with exit code (?P<code>\d+)"),
+    re.compile(r"training ended by signal (?P<signal>\d+)"),
+    re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
+    re.compile(r"Exited with exit code (?P<code>\d+)"),
+    re.compile(r"command terminated with exit code (?P<code>\d+)"),
+)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A process that ended with an error. A negative ``exit_code`` is a signal.
+
+    ``is_root`` is torchrun's opinion: the first one that failed on this node.
+    """
+
+    exit_code: int
+    where: Where
+    line: Line
+    is_root: bool = True
+
+
+class SummaryBlock:
+    """torchrun's summary of one node, line by line; :attr:`done` at its end."""
+
+    def __init__(self, opening: str) -> None:
+        self.done = False
+        self._is_root = _ROOT in opening
+        self._fields: dict[str, str] = {}
+        self._lines_left = _LONGEST_BLOCK_LINES
+
+    def read(self, line: Line) -> Ending | None:
+        """Return the ending that a line completes, None if it says none."""
+        self._lines_left -= 1
+        self.done = self._lines_left < 0 or (self._is_root and line.text.startswith("====="))
+        found = _BLOCK_FIELD.match(line.text)
+        if found is None:
+            return None
+        self._fields[found[1]] = found[2]
+        code = re.match(r"-?\d+", found[2])
+        if found[1] != "exitcode" or code is None:
+            return None
+        ranks = _RANKS.match(self._fields.get("rank", ""))
+        rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
+        said = Where(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
+        return Ending(int(code[0]), line.where.filled(said), line, self._is_root)
+
+
+def opens_block(text: str) -> bool:
+    """Tell whether a line opens torchrun's summary, or its part about the first failure."""
+    return _BLOCK_OPENS.search(text) is not None
+
+
+def ending_in(line: Line) -> Ending | None:
+    """Return the ending that a line says by itself, None if it says none."""
+    if found := _TORCHRUN_LINE.search(line.text):
+        where = line.where.filled(Where(local_rank=int(found[2])))
+        return Ending(int(found[1]), where, line)
+    for pattern in _OTHERS:
+        if found := pattern.search(line.text):
+            groups = found.groupdict()
+            code = int(groups["code"]) if groups.get("code") else -int(groups["signal"])
+            return Ending(code, line.where, line)
+    return None

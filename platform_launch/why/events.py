@@ -1,0 +1,156 @@
+"""What one log tells: the events of its last episode, in constant memory.
+
+A training survives many an error it prints. So events are grouped into episodes, parted by stretches of
+ordinary output; the latest one that holds a cause is the one that the training did not survive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from platform_launch.why.clock import Span
+from platform_launch.why.endings import Ending
+from platform_launch.why.exceptions import Raised
+from platform_launch.why.line import Where
+from platform_launch.why.signatures import Role, Signature
+
+SURVIVED_LINES = 300
+MOST_REPEATS = 1000
+_MOST_EVENTS = 500
+_MOST_SURVIVED = 20
+_MOST_WHERES = 4096
+
+
+@dataclass
+class Event:
+    """One thing that happened: the first line that shows it, and how many more did."""
+
+    signature: Signature
+    role: Role
+    log: str
+    number: int
+    start: int
+    shown: str
+    where: Where
+    raised: Raised | None = None
+    ended_as: str = ""
+    span: Span = field(default_factory=Span)
+    count: int = 1
+    wheres: set[Where] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.wheres.add(self.where)
+
+    def repeat(self, other: Event) -> None:
+        """Count another line that shows the same."""
+        self.count += other.count
+        if len(self.wheres) < _MOST_WHERES:
+            self.wheres |= other.wheres
+        same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
+        if same_process and other.where.rank is not None:
+            self.where = self.where.filled(other.where)
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """A line that no signature knows and that looks like an error; ``clear`` if it says so itself."""
+
+    log: str
+    number: int
+    shown: str
+    where: Where
+    clear: bool
+
+
+@dataclass
+class Episode:
+    """Events that follow each other closely."""
+
+    events: dict[tuple[str, str], Event] = field(default_factory=dict)
+    endings: list[Ending] = field(default_factory=list)
+    last_line: int = 0
+
+    def add(self, event: Event) -> Event:
+        """Add an event or count it as a repetition; return the one that is kept."""
+        said = event.raised.text if event.raised and not event.signature.patterns else ""
+        key = (event.signature.id + event.role.value, said)
+        kept = self.events.get(key)
+        if kept is not None and kept.start > event.start:
+            # A traceback is complete only after lines that stand below its beginning.
+            event.repeat(kept)
+            self.events[key] = event
+            return event
+        if kept is not None:
+            kept.repeat(event)
+            return kept
+        if len(self.events) < _MOST_EVENTS:
+            self.events[key] = event
+        return event
+
+    def of_role(self, role: Role) -> list[Event]:
+        """Return the events of a role, first in the log first."""
+        return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
+
+
+class Strand:
+    """What one node (or pod) says in one log.
+
+    ``finished_at`` is the last line in which the launcher called this training a success.
+    """
+
+    def __init__(self, log: str, clock_offset_s: float) -> None:
+        self.log = log
+        self.clock_offset_s = clock_offset_s
+        self.finished_at = 0
+        self.lines_read = 0
+        self.survived: list[Event] = []
+        self.first_error: FirstError | None = None
+        self._episode = Episode()
+        self._decisive = Episode()
+
+    def add(self, event: Event, parting_lines: int) -> Event:
+        """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
+        self.part(event.start, parting_lines)
+        self._episode.last_line = max(self._episode.last_line, event.number)
+        return self._episode.add(event)
+
+    def end(self, ending: Ending, parting_lines: int) -> None:
+        """Take note of how a process ended."""
+        self.part(ending.line.number, parting_lines)
+        self._episode.last_line = ending.line.number
+        if len(self._episode.endings) < _MOST_EVENTS:
+            self._episode.endings.append(ending)
+
+    def err(self, error: FirstError, parting_lines: int) -> None:
+        """Take note of a line that looks like an error; the first clear one is kept."""
+        self.part(error.number, parting_lines)
+        self._episode.last_line = error.number
+        if self.first_error is None or (error.clear and not self.first_error.clear):
+            self.first_error = error
+
+    def part(self, number: int, parting_lines: int) -> None:
+        """Close the episode if there was enough ordinary output before line ``number``."""
+        if not self._episode.last_line or number - self._episode.last_line <= parting_lines:
+            return
+        if self._episode.of_role(Role.CAUSE):
+            self.survived = [*self.survived, *self._decisive.of_role(Role.CAUSE)][-_MOST_SURVIVED:]
+            self._decisive = self._episode
+        self._episode = Episode()
+        self.first_error = None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether it ended well after all that happened in it."""
+        return self.finished_at > max(self._episode.last_line, self._decisive.last_line)
+
+    @property
+    def lines_after(self) -> int:
+        """How many lines of output follow the last event."""
+        return self.lines_read - self.episode.last_line
+
+    @property
+    def episode(self) -> Episode:
+        """The latest episode that holds a cause, or the latest of all."""
+        if self._episode.of_role(Role.CAUSE) or not self._decisive.events:
+            return self._episode
+        return self._decisive

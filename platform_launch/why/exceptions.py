@@ -1,0 +1,146 @@
+"""Python tracebacks, put together again from the lines of a log, however its writers took turns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from platform_launch.why.line import Line, Where, shown
+
+_OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
+# What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
+_REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
+_FRAME = re.compile(r'\s*File "(.+?)", line (\d+)(?:, in (.+))?')
+_RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
+_RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
+_ENDING = re.compile(
+    r"((?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
+    r"|[A-Z][a-z0-9]+[A-Z]\w*)|[A-Za-z_]\w*(?:\.\w+)+)(?::(?: |$)(.*)|$)"
+)
+_LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
+_INNER_LINK = re.compile(r"-- Process \d+ terminated with the following error")
+# The first frame of an exception that nobody caught.
+_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop"}
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
+_LONGEST_LINES = 5000
+_LINES_TO_LINK = 30
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in the code: one entry of a traceback."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_library(self) -> bool:
+        """Tell whether this is code that the user did not write."""
+        return _LIBRARY.search(self.file) is not None
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as it was printed.
+
+    ``frame`` is the innermost one of the user's own code; ``entry`` the function of the outermost one.
+    """
+
+    type: str
+    message: str
+    line: Line
+    frame: Frame | None = None
+    entry: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the exception's own line."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass
+class Chain:
+    """Exceptions of one process that led to one another; ``root`` is the index of the first cause."""
+
+    start: int
+    where: Where
+    links: list[Raised] = field(default_factory=list)
+    root: int = 0
+
+    @property
+    def was_caught(self) -> bool:
+        """Tell whether code printed it that caught it, so that the process may have gone on."""
+        entries = [link.entry for link in self.links if link.entry]
+        return bool(entries) and not _ENTRIES.intersection(entries)
+
+
+class Traceback:
+    """One writer's traceback while it is read: takes lines until :attr:`done`."""
+
+    def __init__(self, line: Line, opening: re.Match[str]) -> None:
+        self.chain = Chain(line.number, line.where)
+        self.done = False
+        self.prefix = opening["prefix"] if _REPEATED.fullmatch(opening["prefix"]) else ""
+        self._frames: list[Frame] | None = []  # None between an exception and what may follow from it
+        self._linked = False
+        self._idle_lines = 0
+
+    def take(self, line: Line) -> bool:
+        """Read a line; return False if it says something of its own."""
+        text = line.text.removeprefix(self.prefix)
+        if line.number - self.chain.start > _LONGEST_LINES:
+            self.done = True
+            return False
+        if self._frames is None:
+            return self._between(text)
+        return self._within(text, line, self._frames)
+
+    def _within(self, text: str, line: Line, frames: list[Frame]) -> bool:
+        if frame := _FRAME.match(text) or _RICH_FRAME.match(text):
+            frames.append(Frame(frame[1], int(frame[2]), frame[3] or ""))
+        elif ending := _ENDING.match(text):
+            own = [frame for frame in frames if not frame.is_library]
+            entry = frames[0].function if frames else ""
+            message = shown(ending[2] or "")
+            self.chain.links.append(Raised(ending[1], message, line, own[-1] if own else None, entry))
+            self._frames, self._linked, self._idle_lines = None, False, 0
+        else:
+            # Source lines and marks, and the opening of a twin that writes into the same pipe.
+            return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
+        return True
+
+    def _between(self, text: str) -> bool:
+        if opening := opens(text):
+            if opening["inner"]:
+                self.chain.root = len(self.chain.links)
+            elif not self._linked:
+                self.done = True
+                return False
+            self._frames = []
+        elif _LINK.search(text):
+            self._linked = True
+        elif _INNER_LINK.search(text):
+            self._linked, self.chain.root = True, len(self.chain.links)
+        elif text.strip():
+            self._idle_lines += 1
+            self.done = self._idle_lines > _LINES_TO_LINK
+            return False
+        return True
+
+
+def opens(text: str) -> re.Match[str] | None:
+    """Return the match if a line opens a traceback."""
+    return _OPENING.match(text)
+
+
+def lone(line: Line, preceding: list[Line]) -> Raised | None:
+    """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
+    ending = _ENDING.match(line.text)
+    if ending is None or not ending[1].endswith(("Error", "Exception")):
+        return None
+    frame = None
+    if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
+        named = [found for before in preceding if (found := _FRAME.match(before.text))]
+        frame = Frame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
+    return Raised(ending[1], shown(ending[2] or ""), line, frame)

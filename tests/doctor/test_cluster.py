@@ -1,0 +1,169 @@
+"""All nodes together, on real hosts: cut off, slow, walled in, doubled, stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.netns import Host, hosts, requires_netns
+
+pytestmark = [pytest.mark.lab, requires_netns]
+
+MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
+# A small script, so that only what lies between the nodes is looked at.
+OPTIONS = ("doctor", "--format", "json", "--launcher", "python")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("")
+    return path
+
+
+@pytest.fixture
+def three() -> Iterator[tuple[Host, ...]]:
+    with hosts(3) as made:
+        yield made
+
+
+def start(host: Host, rank: int, nnodes: int, script: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the doctor on one host as a platform does; the environment holds nothing else."""
+    variables = {"WORLD_SIZE": str(nnodes), "RANK": str(rank), "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+    logs = ("--log-dir", str(script.parent / "logs"))
+    return host.popen(
+        [sys.executable, MAIN, *OPTIONS, "--script", script, *logs, *options],
+        env={**variables, "CUDA_VISIBLE_DEVICES": ""},
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def answers(running: Sequence[subprocess.Popen[str]]) -> list[list[dict[str, Any]]]:
+    """Return each node's findings of errors and warnings, those of its own machine left out."""
+    found = []
+    for process in running:
+        out, _ = process.communicate(timeout=150)
+        document = json.loads(out)
+        between = [f for f in document["findings"] if f["where"].startswith(("node ", "all", "pairs"))]
+        found.append([finding for finding in between if finding["level"] != "info"])
+    return found
+
+
+def everywhere(made: Sequence[Host], script: Path, *options: str) -> list[list[dict[str, Any]]]:
+    return answers([start(h, r, len(made), script, *options) for r, h in enumerate(made)])
+
+
+def tc(host: Host, rules: str) -> None:
+    done = host.run(["tc", *f"qdisc add dev eth0 root {rules}".split()])
+    if done.returncode:
+        pytest.skip(f"this kernel cannot slow a link down: {done.stderr.strip()}")
+
+
+def test_nodes_that_reach_each_other_are_measured(three: tuple[Host, ...], script: Path) -> None:
+    running = [start(host, rank, 3, script) for rank, host in enumerate(three)]
+    for process in running:
+        out, _ = process.communicate(timeout=150)
+        findings = json.loads(out)["findings"]
+        assert not [f for f in findings if f["level"] == "error"], findings
+        measured = [f["what"] for f in findings if f["id"] == "collective-measured"]
+        assert [what.partition(":")[0] for what in measured] == ["3 pair(s) of nodes", "all 3 nodes together"]
+        assert all("right numbers" in what for what in measured)
+
+
+def test_the_slow_host_is_named_by_every_node(three: tuple[Host, ...], script: Path) -> None:
+    tc(three[1], "tbf rate 100mbit burst 64kb latency 200ms")
+    for found in everywhere(three, script):
+        assert [(f["id"], f["where"]) for f in found] == [("node-slow", "node 1")]
+        assert "node1, 10.213.0.2" in found[0]["what"]
+
+
+def test_a_host_whose_cable_is_cut_is_absent_and_knows_why(three: tuple[Host, ...], script: Path) -> None:
+    three[2].cut()
+    node0, node1, node2 = everywhere(three, script, "--timeout", "15")
+    assert [(f["id"], f["where"]) for f in node0] == [("node-absent", "node 2")]
+    assert node1 == node0
+    assert [f["id"] for f in node2] == ["meeting-failed"]
+    assert "node 0 was not reached within 15 s: node0:29501" in node2[0]["what"]
+
+
+def test_two_hosts_that_do_not_reach_each_other_are_named(three: tuple[Host, ...], script: Path) -> None:
+    three[1].run(["ip", "route", "add", "blackhole", f"{three[2].address}/32"])
+    for found in everywhere(three, script):
+        assert {(f["id"], f["where"]) for f in found} == {
+            ("link-broken", "node 1 → node 2"),
+            ("link-broken", "node 2 → node 1"),
+        }
+
+
+def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: Path) -> None:
+    ranks = (0, 1, 1)
+    running = []
+    for host, rank in zip(three, ranks, strict=True):
+        running.append(start(host, rank, 2, script))
+        time.sleep(0.5)
+    node0, *both = answers(running)
+    assert [(f["id"], f["where"]) for f in node0] == [("node-duplicate", "node 1")]
+    (refused,) = [found for found in both if found[0]["id"] == "meeting-failed"]
+    assert "two nodes have the same node rank" in refused[0]["what"]
+
+
+def test_a_node_that_stops_in_the_middle_is_named_as_silent(three: tuple[Host, ...], script: Path) -> None:
+    running = [start(host, rank, 3, script) for rank, host in enumerate(three)]
+    worker = _wait_for_worker(three[2])
+    three[2].cut()
+    os.kill(worker, signal.SIGKILL)
+    node0, node1 = answers(running[:2])
+    running[2].kill()
+    running[2].communicate()
+    assert "node-silent" in {f["id"] for f in node0} or "node 2" in {f["where"] for f in node0}
+    assert node1 == node0
+
+
+def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:
+    with hosts(1) as (host,):
+        listen = (
+            "import socket, time; s = socket.create_server(('', 29501)); print(flush=True); time.sleep(90)"
+        )
+        owner = host.popen([sys.executable, "-c", listen])
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        ((finding,),) = answers([start(host, 0, 2, script, "--timeout", "5")])
+        owner.kill()
+        owner.communicate()
+    assert finding["id"] == "meeting-failed"
+    assert f"port 29501 is taken by pid {owner.pid}" in finding["what"]
+
+
+def _wait_for_worker(host: Host) -> int:
+    """Return the process that takes part in the first collective on a host."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        listed = host.run(["sh", "-c", f"ip netns pids {host.namespace}"]).stdout.split()
+        for pid in listed:
+            try:
+                if b"collective_torch" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return int(pid)
+            except OSError:
+                continue
+        time.sleep(0.05)
+    raise AssertionError("no collective was started")
+
+
+def test_jax_runs_its_own_collective(script: Path) -> None:
+    pytest.importorskip("jax", reason="needs jax")
+    with hosts(2) as made:
+        running = [start(host, rank, 2, script, "--jax") for rank, host in enumerate(made)]
+        for process in running:
+            out, _ = process.communicate(timeout=150)
+            findings = json.loads(out)["findings"]
+            assert not [f for f in findings if f["level"] == "error"], findings
+            assert "collective-measured" in {f["id"] for f in findings}

@@ -1,0 +1,180 @@
+"""``platform-launch doctor`` and the launch that runs it: processes, their output and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import FakeNvml
+from tests.lab.nvml import fake
+
+MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
+
+
+def command(
+    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(MAIN), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(env or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    return {finding["id"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("print('trained')")
+    return path
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.create_server(("", 0)) as server:
+        return str(server.getsockname()[1])
+
+
+def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
+    done = command(
+        "doctor", "--quick", "--script", script, "--log-dir", script.parent, "--master-port", free_port
+    )
+    assert (done.returncode, done.stdout) == (0, "0 error(s), 0 warning(s)\n"), done.stderr
+
+
+def test_warnings_end_with_one_and_errors_with_two(script: Path) -> None:
+    options = ("doctor", "--quick", "--script", script, "--log-dir", script.parent)
+    warned = command(*options, env={"NCCL_ALGO": "Ring"})
+    assert warned.returncode == 1, warned.stdout
+    assert "WARNING  variable-debug-only: NCCL_ALGO=Ring" in warned.stdout
+    refused = command("doctor", "--quick", "--script", "nowhere.py")
+    assert refused.returncode == 2
+    assert "ERROR    refused-input: nowhere.py does not exist" in refused.stdout
+
+
+def test_what_is_refused_does_not_hide_the_rest() -> None:
+    env = {
+        "WORLD_SIZE": "2",
+        "RANK": "7",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "1",
+        "NCCL_IB_CUDA_SUPPORT": "1",
+    }
+    found = findings(command("doctor", "--quick", "--format", "json", "--config", "nowhere.py", env=env))
+    assert {"refused-topology", "refused-input", "variable-dead"} <= found.keys()
+    assert "out of range for 2 node(s)" in found["refused-topology"]["what"]
+
+
+def test_a_broken_driver_is_a_finding_with_its_code(fake_nvml: FakeNvml) -> None:
+    env = fake_nvml(*fake.h100s(8), fake.fail("nvmlInitWithFlags", 15))
+    done = command("doctor", "--quick", "--format", "json", env=env)
+    assert done.returncode == 2
+    assert "GPU_IS_LOST (15" in findings(done)["refused-hardware"]["what"]
+
+
+def test_more_processes_than_gpus_are_a_finding(fake_nvml: FakeNvml) -> None:
+    options = ("--format", "json", "--nproc-per-node", "8")
+    done = command("doctor", "--quick", *options, env=fake_nvml(*fake.h100s(4)))
+    assert "8 processes per node (--nproc-per-node)" in findings(done)["refused-topology"]["what"]
+
+
+def test_memory_that_others_hold_is_a_finding(fake_nvml: FakeNvml) -> None:
+    env = fake_nvml(*fake.h100s(1), fake.process(0, 4711, 70000))
+    done = command("doctor", "--quick", "--format", "json", env=env)
+    assert "pid 4711" in findings(done)["gpu"]["what"]
+
+
+def test_a_cpu_torch_on_a_gpu_machine_is_a_finding(fake_nvml: FakeNvml) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if torch.version.cuda is not None:
+        pytest.skip("needs a torch built without CUDA")
+    found = findings(command("doctor", "--quick", "--format", "json", env=fake_nvml(*fake.h100s(8))))
+    assert "8 GPU(s) of this node would not be used" in found["torch-without-cuda"]["what"]
+
+
+def test_torch_is_tried_in_a_process_of_its_own(script: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "site" / "torch"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')")
+    options = ("--format", "json", "--launcher", "torchrun", "--script", script, "--log-dir", tmp_path)
+    done = command("doctor", *options, env={"PYTHONPATH": str(tmp_path / "site")})
+    assert done.returncode == 2, done.stderr
+    assert "libcudart.so.12" in findings(done)["torch-import-failed"]["what"]
+
+
+def test_a_launch_refuses_a_port_that_is_taken_and_names_the_owner(script: Path, tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+        options = ("run", "--launcher", "torchrun", "--script", script, "--log-dir", tmp_path / "logs")
+        done = command(*options, "--master-port", port)
+    assert done.returncode == 69, done.stderr
+    assert f"error: port {port} (MASTER_PORT) is taken by pid {os.getpid()}" in done.stderr
+    assert "[port-unusable]" in done.stderr
+    assert "5/5" not in done.stderr
+
+
+def test_no_doctor_starts_nevertheless(script: Path, tmp_path: Path) -> None:
+    env = {"NCCL_SOCKET_IFNAME": "nowhere0", "CUDA_LAUNCH_BLOCKING": "1"}
+    options = ("run", "--launcher", "python", "--script", script, "--log-dir", tmp_path / "logs")
+    warned = command(*options, env=env)
+    assert "CUDA_LAUNCH_BLOCKING=1 is meant for debugging" in warned.stderr
+    assert warned.returncode == 0
+    silent = command(*options, "--no-doctor", env=env)
+    assert silent.returncode == 0
+    assert "CUDA_LAUNCH_BLOCKING=1 is meant" not in silent.stderr
+
+
+def test_the_cheap_checks_import_nothing_heavy() -> None:
+    program = (
+        "import sys; from platform_launch.cli import main; main(['doctor', '--quick']);"
+        "heavy = {'torch', 'accelerate', 'deepspeed', 'jax', 'numpy'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=MAIN.parents[1], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_cheap_checks_stay_within_their_budget() -> None:
+    """Half a second is theirs at worst. Measured inside the process, as other work may slow it down."""
+    program = (
+        "import os, sys, time; from platform_launch.environment import Environment;"
+        "from platform_launch import hardware; from platform_launch.plan import build_plan;"
+        "from platform_launch.project import project_root;"
+        "from platform_launch.settings.request import Request;"
+        "env = Environment({'WORLD_SIZE': '2', 'RANK': '0', 'MASTER_ADDR': 'name.invalid'});"
+        "machine = hardware.detect(env);"
+        "root = project_root(); request = Request(root, sys.executable, '/tmp/x', 'now', root / 'logs');"
+        "plan = build_plan(env, machine, request);"
+        "began = time.process_time(), time.monotonic();"
+        "from platform_launch.doctor import examine; from platform_launch.doctor.gather import gather;"
+        "examine(gather(env, plan));"
+        "print(time.process_time() - began[0], time.monotonic() - began[1])"
+    )
+    best = (9.0, 9.0)
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=MAIN.parents[1], capture_output=True, text=True, check=True
+        )
+        used, took = map(float, done.stdout.split())
+        best = min(best, (used, took))
+        time.sleep(0.1)
+    assert best[0] < 0.06
+    assert best[1] < 0.5

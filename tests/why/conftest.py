@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platform_launch.why import LogSource, Verdict, explain
+from platform_launch.why.sources import node_of
+
+LOGS = Path(__file__).parent / "logs"
+
+Explain = Callable[..., Verdict]
+
+
+@pytest.fixture
+def logs() -> Path:
+    """Recordings of real failures; machine paths replaced."""
+    return LOGS
+
+
+@pytest.fixture
+def explain_text() -> Explain:
+    """Explain texts: one, or several by name (``train_x_node1_….log`` is node 1's)."""
+
+    def run(
+        *texts: str | bytes,
+        oom_kills: int | None = None,
+        offsets: dict[str, float] | None = None,
+        **named: str,
+    ) -> Verdict:
+        every = {**{f"log{index}": text for index, text in enumerate(texts)}, **named}
+        return explain(
+            [
+                LogSource(
+                    name,
+                    io.BytesIO(text if isinstance(text, bytes) else text.encode()),
+                    node_of(name),
+                    (offsets or {}).get(name, 0.0),
+                )
+                for name, text in every.items()
+            ],
+            oom_kills,
+        )
+
+    return run

@@ -1,0 +1,307 @@
+"""What came first: within a log, over nodes, and when it cannot be known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain
+
+
+def uncaught(message: str, prefix: str = "", file: str = "/workspace/train.py", line: int = 88) -> str:
+    """A traceback as Python prints it when nobody catches."""
+    return "".join(
+        f"{prefix}{text}\n"
+        for text in (
+            "Traceback (most recent call last):",
+            '  File "/workspace/train.py", line 120, in <module>',
+            "    main()",
+            f'  File "{file}", line {line}, in forward',
+            "    x = self.conv(x)",
+            '  File "/env/lib/python3.11/site-packages/torch/nn/module.py", line 1, in _call_impl',
+            "    return forward_call(*args)",
+            message,
+        )
+    )
+
+
+def progress(lines: int, prefix: str = "") -> str:
+    return "".join(f"{prefix}Step {n}/100000 | Loss: 0.15 | PSNR: 18.5 dB\n" for n in range(lines))
+
+
+WATCHDOG = "[rank{0}]:[E1121 {1} ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7753, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"  # noqa: E501
+RESET = "[rank{0}]:[W1121 {1} TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer\n"  # noqa: E501
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def test_first_cause_wins_over_later_consequences_of_fifteen_ranks(explain_text: Explain) -> None:
+    log = progress(20) + uncaught(OOM, "[rank9]: ")
+    log += "".join(RESET.format(rank, "03:04:06.1") for rank in range(16) if rank != 9)
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.rank) == ("cuda_out_of_memory", 9)
+    assert [c.text for c in verdict.consequences] == ["15 other ranks then lost their connection"]
+
+
+def test_consequences_before_the_cause_in_a_log_do_not_hide_it(explain_text: Explain) -> None:
+    verdict = explain_text(RESET.format(0, "03:04:06.1") + uncaught("ValueError: bad shape", "[rank1]: "))
+    assert (verdict.cause, verdict.where.rank) == ("python_exception", 1)
+
+
+def test_watchdog_alone_is_the_first_sign_and_no_cause(explain_text: Explain) -> None:
+    verdict = explain_text("".join(WATCHDOG.format(rank, "03:04:05.1") for rank in range(7)))
+    assert (verdict.kind, verdict.cause) == ("consequence", "nccl_watchdog")
+    assert "the same on 6 others" in verdict.notes
+
+
+def test_unknown_exception_after_a_rank_lost_its_peer_is_no_cause(explain_text: Explain) -> None:
+    verdict = explain_text(WATCHDOG.format(0, "03:04:05.1") + uncaught("MyError: state is lost", "[rank0]: "))
+    assert (verdict.kind, verdict.cause) == ("consequence", "nccl_watchdog")
+
+
+def test_nccl_warning_before_system_error_is_the_cause(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "node-0:77:99 [0] misc/ibvwrap.cc:130 NCCL WARN Call to ibv_reg_mr_iova2 failed with error"
+        " Cannot allocate memory\n"
+        + uncaught(
+            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1331, unhandled system"
+            " error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5",
+            "[rank0]: ",
+        )
+        + "[rank0]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed.\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "locked_memory", "node-0")
+    assert [c.id for c in verdict.consequences] == ["nccl_system_error"]
+
+
+def test_last_error_line_below_a_system_error_is_the_cause(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, internal error", "[rank0]: ")
+        + "[rank0]: ncclInternalError: Internal check failed.\n[rank0]: Last error:\n"
+        + "[rank0]: Bootstrap : no socket interface found\n"
+    )
+    assert verdict.cause == "no_socket_interface"
+
+
+def test_system_error_alone_asks_for_the_earlier_line(explain_text: Explain) -> None:
+    verdict = explain_text("RuntimeError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2\n")
+    assert (verdict.kind, verdict.cause) == ("consequence", "nccl_system_error")
+    assert "NCCL WARN" in verdict.fix
+
+
+def test_error_that_training_survived_is_not_the_cause(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("ValueError: of yesterday") + progress(2000) + uncaught(OOM))
+    assert verdict.cause == "cuda_out_of_memory"
+    assert "1 earlier error(s) were followed by more output, so training went on" not in verdict.notes
+
+
+def test_two_survived_errors_are_noted(explain_text: Explain) -> None:
+    log = "".join(uncaught(f"ValueError: {n}") + progress(2000) for n in range(2)) + uncaught(OOM)
+    verdict = explain_text(log)
+    assert verdict.cause == "cuda_out_of_memory"
+    assert any("training went on" in note for note in verdict.notes)
+
+
+def test_cause_far_above_its_consequences_is_still_the_cause(explain_text: Explain) -> None:
+    log = uncaught(OOM, "[rank3]: ") + progress(2000) + WATCHDOG.format(0, "03:04:05.1")
+    assert explain_text(log).cause == "cuda_out_of_memory"
+
+
+def test_output_after_the_last_error_is_noted(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught(OOM) + progress(2000))
+    assert any("may have survived" in note for note in verdict.notes)
+
+
+def test_success_of_the_launcher_ends_the_question(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught(OOM) + progress(5) + "[SUCCESS] training finished after 3 min 2 s\n")
+    assert (verdict.kind, verdict.cause) == ("finished", None)
+    assert verdict.lines() == ["cause:      none: the training finished"]
+
+
+def test_traceback_that_was_caught_is_a_suspect_at_most(explain_text: Explain) -> None:
+    caught = (
+        "ERROR:root:no fused attention\nTraceback (most recent call last):\n"
+        '  File "/workspace/train.py", line 4, in setup\n    optional()\nImportError: flash\n'
+    )
+    assert explain_text(caught + progress(3)).kind == "suspect"
+    verdict = explain_text(caught + uncaught("RuntimeError: real"))
+    assert verdict.title == "RuntimeError: real"
+
+
+def test_warning_that_quotes_a_known_message_is_no_cause(explain_text: Explain) -> None:
+    quoting = "[WARN] no log file from here on: /logs/a.log: No space left on device; the training goes on\n"
+    verdict = explain_text(quoting + uncaught("RuntimeError: real"))
+    assert verdict.title == "RuntimeError: real"
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "/env/cuda.py:1: UserWarning: CUDA initialization: Found no NVIDIA driver on your system.",
+        "[W reducer.cpp:1300] Warning: ModuleNotFoundError: No module named 'apex'",
+        "flash_attn is not installed (No module named 'flash_attn'), going on without: CUDA out of memory?",
+    ],
+)
+def test_warning_of_a_healthy_run_is_no_cause(explain_text: Explain, warning: str) -> None:
+    assert explain_text(f"{warning}\n{uncaught('RuntimeError: real')}").title == "RuntimeError: real"
+
+
+def test_out_of_memory_that_nccl_reports_is_a_cause(explain_text: Explain) -> None:
+    verdict = explain_text("gpu-7:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "cuda_out_of_memory", "gpu-7")
+
+
+def test_rank_in_a_message_does_not_tear_its_traceback_apart(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("RuntimeError: [PG 0 Rank 5] widget is odd"))
+    assert verdict.exception is not None
+    assert (verdict.where.rank, verdict.exception.line) == (5, 88)
+
+
+def test_earlier_node_wins_by_its_clock(explain_text: Explain) -> None:
+    verdict = explain_text(
+        train_a_node0_x="[2026-11-21 03:04:09,000] [INFO] go\n" + uncaught("ValueError: late")
+        + "[2026-11-21 03:04:10,000] [INFO] bye error\n",
+        train_a_node1_x="[2026-11-21 03:04:01,000] [INFO] go\n" + uncaught("ValueError: early")
+        + "[2026-11-21 03:04:02,000] [INFO] bye error\n",
+    )  # fmt: skip
+    assert (verdict.title, verdict.where.node) == ("ValueError: early", 1)
+    assert not any("do not say" in note for note in verdict.notes)
+
+
+def test_clock_offset_turns_the_order_around(explain_text: Explain) -> None:
+    def at(second: int, message: str) -> str:
+        return f"[2026-11-21 03:04:{second:02},000] [ERROR] {message}\n"
+
+    logs = {
+        "x_node0": at(9, "CUDA error: invalid device ordinal"),
+        "x_node1": at(4, "Duplicate GPU detected"),
+    }
+    assert explain_text(**logs).cause == "duplicate_gpu"
+    assert explain_text(**logs, offsets={"x_node0": 8.0}).cause == "invalid_device"
+
+
+def test_order_over_new_year_is_the_order_of_time(explain_text: Explain) -> None:
+    verdict = explain_text(
+        x_node0="E0101 00:00:05.000000 12 a.cc:1] CUDA error: invalid device ordinal\n",
+        x_node1="E1231 23:59:58.000000 12 a.cc:1] Duplicate GPU detected\n",
+    )
+    assert verdict.where.node == 1
+
+
+def test_without_times_the_more_specific_cause_is_named_and_the_other_noted(explain_text: Explain) -> None:
+    verdict = explain_text(
+        x_node0=uncaught("ValueError: perhaps first"),
+        x_node1=uncaught(OOM),
+    )
+    assert (verdict.cause, verdict.where.node) == ("cuda_out_of_memory", 1)
+    assert verdict.notes == (
+        "the logs do not say which came first; also ValueError: perhaps first on node 0 (x_node0:8)",
+    )
+
+
+def test_pods_on_one_stream_are_not_ordered_by_its_lines(explain_text: Explain) -> None:
+    stream = uncaught("ValueError: printed first", "[pod/job-0-abcde/main] ")
+    stream += uncaught(OOM, "[pod/job-1-fghij/main] ")
+    verdict = explain_text(stream)
+    assert (verdict.cause, verdict.where.pod) == ("cuda_out_of_memory", "job-1-fghij")
+    assert any("do not say" in note for note in verdict.notes)
+
+
+def test_interleaved_ranks_are_put_together_again(explain_text: Explain) -> None:
+    one = uncaught("ValueError: of rank three", "[rank3]: ", line=33).splitlines(keepends=True)
+    two = uncaught("KeyError: 'of rank five'", "[rank5]: ", line=55).splitlines(keepends=True)
+    verdict = explain_text("".join(line for pair in zip(one, two, strict=True) for line in pair))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.where.rank, verdict.exception.line) == ("ValueError: of rank three", 3, 33)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["worker-1: ", "worker-1  | ", "4: ", "[default0]:", "ERROR 03-02 [a.py:7] "]
+)
+def test_traceback_behind_a_prefix_on_each_line_is_read(explain_text: Explain, prefix: str) -> None:
+    verdict = explain_text(progress(3, prefix) + uncaught("ValueError: bad", prefix, line=77))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
+
+
+def test_traceback_glued_to_a_progress_bar_is_read(explain_text: Explain) -> None:
+    bars = "".join(f"\r {n}%|###       | {n}/100 [00:01<00:09, 9.1it/s]" for n in range(9))
+    verdict = explain_text(bars + uncaught("ValueError: bad", line=77))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
+    assert verdict.evidence[0].line == 8
+
+
+def test_rich_traceback_is_read(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "╭─────────────── Traceback (most recent call last) ───────────────╮\n"
+        "│ /workspace/train.py:120 in <module>                             │\n"
+        "│                                                                 │\n"
+        "│ ❱ 120 main()                                                    │\n"
+        "│ /workspace/train.py:88 in forward                               │\n"
+        "╰─────────────────────────────────────────────────────────────────╯\n"
+        "ValueError: bad\n"
+    )
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 88)
+
+
+def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("ValueError: bad"))
+    assert verdict.exception is not None
+    assert (verdict.exception.file, verdict.exception.line) == ("/workspace/train.py", 88)
+
+
+def test_message_quoted_in_a_source_line_is_no_evidence(explain_text: Explain) -> None:
+    log = uncaught("ValueError: bad").replace("x = self.conv(x)", 'raise X("CUDA out of memory")')
+    assert explain_text(log).title == "ValueError: bad"
+
+
+def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain_text: Explain) -> None:
+    verdict = explain_text(
+        progress(3)
+        + "ERROR frobnicator lost its widget\nERROR second\n"
+        + "E1121 03:04:05.1 42 api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 43) of binary: python\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("unknown", None)
+    assert verdict.lines()[0] == (
+        "cause:      no known cause; first error was log0:4: ERROR frobnicator lost its widget"
+    )
+    assert verdict.notes == ("local rank 0 ended with exit code 1",)
+
+
+def test_lone_process_named_by_torchrun_gives_the_rank_of_a_traceback_without_one(
+    explain_text: Explain,
+) -> None:
+    summary = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "=====\ntrain.py FAILED\n-----\nFailures:\n  <NO_OTHER_FAILURES>\n-----\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-21_04:14:56\n"
+        "  host      : gpu-07\n  rank      : 11 (local_rank: 3)\n  exitcode  : 1 (pid: 25835) \n=====\n"
+    )
+    verdict = explain_text(uncaught("ValueError: bad") + summary)
+    assert (verdict.where.rank, verdict.where.host) == (11, "gpu-07")
+
+
+def test_counted_out_of_memory_kill_answers_where_the_log_knows_only_consequences(
+    explain_text: Explain,
+) -> None:
+    log = RESET.format(0, "03:04:06.1")
+    assert explain_text(log, oom_kills=2).cause == "out_of_memory_kill"
+    assert explain_text(log, oom_kills=0).cause == "connection_lost"
+
+
+def test_known_cause_stays_the_cause_whatever_the_kernel_counted(explain_text: Explain) -> None:
+    assert explain_text(uncaught(OOM), oom_kills=1).cause == "cuda_out_of_memory"
+
+
+def test_name_that_resolved_later_does_not_explain_an_exception(explain_text: Explain) -> None:
+    waiting = (
+        "[W1121 03:04:05.7 socket.cpp:764] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be"
+        " retrieved (gai error: -2 - Name or service not known).\n"
+    )
+    assert explain_text(waiting * 5 + uncaught("ValueError: bad")).cause == "python_exception"
+
+
+def test_own_verdict_in_a_log_is_not_read_as_evidence(explain_text: Explain) -> None:
+    first = explain_text(uncaught(OOM)).lines()
+    said = "".join(f"[node 0] [ERROR] {line}\n" for line in first)
+    assert explain_text(said).kind == "nothing"

@@ -1,0 +1,142 @@
+"""Logs that are long, broken or mean: bounded memory, no escape reaches the terminal."""
+
+from __future__ import annotations
+
+import io
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.why import LogSource, explain
+from platform_launch.why.line import parse
+from platform_launch.why.scan import RawLine, Scanner
+from tests.why.conftest import Explain
+
+ERROR = b"RuntimeError: CUDA error: invalid device ordinal\n"
+
+
+def scanned(data: bytes) -> list[RawLine]:
+    return list(Scanner(io.BytesIO(data)).lines())
+
+
+def test_line_numbers_are_those_of_an_editor_across_blocks_and_carriage_returns() -> None:
+    filler = b"Step 1 | Loss: 0.1\n" * 100_000
+    bars = b"\r 1%|#\r 2%|##\r 3%|###\n"
+    found = [line for line in scanned(filler + bars + ERROR + filler + ERROR) if b"CUDA" in line.data]
+    assert [line.number for line in found] == [100_002, 200_003]
+
+
+def test_crlf_does_not_count_twice() -> None:
+    assert [line.number for line in scanned(b"a\r\nb\r\n" + ERROR)] == [3]
+
+
+def test_hundred_megabytes_without_a_line_end_are_bounded(explain_text: Explain) -> None:
+    class Endless:
+        left = 100
+
+        def read(self, size: int, /) -> bytes:
+            self.left -= 1
+            return b"x" * (1 << 20) if self.left > 0 else b""
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert explain([LogSource("endless", Endless())]).kind == "nothing"
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+def test_message_inside_a_huge_line_is_found(explain_text: Explain) -> None:
+    verdict = explain_text(b"y" * 300_000 + b" Duplicate GPU detected : rank 1 " + b"z" * 300_000)
+    assert verdict.cause == "duplicate_gpu"
+
+
+def test_stream_of_lines_is_read_like_a_file() -> None:
+    def lines() -> Iterator[bytes]:
+        yield from [b"Step 1\n"] * 10
+        yield ERROR
+
+    assert explain([LogSource("lines", lines())]).evidence[0].line == 11
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_binary_junk_confuses_nothing(explain_text: Explain, seed: int) -> None:
+    junk = random.Random(seed).randbytes(200_000)
+    assert explain_text(junk + b"\n" + ERROR + junk).cause == "invalid_device"
+
+
+def test_empty_log_says_that_it_found_nothing(explain_text: Explain) -> None:
+    verdict = explain_text("")
+    assert verdict.kind == "nothing"
+    assert verdict.lines() == ["cause:      unknown: no line of these logs looks like an error"]
+
+
+@pytest.mark.parametrize("cut", [1, 30, 100, 200, 350])
+def test_log_that_ends_in_the_middle_is_read_as_far_as_it_goes(
+    logs: Path, explain_text: Explain, cut: int
+) -> None:
+    data = (logs / "exception_one_rank.log").read_bytes()
+    assert explain_text(data[:cut]).kind in ("nothing", "unknown")
+
+
+def test_colours_do_not_hide_a_message(explain_text: Explain) -> None:
+    verdict = explain_text("\x1b[31mRuntimeError: \x1b[1mCUDA error: invalid device\x1b[0m ordinal\x1b[0m\n")
+    assert verdict.cause == "invalid_device"
+
+
+def test_no_control_character_of_a_log_reaches_the_terminal(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "CUDA error: invalid device ordinal \x1b]0;owned\x07 \x1b[2J \x9b31m \x08\x08 \u202egnp\n"
+    )
+    printed = "\n".join(verdict.lines())
+    assert verdict.cause == "invalid_device"
+    assert not any(ord(sign) < 32 and sign != "\n" for sign in printed)
+    assert "\u202e" not in printed
+    assert "\x9b" not in printed
+
+
+def test_name_of_a_log_is_made_harmless_too(explain_text: Explain) -> None:
+    verdict = explain([LogSource("a\x1b[31m\nb.log", io.BytesIO(ERROR))])
+    assert not any("\x1b" in line or "\n" in line for line in verdict.lines())
+
+
+def test_evidence_is_cut_to_a_readable_length(explain_text: Explain) -> None:
+    verdict = explain_text(b"RuntimeError: CUDA error: invalid device ordinal " + b"w" * 5000 + b"\n")
+    assert len(verdict.evidence[0].text) <= 400
+
+
+def test_line_without_end_and_time_is_parsed() -> None:
+    line = parse(1, b"[2026-02-30 99:99:99,000] x")
+    assert line.text == "x"
+
+
+def test_million_error_lines_take_seconds(explain_text: Explain) -> None:
+    log = b"".join(
+        b"WARNING could not fail to find error %d in cache %d\n" % (n, n * 7) for n in range(300_000)
+    )
+    began = time.monotonic()
+    explain_text(log + ERROR)
+    assert time.monotonic() - began < 5
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    lines = b"".join(
+        b"[node 0] Step %d/100000 | Loss: 0.1 | sample: %s\n" % (n, b"abcdefghij"[n % 7 :])
+        for n in range(20_000)
+    )
+    peaks = []
+    for copies in (2, 60):
+        log = tmp_path / f"{copies}.log"
+        with log.open("wb") as file:
+            for _ in range(copies):
+                file.write(lines)
+        code = (
+            "import resource,sys;from pathlib import Path;from platform_launch.why import explain_file;"
+            "explain_file(Path(sys.argv[1]));print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run([sys.executable, "-c", code, log], capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout))
+    assert peaks[1] - peaks[0] < 8 * 1024

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.why.line import Line, Where, parse
+
+
+def where(**known: object) -> Where:
+    return Where(**known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "place"),
+    [
+        ("[node 3] hello", "hello", where(node=3)),
+        ("[node 3] [rank26]: hello", "hello", where(node=3, rank=26)),
+        ("[pod/train-0-x7k2p/main] [rank1]: hello", "hello", where(pod="train-0-x7k2p", rank=1)),
+        ("[pod/train-0/main] 2026-11-21T03:04:05.123456789Z hello", "hello", where(pod="train-0")),
+        ("[default7]:[rank15]:   hello", "  hello", where(local_rank=7, rank=15)),
+        (" 4: hello", "hello", where(task=4)),
+        ("gpu-7:534:1763 [3] NCCL INFO x", "gpu-7:534:1763 [3] NCCL INFO x", where(host="gpu-7")),
+        ("a.cpp:1] [PG ID 0 Rank 3] x", "a.cpp:1] [PG ID 0 Rank 3] x", where(rank=3)),
+        ("[INFO] hello", "[INFO] hello", where()),
+    ],
+)  # fmt: skip
+def test_prefixes_name_the_process(data: str, text: str, place: Where) -> None:
+    line = parse(1, data.encode())
+    assert (line.text, line.where) == (text, place)
+
+
+DAY_S = 325 * 86400.0  # 21 November in a leap year
+CLOCK_S = 3 * 3600 + 4 * 60 + 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "[rank0]:[E1121 03:04:05.000000000 ProcessGroupNCCL.cpp:607] x",
+        "W1121 03:04:05.000000 20641 torch/distributed/elastic/multiprocessing/api.py:1028] x",
+        "[2026-11-21 03:04:05,000] [INFO] [engine.py:1:f] x",
+        "2026-11-21 03:04:05.000000: E external/xla/a.cc:1] x",
+        "2026-11-21T03:04:05Z x",
+        "11/21/2026 03:04:05 - INFO - x",
+        "[2026-11-21 03:04:05] gpu-7:1:2 [0] NCCL WARN x",
+        "[node 1] [2026-11-21 03:04:05] x",
+    ],
+)
+def test_times_of_all_formats_are_read(data: str) -> None:
+    assert parse(1, data.encode()).time_s == DAY_S + CLOCK_S
+
+
+def test_line_without_time_has_none() -> None:
+    assert parse(1, b"03:04:05 is not a date").time_s is None
+
+
+@pytest.mark.parametrize(
+    ("data", "mild"),
+    [
+        ("[W1121 03:04:05.0 socket.cpp:1] x", True),
+        ("[E1121 03:04:05.0 socket.cpp:1] x", False),
+        ("[node 1] [WARN] x", True),
+        ("WARNING:root:x", True),
+        ("gpu-7:1:2 [0] NCCL WARN x", False),
+        ("x", False),
+    ],
+)
+def test_warnings_are_mild_except_those_of_nccl(data: str, mild: bool) -> None:
+    line: Line = parse(1, data.encode())
+    assert line.mild is mild

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from platform_launch.why import Verdict
+from platform_launch.why.scan import Vocabulary, squeeze
+from platform_launch.why.signatures import Role, Signature, catalogue
+from tests.why.conftest import Explain
+
+ALL = catalogue().signatures
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "why.md"
+EXAMPLES = [(signature, example) for signature in ALL for example in signature.example]
+MESSAGES = [(s, e) for s, e in EXAMPLES if s.role is not Role.NOISE]
+# Chosen by other means than a line of the log.
+WITHOUT_PATTERN = {"killed_from_outside", "caught_exception", "python_exception"}
+
+
+@pytest.mark.parametrize(("signature", "example"), MESSAGES, ids=[s.id for s, _ in MESSAGES])
+def test_example_shows_its_own_signature(signature: Signature, example: str) -> None:
+    found = catalogue().match(example)
+    assert found is not None
+    assert found.id == signature.id
+    assert not catalogue().is_noise(example)
+
+
+@pytest.mark.parametrize(("signature", "example"), MESSAGES, ids=[s.id for s, _ in MESSAGES])
+def test_example_is_found_among_lines_of_progress(
+    signature: Signature, example: str, explain_text: Explain
+) -> None:
+    progress = "".join(f"Step {step}/900 | Loss: 0.15 | 0.9 steps/sec\n" for step in range(50))
+    verdict: Verdict = explain_text(f"{progress}{example}\n")
+    if signature.role is Role.SUMMARY:
+        assert verdict.kind == "unknown"
+        return
+    assert verdict.cause == signature.id
+    assert verdict.evidence[0].line == 51
+    assert verdict.kind in (signature.role.value, "suspect")
+
+
+def test_example_of_noise_is_no_evidence(explain_text: Explain) -> None:
+    for signature, example in EXAMPLES:
+        if signature.role is Role.NOISE:
+            assert catalogue().is_noise(example)
+            assert explain_text(f"{example}\n").kind == "nothing"
+
+
+def test_every_message_survives_the_prefilter() -> None:
+    for _, example in MESSAGES:
+        assert Vocabulary().promising(squeeze(example.encode()).split(b"\n")), example
+
+
+def test_ids_are_unique_and_all_fields_say_something() -> None:
+    assert len({signature.id for signature in ALL}) == len(ALL)
+    for signature in ALL:
+        assert re.fullmatch(r"[a-z_0-9]+", signature.id)
+        assert all((signature.title, signature.meaning, signature.fix, signature.source)), signature.id
+        assert 1 <= signature.specificity <= 3
+        assert bool(signature.patterns) != (signature.id in WITHOUT_PATTERN), signature.id
+        assert bool(signature.example) == bool(signature.patterns), signature.id
+        assert bool(signature.folded) == (signature.role is Role.CONSEQUENCE), signature.id
+
+
+def test_references_between_signatures_lead_somewhere() -> None:
+    for signature in ALL:
+        for other in (*signature.explains, signature.with_oom_kills, signature.without_oom_kills):
+            if other:
+                assert catalogue()[other]
+        for other in signature.explains:
+            assert catalogue()[other].role is Role.CONSEQUENCE
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Unable to find hostfile, will proceed with training with local", "hostfile_missing"),
+        ("DistStoreError: Timed out after 901 seconds waiting for clients. 1/3", "rendezvous_timeout"),
+        ("Tried to launch distributed communication on port `29500`, but another", "port_in_use"),
+        ("errno: 98 - Address already in use", "port_in_use"),
+        ("The IPv6 network addresses of (h, 1) cannot be retrieved (gai error: -2", "name_not_resolved"),
+        ("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step", "batch_arithmetic"),
+        ("h:1:1 [0] NCCL WARN Bootstrap : no socket interface found", "no_socket_interface"),
+        ("address with family 59936 is neither AF_INET(2) nor AF_INET6(10)", "no_socket_interface"),
+        ("connect: No route to host", "no_route"),
+        ("Unable to resolve hostname to a (local) address. Using the loopback", "gloo_loopback"),
+        ("RuntimeError: Gloo connectFullMesh failed with", "gloo_loopback"),
+        ("h:1:1 [0] NCCL INFO NET/IB : No device found.", "ib_not_found"),
+        ("h:1:1 [0] NCCL WARN NET/IB : Got completion from peer x with error 12", "ib_retry_exceeded"),
+        ("h:1:1 [0] NCCL WARN Call to ibv_modify_qp failed with error No such device", "ib_modify_qp"),
+        ("Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory", "locked_memory"),
+        ("Call to posix_fallocate failed : No space left on device", "shared_memory"),
+        ("RuntimeError: DataLoader worker (pid 1) is killed by signal: Bus error.", "shared_memory"),
+        ("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3", "nccl_watchdog"),
+        ("RuntimeError: ... Error 802: system not yet initialized", "fabric_manager"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "nvml"),
+        ("NCCL WARN Duplicate GPU detected : rank 1 and rank 0", "duplicate_gpu"),
+        ("MNNVL (cliqueSize 8) is available but not working on this system. Check", "imex"),
+        ("Using /root/.cache/torch_extensions as PyTorch extensions root...", "stale_build_lock"),
+        ("RuntimeError: CUDA error: invalid device ordinal", "invalid_device"),
+        ("ModuleNotFoundError: No module named 'torch'", "missing_module"),
+        ("NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.18.5", "nccl_system_error"),
+    ],
+)  # fmt: skip
+def test_known_message_is_recognised(line: str, expected: str) -> None:
+    found = catalogue().match(line)
+    assert found is not None
+    assert found.id == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(-9, "killed"), (137, "killed"), (-7, "bus_error"), (143, "terminated")]
+)
+def test_exit_code_of_a_signal_means_something(code: int, expected: str) -> None:
+    found = catalogue().of_exit_code(code)
+    assert found is not None
+    assert found.id == expected
+
+
+def test_ordinary_exit_code_means_nothing_by_itself() -> None:
+    assert catalogue().of_exit_code(1) is None
+
+
+def test_reference_lists_exactly_the_signatures() -> None:
+    rows = re.findall(r"^\| `([a-z_0-9]+)` \| (\w+) \| (.*?) \|", REFERENCE.read_text(), re.MULTILINE)
+    assert rows == [(s.id, s.role.value, s.title) for s in ALL if s.role is not Role.NOISE]

@@ -1,0 +1,57 @@
+"""One job description → text for every scheduler: sbatch, Kubernetes, Kubeflow, Volcano, KubeBrain.
+
+Pure: a description is read, a :class:`Job` is checked, :func:`render` returns text. Nothing is submitted.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from platform_launch.errors import UsageError, shown
+from platform_launch.jobs import (
+    jobset,
+    kubebrain,
+    kubernetes,
+    leaderworkerset,
+    pytorchjob,
+    slurm,
+    trainjob,
+    volcano,
+)
+from platform_launch.jobs.description import KEYS
+from platform_launch.jobs.job import Job
+
+__all__ = ["SUBMIT", "TARGETS", "Job", "render", "unused"]
+
+TARGETS: dict[str, ModuleType] = {
+    "slurm": slurm,
+    "kubernetes": kubernetes,
+    "jobset": jobset,
+    "pytorchjob": pytorchjob,
+    "trainjob": trainjob,
+    "leaderworkerset": leaderworkerset,
+    "volcano": volcano,
+    "kubebrain": kubebrain,
+}
+"""Name → module with ``render(job, notes)`` and ``NOT_USED``, the fields it has no place for."""
+
+SUBMIT = {target: "sbatch" if target == "slurm" else "kubectl apply -f" for target in TARGETS}
+"""Target → the command that submits its file."""
+
+
+def render(job: Job, target: str) -> str:
+    """Return the text that submits ``job`` to ``target``, and name what has no place there."""
+    if target not in TARGETS:
+        raise UsageError(f"target {shown(target)}: expected one of {', '.join(TARGETS)}")
+    left_out = unused(job, target)
+    notes = f"- Set in the job, without a place here: {', '.join(left_out)}.\n" if left_out else ""
+    text: str = TARGETS[target].render(job, notes)
+    return text
+
+
+def unused(job: Job, target: str) -> tuple[str, ...]:
+    """Return the settings of the job, by their keys, that ``target`` cannot express."""
+    plain = Job(name=job.name, entrypoint=job.entrypoint)
+    return tuple(
+        KEYS[field] for field in TARGETS[target].NOT_USED if getattr(job, field) != getattr(plain, field)
+    )

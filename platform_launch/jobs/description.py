@@ -1,0 +1,207 @@
+"""A job as its author writes it, in a yaml file or as flags, and how that becomes a :class:`Job`.
+
+Both ways lead through one form: texts, lists of texts and mappings of texts. The yaml is read without types,
+so ``yes``, ``012`` and ``1:30`` mean what stands there, and a number is checked where a number is needed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Union
+
+import yaml
+
+from platform_launch.errors import InputError, shown
+from platform_launch.jobs.job import Job, Rdma, SecretVariable, Volume
+from platform_launch.jobs.manifest import dump
+
+Value = Union[str, "list[str]", "dict[str, str]"]
+Description = Mapping[str, Value]
+
+LISTS = ("volumes", "tolerations", "options", "arguments")
+MAPPINGS = ("env", "secret_env", "node_selector")
+NUMBERS = ("nodes", "gpus_per_node", "cpus", "memory_gib", "shm_gib", "retries", "notice")
+
+_DAYS = re.compile(r"([0-9]{1,4})-([0-9]{1,2})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
+_TIME = re.compile(r"([0-9]{1,6})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
+
+
+def read(text: str, source: str) -> dict[str, Value]:
+    """Read a job file. Raises InputError for unknown keys and values of another shape."""
+    try:
+        loaded = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes nothing but texts
+    except yaml.YAMLError as error:
+        raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(loaded, dict):
+        raise InputError(f"{source} is not a job: expected keys such as name, nodes and image")
+    for key, value in loaded.items():
+        _check_shape(key, value, source)
+    return loaded
+
+
+def merge(below: Description, above: Description) -> dict[str, Value]:
+    """Lay flags over a file: texts and lists replace, mappings complete each other."""
+    merged = {**below, **above}
+    for name in MAPPINGS:
+        lower, upper = below.get(name), above.get(name)
+        if isinstance(lower, dict) and isinstance(upper, dict):
+            merged[name] = {**lower, **upper}
+    return merged
+
+
+def write(description: Description) -> str:
+    """Return the job file for a description: keys in their usual order, numbers as numbers."""
+    ordered = {key: description[key] for key in _FIELDS if key in description}
+    return dump({key: int(str(value)) if key in NUMBERS else value for key, value in ordered.items()})
+
+
+def to_job(description: Description, grace_s: int) -> Job:
+    """Return the job. ``grace_s``: see :class:`Job`. Raises InputError naming the key that cannot be used."""
+    for required in ("name", "entrypoint"):
+        if not description.get(required):
+            raise InputError(
+                f"the job has no {required}", f"add --{required}, or {required}: to the job file"
+            )
+    values: dict[str, Any] = {}
+    for key, value in description.items():
+        field, convert = _FIELDS[key]
+        values[field] = convert(key, value)
+    return Job(**values, grace_s=grace_s)
+
+
+def check(key: str, value: Value) -> None:
+    """Raise InputError when one value cannot stand in a job, whatever the others are."""
+    field, convert = _FIELDS[key]
+    Job(**{"name": "any", "entrypoint": "/any", field: convert(key, value)})
+
+
+def seconds(text: str, key: str = "time") -> int:
+    """Read a time as sbatch does: minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s."""
+    if days := _DAYS.fullmatch(text.strip()):
+        d, h, m, s = (int(part or 0) for part in days.groups())
+        total = ((d * 24 + h) * 60 + m) * 60 + s
+    elif parts := _TIME.fullmatch(text.strip()):
+        first, second, third = parts.groups()
+        if third is not None:
+            total = (int(first) * 60 + int(second)) * 60 + int(third)
+        else:
+            total = int(first) * 60 + int(second or 0)
+    else:
+        total = 0
+    if total < 1:
+        raise InputError(f"{key} {shown(text)} is not a time: expected hours:minutes:seconds, as in 20:00:00")
+    return total
+
+
+def volume(text: str) -> Volume:
+    """Read ``source:path`` or ``source:path:ro``."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or parts[2:] not in ([], ["ro"], ["rw"]):
+        raise InputError(
+            f"volume {shown(text)}: expected claim:/path or /folder/of/node:/path, and :ro if read-only"
+        )
+    return Volume(parts[0], parts[1], parts[2:] == ["ro"])
+
+
+def _check_shape(key: object, value: object, source: str) -> None:
+    if not isinstance(key, str) or key not in _FIELDS:
+        near = difflib.get_close_matches(str(key), _FIELDS, n=1)
+        raise InputError(
+            f"{source}: unknown key {shown(str(key))}",
+            f"did you mean {near[0]}?" if near else f"known: {', '.join(_FIELDS)}",
+        )
+    if key in LISTS:
+        fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        expected = "a list of texts"
+    elif key in MAPPINGS:
+        fits = isinstance(value, dict) and all(
+            isinstance(item, str) for pair in value.items() for item in pair
+        )
+        expected = "a mapping of texts"
+    else:
+        fits, expected = isinstance(value, str), "one text or number"
+    if not fits:
+        raise InputError(f"{source}: {key} is {shown(str(value))}: expected {expected}")
+
+
+def _text(key: str, value: Value) -> str:  # noqa: ARG001
+    return str(value)
+
+
+def _number(minimum: int, maximum: int) -> Callable[[str, Value], int]:
+    def convert(key: str, value: Value) -> int:
+        text = str(value).strip()
+        if text.isascii() and text.isdigit() and len(text) <= 9 and minimum <= int(text) <= maximum:
+            return int(text)
+        raise InputError(f"{key} {shown(text)}: expected a whole number from {minimum} to {maximum}")
+
+    return convert
+
+
+def _truth(key: str, value: Value) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "yes", "on", "false", "no", "off"):
+        raise InputError(f"{key} {shown(str(value))}: expected true or false")
+    return text in ("true", "yes", "on")
+
+
+def _rdma(key: str, value: Value) -> Rdma:
+    resource, separator, count = str(value).partition("=")
+    return Rdma(resource, _number(1, 64)(key, count) if separator else 1)
+
+
+def _secrets(key: str, value: Value) -> tuple[SecretVariable, ...]:
+    found = []
+    for name, reference in _mapping(value).items():
+        secret, separator, entry = reference.partition(":")
+        if not separator:
+            # Not the value itself: it may be the secret.
+            raise InputError(
+                f"{key} of {shown(name)}: expected secret:key, the place of the value in a Secret"
+            )
+        found.append(SecretVariable(name, secret, entry))
+    return tuple(found)
+
+
+def _mapping(value: Value) -> dict[str, str]:
+    assert isinstance(value, dict), "read() and the flags see to it"
+    return value
+
+
+def _pairs(key: str, value: Value) -> tuple[tuple[str, str], ...]:  # noqa: ARG001
+    return tuple(_mapping(value).items())
+
+
+def _texts(key: str, value: Value) -> tuple[str, ...]:  # noqa: ARG001
+    return tuple(value)
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
+    "name": ("name", _text),
+    "nodes": ("nodes", _number(1, 9999)),
+    "gpus_per_node": ("gpus_per_node", _number(0, 64)),
+    "image": ("image", _text),
+    "entrypoint": ("entrypoint", _text),
+    "volumes": ("volumes", lambda _key, value: tuple(volume(item) for item in value)),
+    "time": ("time_limit_s", lambda key, value: seconds(str(value), key)),
+    "cpus": ("cpus", _number(1, 4096)),
+    "memory_gib": ("memory_gib", _number(1, 65536)),
+    "shm_gib": ("shm_gib", _number(1, 65536)),
+    "rdma": ("rdma", _rdma),
+    "env": ("env", _pairs),
+    "secret_env": ("secret_env", _secrets),
+    "node_selector": ("node_selector", _pairs),
+    "tolerations": ("tolerations", _texts),
+    "namespace": ("namespace", _text),
+    "queue": ("queue", _text),
+    "account": ("account", _text),
+    "retries": ("retries", _number(0, 1000)),
+    "requeue": ("requeue", _truth),
+    "notice": ("notice_s", _number(1, 65535)),
+    "options": ("options", _texts),
+    "arguments": ("arguments", _texts),
+}
+KEYS = {field: key for key, (field, _convert) in _FIELDS.items()}
+"""Field of :class:`Job` → the key by which its author says it."""

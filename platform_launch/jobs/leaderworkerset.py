@@ -1,0 +1,39 @@
+"""Target ``leaderworkerset``: one group of pods. Source: kubernetes-sigs/lws api/leaderworkerset/v1."""
+
+from __future__ import annotations
+
+from platform_launch.jobs.job import Job
+from platform_launch.jobs.manifest import Document, manifest
+from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec
+
+NOT_USED = ("account", "requeue", "notice_s", "time_limit_s", "retries")
+
+_NOTES = """\
+- A LeaderWorkerSet is made for services: it starts a container again whenever it ends, after
+  success too. Let the training resume from its last checkpoint, and delete the set when it
+  has finished; a jobset ends by itself.
+- One group (replicas 1) is one job; size counts its nodes, the leader (node 0) included.
+- RecreateGroupOnPodRestart starts all nodes again together, whatever the exit code: there is
+  no failure policy here.
+- LeaderCreated starts workers without waiting for the leader to be ready.
+"""
+
+
+def render(job: Job, notes: str = "") -> str:
+    """Return the LeaderWorkerSet."""
+    document: Document = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": metadata(job, kueue=True),
+        "spec": {
+            "replicas": 1,
+            "startupPolicy": "LeaderCreated",
+            "leaderWorkerTemplate": {
+                "size": job.nodes,
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                # The pods belong to StatefulSets, which allow no restartPolicy but Always.
+                "workerTemplate": {"spec": pod_spec(job, restart_policy="Always")},
+            },
+        },
+    }
+    return manifest(_NOTES + POD_NOTES + notes, document)

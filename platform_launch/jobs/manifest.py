@@ -1,0 +1,51 @@
+"""Values → YAML that means the same to every reader, under a heading that says why it looks as it does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+Document = dict[str, Any]
+
+# Plain to YAML 1.1 and 1.2 alike. All else is quoted: Kubernetes' own parser reads 1e3 and 0o17 as numbers
+# and y as true, which PyYAML takes for text.
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./=-]*(?: [A-Za-z0-9_./=-]+)*")
+_TRUTHS = frozenset({"y", "n"})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats a value that occurs twice instead of pointing at it, and indents lists."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _TRUTHS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump(document: Any) -> str:
+    """Return one YAML document; texts come back as the same texts from any YAML parser."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
+
+
+def manifest(notes: str, *documents: Document) -> str:
+    """Return the documents as one file that opens with the notes as comments.
+
+    Notes are our own words: no value of a job may stand in them.
+    """
+    return comment(notes) + "---\n".join(dump(document) for document in documents)
+
+
+def comment(notes: str) -> str:
+    """Return the notes as comment lines."""
+    return "".join(f"# {line}\n" for line in notes.splitlines())

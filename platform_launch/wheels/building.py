@@ -1,0 +1,144 @@
+"""The build itself: pip in a supervised process, its output into a log, its progress to whoever listens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import InstallationError, LaunchError
+from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
+from platform_launch.supervise.channel import Channel, open_pipe
+from platform_launch.supervise.log import LogFile
+from platform_launch.supervise.outlet import Outlet
+from platform_launch.supervise.text import LogText, WholeLines
+from platform_launch.wheels.lines import Step, advance, failure
+from platform_launch.wheels.machine import environment_for
+from platform_launch.wheels.ops import Op, build_variables
+from platform_launch.wheels.source import without_build_variables
+from platform_launch.wheels.target import Target
+
+Say = Callable[[str, str], None]
+
+
+class BuildStoppedError(LaunchError):
+    """A signal ended the build. ``exit_code`` is 128 + its number, as a shell has it."""
+
+    def __init__(self, number: signal.Signals, hint: str) -> None:
+        super().__init__(f"the build was stopped by {number.name}", hint)
+        self.exit_code = 128 + number
+
+
+@dataclass(frozen=True)
+class Build:
+    """What to build: ``source`` is a tree that the build may write in, ``into`` an empty folder.
+
+    ``suffix`` is DeepSpeed's DS_BUILD_STRING, the end of the version, such as ``+1a2b3c4`` for a checkout.
+    """
+
+    python: str
+    source: Path
+    into: Path
+    target: Target
+    ops: Sequence[Op]
+    jobs: int
+    suffix: str = ""
+
+
+def command(build: Build, env: Mapping[str, str]) -> Command:
+    """Return the build as a command: pip, without isolation, against the torch that is installed."""
+    argv = (
+        *(build.python, "-m", "pip", "wheel", "--verbose", "--no-color", "--no-input", "--no-cache-dir"),
+        *("--disable-pip-version-check", "--no-build-isolation", "--no-deps"),
+        *("--wheel-dir", str(build.into), str(build.source)),
+    )
+    variables = {
+        **environment_for(build.python, build_variables(build.target, without_build_variables(env))),
+        **{op.variable: "1" for op in build.ops},
+        # DeepSpeed compiles file by file without it (setup.py, use_ninja).
+        "DS_ENABLE_NINJA": "1",
+        "MAX_JOBS": str(build.jobs),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if build.suffix:
+        variables.setdefault("DS_BUILD_STRING", build.suffix)
+    return Command(argv, variables, cwd=build.source.parent)
+
+
+def run(
+    build: Build, env: Mapping[str, str], log_path: Path, *, say: Say, progress: Callable[[Step], None]
+) -> Path:
+    """Build and return the wheel. Main thread only, see :class:`platform_launch.supervise.Watch`.
+
+    ``progress`` hears each step, ``say(level, text)`` what the user should know meanwhile. Raises
+    InstallationError with the compiler's words when it fails.
+    """
+    log = LogFile(log_path, say)
+    codes: list[int] = []
+    watch = Watch(grace_s=DEFAULT_GRACE_S, say=say, ended=lambda _pid, code: codes.append(code))
+    # What is printed goes out before the build's steps do.
+    sys.stderr.flush()
+    with ExitStack() as stack:
+        stack.callback(log.close)
+        log.open()
+        stack.enter_context(watch)
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        stack.callback(os.close, nothing)
+        output = _Output(Outlet(nothing, lambda _error: None), log, progress)
+        stack.callback(output.outlet.close)
+        reading, writing = open_pipe()
+        watch.follow(Channel(reading, output))
+        try:
+            watch.start(command(build, env), {0: nothing, 1: writing, 2: writing})
+        finally:
+            os.close(writing)
+        watch.wait()
+    if watch.stopped_by is not None:
+        raise BuildStoppedError(signal.Signals[watch.stopped_by], f"its output so far: {log_path}")
+    wheels = sorted(build.into.glob("*.whl"))
+    if codes != [0] or len(wheels) != 1:
+        cause = failure(output.text())
+        said = "\n       ".join(cause.lines) or "it printed nothing"
+        raise InstallationError(
+            f"the build failed at {output.step.op or 'its preparation'}:\n       {said}",
+            "; ".join(filter(None, (cause.hint, f"the whole output: {log.path or 'lost'}"))),
+        )
+    return wheels[0]
+
+
+class _Output:
+    """Takes a build's output: everything to the log, the steps to a listener, the end kept for a failure."""
+
+    _KEPT_BYTES = 8 * 1024 * 1024  # a verbose build of all ops prints some megabytes
+
+    def __init__(self, outlet: Outlet, log: LogFile, progress: Callable[[Step], None]) -> None:
+        self.outlet = outlet
+        self.step = Step()
+        self._log = log
+        self._progress = progress
+        self._plain = LogText()
+        self._lines = WholeLines()
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._take(self._lines.feed(self._plain.feed(data)))
+
+    def finish(self) -> None:
+        self._take(self._lines.feed(self._plain.finish()) + self._lines.finish())
+
+    def text(self) -> str:
+        return self._kept.decode(errors="replace")
+
+    def _take(self, lines: bytes) -> None:
+        self._log.append(lines, self)
+        self._kept += lines
+        del self._kept[: -self._KEPT_BYTES]
+        for line in lines.decode(errors="replace").splitlines():
+            step = advance(self.step, line)
+            if step is not self.step:
+                self.step = step
+                self._progress(step)

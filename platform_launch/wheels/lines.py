@@ -1,0 +1,72 @@
+"""Reading a build's output: which op it is at, and what it died of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+_EXTENSION = re.compile(r"building '(?:[\w.]+\.)?(\w+?)(?:_op)?' extension")
+_NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\] .*\s-c\s+('[^']+'|\S+)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a build is: ``done`` of ``files`` compiled for the op, ``op_number`` counted from 1."""
+
+    op: str = ""
+    op_number: int = 0
+    done: int = 0
+    files: int = 0
+    file: str = ""
+
+
+def advance(step: Step, line: str) -> Step:
+    """Return where the build is after a line of its output; the same object when the line does not say."""
+    if (extension := _EXTENSION.search(line)) is not None:
+        return Step(extension[1], step.op_number + 1)
+    if (compiled := _NINJA.match(line)) is not None:
+        return replace(
+            step,
+            done=int(compiled[1]),
+            files=int(compiled[2]),
+            file=compiled[3].strip("'\"").rsplit("/", 1)[-1],
+        )
+    return step
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a build failed: the lines that say it, and what to do."""
+
+    lines: tuple[str, ...]
+    hint: str
+
+
+# The most telling first: what the machine lacked, what the compiler said, what setup.py raised.
+_CAUSES = (
+    (r"Killed signal|fatal error: Killed|signal: 9", "memory ran out: build with fewer --jobs"),
+    (r"No space left on device", "free some disk, or point TMPDIR to a larger one"),
+    (
+        r"unsupported GNU version",
+        "use an older GCC: CC=gcc-12 CXX=g++-12; see the compiler bounds printed above",
+    ),
+    (r"nvcc fatal\s*: Unsupported gpu architecture", "name another --arch, or use a newer CUDA toolkit"),
+    (r"fatal error: (Python|libaio|cufile)\.h", "install the development package that holds this header"),
+    (r"undefined reference|cannot find -l", "install the library's development package, or set LDFLAGS=-L…"),
+    (r":\d+: (?:fatal )?error\b|\(\d+\): error\b|: fatal error:|nvcc fatal", ""),
+    (r"^\s*\w*(?:Error|Exception): ", ""),
+)
+_CONTEXT = 4  # a compiler's error, the line of source, the caret, a note
+
+
+def failure(output: str) -> Failure:
+    """Return what a failed build's output says of its first cause; its last lines when nothing stands out.
+
+    The first error, since compilers run side by side and errors breed errors.
+    """
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()]
+    for pattern, hint in _CAUSES:
+        for number, line in enumerate(lines):
+            if re.search(pattern, line):
+                return Failure(tuple(text.strip() for text in lines[number : number + _CONTEXT]), hint)
+    return Failure(tuple(line.strip() for line in lines[-_CONTEXT:]), "")

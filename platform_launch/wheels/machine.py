@@ -1,0 +1,196 @@
+"""What an extension must agree with: interpreter, torch, C++ compiler and CUDA toolkit of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from platform_launch.errors import InstallationError
+from platform_launch.supervise import Answer, Command, capture
+
+Version = tuple[int, ...]
+
+_PROBES = Path(__file__).with_name("probes")
+# `import torch` from a cold network file system takes a minute or two.
+_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Torch:
+    """``cuda`` and ``hip`` are the versions torch was built with, None without them.
+
+    ``bounds`` are torch's own: compiler family → lowest version, and for CUDA also the first that is too new.
+    """
+
+    version: str
+    cuda: str | None
+    cxx11_abi: bool
+    hip: str | None = None
+    cuda_home: Path | None = None
+    compiler: str = "c++"
+    include_paths: tuple[str, ...] = ()
+    bounds: Mapping[str, tuple[Version, Version | None]] = field(default_factory=dict)
+
+    @property
+    def release(self) -> Version:
+        """Major and minor: what DeepSpeed compares when it loads a compiled op (op_builder/builder.py)."""
+        return version_numbers(self.version)[:2]
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One Python installation. ``packages`` holds those of pip, setuptools, wheel and deepspeed it has.
+
+    ``headers`` is None when Python.h is missing; ``torch_problem`` says why ``torch`` is None.
+    """
+
+    executable: str
+    python: str
+    python_tag: str
+    platform_tag: str
+    libc: str
+    headers: Path | None
+    ninja: str | None
+    packages: Mapping[str, str]
+    torch: Torch | None
+    torch_problem: str = ""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """``family`` is gcc or clang; ``problem`` is empty when it compiled the trial file."""
+
+    command: str
+    family: str
+    version: Version
+    problem: str
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """CUDA's compiler. ``release`` is empty when it does not run; ``machine_codes`` are such as ``sm_90``."""
+
+    nvcc: Path
+    release: str = ""
+    machine_codes: frozenset[str] = frozenset()
+
+
+def environment_for(python: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with the interpreter's own programs (ninja) first, as in an activated venv."""
+    own = str(Path(python).parent)
+    return {**env, "PATH": f"{own}{os.pathsep}{env.get('PATH', os.defpath)}"}
+
+
+def ask_interpreter(python: str, env: Mapping[str, str]) -> Interpreter:
+    """Ask a Python installation about itself. Raises InstallationError when it does not answer."""
+    facts = ask_probe("machine.py", python, env)
+    packages = {name: version for name, version in facts.pop("packages").items() if version}
+    torch, headers = facts.pop("torch"), facts.pop("headers")
+    problem = "torch is not installed" if torch is None else torch.get("error", "")
+    return Interpreter(
+        **facts,
+        headers=Path(headers) if headers else None,
+        packages=packages,
+        torch=None if problem else _torch(torch),
+        torch_problem=problem,
+    )
+
+
+def ask_probe(
+    name: str, python: str, env: Mapping[str, str], *arguments: str, timeout_s: float = _LIMIT_S
+) -> dict[str, Any]:
+    """Run a program of ``probes/`` and return the object it prints. Raises InstallationError without one."""
+    command = Command((python, str(_PROBES / name), *arguments), environment_for(python, env))
+    answer = capture(command, timeout_s=timeout_s)
+    try:
+        facts = json.loads(answer.stdout)
+    except ValueError:
+        facts = None
+    if answer.exit_code == 0 and isinstance(facts, dict):
+        return facts
+    raise InstallationError(
+        f"{python} does not say what is installed: {_failure(answer, timeout_s)}",
+        "run it by hand to see why: " + shlex.join(command.argv),
+    )
+
+
+def _failure(answer: Answer, timeout_s: float) -> str:
+    if answer.exit_code == 124:
+        return f"no answer within {timeout_s:g} s"
+    last = answer.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+    return f"exit code {answer.exit_code}, {last[0]}"
+
+
+def _torch(facts: dict[str, Any]) -> Torch:
+    cuda = facts["cuda"]
+    bounds = {}
+    for family in ("gcc", "clang"):
+        lowest: Any = facts[f"{family}_minimum"]
+        highest: Any = None
+        if cuda is not None:
+            lowest, highest = facts[f"{family}_for_cuda"].get(".".join(cuda.split(".")[:2]), (lowest, None))
+        bounds[family] = (tuple(lowest), None if highest is None else tuple(highest))
+    return Torch(
+        version=facts["version"],
+        cuda=cuda,
+        hip=facts["hip"],
+        cxx11_abi=facts["cxx11_abi"],
+        cuda_home=Path(facts["cuda_home"]) if facts["cuda_home"] else None,
+        compiler=facts["compiler"],
+        include_paths=tuple(facts["include_paths"]),
+        bounds=bounds,
+    )
+
+
+def ask_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
+    """Ask the C++ compiler that torch would call for its version, and let it compile a few lines."""
+    torch = interpreter.torch
+    command = torch.compiler if torch is not None else env.get("CXX", "c++")
+    words = tuple(shlex.split(command))
+    said = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
+    if said.exit_code != 0:
+        return Compiler(command, "", (), (said.stderr.strip().splitlines() or ["it does not run"])[-1])
+    numbers = capture(Command((*words, "-dumpfullversion", "-dumpversion"), env), timeout_s=_LIMIT_S)
+    family = "clang" if "clang" in said.stdout else "gcc"
+    return Compiler(command, family, version_numbers(numbers.stdout), _trial(words, interpreter, env))
+
+
+def _trial(compiler: tuple[str, ...], interpreter: Interpreter, env: Mapping[str, str]) -> str:
+    """Compile what every op begins with; return the first error."""
+    torch = interpreter.torch
+    if torch is None or interpreter.headers is None:
+        return ""  # said elsewhere
+    # The standard DeepSpeed and torch ask for (op_builder/builder.py of DeepSpeed 0.19, cxx_args).
+    standard = "-std=c++20" if torch.release >= (2, 12) else "-std=c++17"
+    folders = [f"-I{folder}" for folder in (*torch.include_paths, str(interpreter.headers))]
+    argv = (*compiler, standard, "-fopenmp", "-fsyntax-only", *folders, str(_PROBES / "trial.cpp"))
+    answer = capture(Command(argv, env), timeout_s=_LIMIT_S)
+    if answer.exit_code == 0:
+        return ""
+    lines = answer.stderr.strip().splitlines() or ["the compiler failed without a word"]
+    return next((line for line in lines if "error" in line), lines[-1])
+
+
+def ask_toolkit(torch: Torch, env: Mapping[str, str]) -> Toolkit | None:
+    """Ask the nvcc that torch would call; None where torch finds no CUDA toolkit."""
+    if torch.cuda_home is None:
+        return None
+    nvcc = torch.cuda_home / "bin" / "nvcc"
+    said = capture(Command((str(nvcc), "--version"), env), timeout_s=_LIMIT_S)
+    release = re.search(r"release ([0-9]+\.[0-9]+)", said.stdout)
+    if said.exit_code != 0 or release is None:
+        return Toolkit(nvcc)
+    codes = capture(Command((str(nvcc), "--list-gpu-code"), env), timeout_s=_LIMIT_S)
+    return Toolkit(nvcc, release[1], frozenset(codes.stdout.split()))
+
+
+def version_numbers(text: str) -> Version:
+    """Return the leading numbers of a version: ``2.13.0+cpu`` is (2, 13, 0)."""
+    match = re.match(r"\s*([0-9]+(?:\.[0-9]+)*)", text)
+    return tuple(int(number) for number in match[1].split(".")) if match else ()

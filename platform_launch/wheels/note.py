@@ -1,0 +1,175 @@
+"""The note beside a wheel: what it was built for, and whether a node is that."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from platform_launch.errors import InputError, InstallationError
+from platform_launch.wheels.architectures import Capability, parse
+from platform_launch.wheels.machine import Interpreter, version_numbers
+
+
+@dataclass(frozen=True)
+class WheelNote:
+    """What a wheel was built for and with.
+
+    ``backend`` is DeepSpeed's accelerator name; ``architectures`` entries of TORCH_CUDA_ARCH_LIST;
+    ``instructions`` the processor's instruction sets that ``-march=native`` could use (names of
+    /proc/cpuinfo); ``built`` an ISO 8601 time in UTC.
+    """
+
+    wheel: str
+    sha256: str
+    deepspeed: str
+    ops: tuple[str, ...]
+    backend: str
+    torch: str
+    cuda: str | None
+    cxx11_abi: bool
+    python_tag: str
+    platform_tag: str
+    libc: str
+    architectures: tuple[str, ...]
+    compiler: str
+    nvcc: str | None
+    instructions: tuple[str, ...]
+    built: str
+
+    def write(self, folder: Path) -> Path:
+        """Write the note beside its wheel and return its path."""
+        path = note_path(folder / self.wheel)
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
+        return path
+
+
+def note_path(wheel: Path) -> Path:
+    """Return where the note of a wheel lies."""
+    return wheel.with_name(f"{wheel.name}.json")
+
+
+def read(wheel: Path) -> WheelNote:
+    """Read the note of a wheel and compare the wheel's checksum with it.
+
+    Raises InputError when either file is missing, is something else, or they do not belong together.
+    """
+    path = note_path(wheel)
+    if not wheel.is_file():
+        raise InputError(f"there is no wheel {wheel}", "give the path that `wheel build` printed")
+    try:
+        fields: Any = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("ops", "architectures", "instructions"):
+            fields[name] = tuple(fields[name])
+        note = WheelNote(**fields)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"there is no note {path} beside the wheel: what it was built for is not known",
+            "copy it together with the wheel; a wheel from elsewhere is installed with pip alone",
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} cannot be read as the note of a wheel: {error}", "copy it again from where it was built"
+        ) from error
+    if sha256(wheel) != note.sha256:
+        raise InputError(
+            f"{wheel} is not the wheel that {path.name} describes: their SHA-256 differ",
+            "one of the two was replaced or cut short: copy both again",
+        )
+    return note
+
+
+def sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class WheelContent:
+    """What DeepSpeed wrote into the wheel about itself."""
+
+    version: str
+    backend: str
+    ops: tuple[str, ...]
+
+
+def read_content(wheel: Path) -> WheelContent:
+    """Read ``git_version_info_installed.py`` of a wheel. Raises InstallationError when it is not there."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            text = archive.read("deepspeed/git_version_info_installed.py").decode()
+        values = {
+            statement.targets[0].id: ast.literal_eval(statement.value)
+            for statement in ast.parse(text).body
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        }
+        ops = tuple(sorted(name for name, built in values["installed_ops"].items() if built))
+        return WheelContent(values["version"], values["accelerator_name"], ops)
+    except (OSError, KeyError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
+        raise InstallationError(
+            f"{wheel} does not say which ops it has: {error!r}", "build it again"
+        ) from error
+
+
+def mismatches(
+    note: WheelNote, node: Interpreter, *, gpus: Sequence[Capability], instructions: frozenset[str]
+) -> list[str]:
+    """Return why a wheel would not work on a node, one sentence each; none when it fits."""
+    found = [
+        f"{what}: the wheel is built for {wanted}, this node has {here}"
+        for what, wanted, here in (
+            ("Python", note.python_tag, node.python_tag),
+            ("platform", note.platform_tag, node.platform_tag),
+        )
+        if wanted != here
+    ]
+    if version_numbers(node.libc.split(" ")[-1]) < version_numbers(note.libc.split(" ")[-1]):
+        found.append(f"C library: built with {note.libc}, this node has the older {node.libc}")
+    # ``-march=native`` may have used any of them: SIGILL, in the middle of a training.
+    if lacking := sorted(set(note.instructions) - instructions):
+        found.append(f"processor: built for one that knows {', '.join(lacking)}; this one does not")
+    return found + _torch_mismatches(note, node) + _gpu_mismatches(note, gpus)
+
+
+def _torch_mismatches(note: WheelNote, node: Interpreter) -> list[str]:
+    torch = node.torch
+    if torch is None:
+        return [f"torch: built for {note.torch}, here {node.torch_problem}"]
+    found = []
+    if torch.release != version_numbers(note.torch)[:2]:
+        found.append(
+            f"torch: built for {note.torch}, this node has {torch.version}; "
+            "DeepSpeed refuses its ops under another minor version"
+        )
+    if torch.cuda != note.cuda:
+        found.append(f"torch's CUDA: built for {note.cuda or 'none'}, this node has {torch.cuda or 'none'}")
+    if torch.cxx11_abi != note.cxx11_abi:
+        found.append(
+            "torch's C++ ABI: the wheel and this node's torch use different ones (_GLIBCXX_USE_CXX11_ABI)"
+        )
+    return found
+
+
+def _gpu_mismatches(note: WheelNote, gpus: Sequence[Capability]) -> list[str]:
+    if note.backend == "cpu":
+        return (
+            ["GPUs: built for the CPU backend, whose ops DeepSpeed ignores on a node with GPUs"]
+            if gpus
+            else []
+        )
+    built = parse(";".join(note.architectures))
+    return [
+        f"GPUs: built for {', '.join(note.architectures)}, which does not run on a GPU of {major}.{minor}"
+        for major, minor in sorted(set(gpus))
+        if not any(architecture.runs_on((major, minor)) for architecture in built)
+    ]

@@ -1,0 +1,94 @@
+"""Which ops a source tree has for a backend, asked of DeepSpeed's own builders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import UsageError, shown
+from platform_launch.wheels.architectures import arch_list
+from platform_launch.wheels.machine import ask_probe
+from platform_launch.wheels.requirements import Requirement
+from platform_launch.wheels.target import Target
+
+# What DeepSpeed's own message leaves to be guessed: op → how to get what it needs.
+_MEND = {
+    "async_io": "apt-get install libaio-dev (dnf install libaio-devel): for the kernel's asynchronous I/O",
+    "gds": "install libaio-dev and GPUDirect Storage (libcufile-dev of the CUDA toolkit)",
+    "evoformer_attn": "set CUTLASS_PATH to a checkout of CUTLASS, or install nvidia-cutlass",
+    "deepspeed_ccl_comm": "install Intel oneCCL and source its setvars.sh",
+}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op that is to be built: ``variable`` switches it on; ``problem`` is DeepSpeed's reason against."""
+
+    name: str
+    variable: str
+    problem: str
+
+    def as_requirement(self) -> Requirement:
+        """Return the op as a line of what the build needs."""
+        mend = _MEND.get(self.name, f"mend that, or leave {self.name} out of --ops")
+        return Requirement(
+            f"op {self.name}",
+            self.problem or "can be compiled",
+            "all that DeepSpeed needs to compile it",
+            not self.problem,
+            mend,
+        )
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Read ``cpu_adam,utils``. Raises UsageError for what cannot be the name of an op."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    wrong = [name for name in names if not re.fullmatch(r"[a-z][a-z0-9_]*", name)]
+    if wrong or not names:
+        raise UsageError(
+            f"--ops {shown(text)}: {shown(wrong[0]) if wrong else 'nothing'} is not an op: "
+            "expected names such as cpu_adam,utils,async_io",
+        )
+    return names
+
+
+def find(
+    names: Sequence[str], source: Path, target: Target, python: str, env: Mapping[str, str]
+) -> tuple[list[Op], list[str]]:
+    """Return the ops to build, and those that only other backends have: here there is nothing to build.
+
+    Raises UsageError for a name that no backend of this source tree knows.
+    """
+    elsewhere = names_in_source(source)
+    variables = build_variables(target, env)
+    facts = ask_probe("ops.py", python, variables, str(source), *names)
+    known, asked = facts["known"], facts["asked"]
+    unknown = [name for name in names if name not in known and name not in elsewhere]
+    if unknown:
+        raise UsageError(
+            f"this DeepSpeed has no op {', '.join(unknown)}: "
+            f"its {target.backend} backend has {', '.join(known)}",
+            "correct --ops; which ops there are differs between versions of DeepSpeed",
+        )
+    ops = [Op(name, answer["variable"], answer["problem"]) for name, answer in asked.items()]
+    return ops, [name for name in names if name not in known]
+
+
+def names_in_source(source: Path) -> frozenset[str]:
+    """Return the ops of every backend, read from the builders' text."""
+    files = (source / "op_builder").rglob("*.py")
+    return frozenset(
+        name
+        for file in files
+        for name in re.findall(r'^ +NAME = "(\w+)"', file.read_text(encoding="utf-8", errors="replace"), re.M)
+    )
+
+
+def build_variables(target: Target, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables under which DeepSpeed's setup.py sees the target."""
+    variables = {**env, "DS_ACCELERATOR": target.backend}
+    if target.backend == "cuda":
+        variables["TORCH_CUDA_ARCH_LIST"] = arch_list(target.architectures)
+    return variables

@@ -1,0 +1,51 @@
+"""Asks DeepSpeed's own op builders, in a source tree, what setup.py would ask them an hour later.
+
+    python ops.py SOURCE OP...
+
+Prints one JSON object: the backend, the ops that it has, and for each OP named whether it would be compiled
+(``variable``, ``problem``: empty or DeepSpeed's reason). Run as a script, never imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    """Print the object; what DeepSpeed prints goes to stderr."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    source, *wanted = sys.argv[1:]
+    os.chdir(source)  # builders name their files relative to it
+    sys.path.insert(0, source)
+    from op_builder.all_ops import ALL_OPS, accelerator_name  # type: ignore[import-not-found]
+
+    answer = {
+        "accelerator": accelerator_name,
+        # A placeholder stands for what a backend has not.
+        "known": sorted(name for name in ALL_OPS if not name.endswith("not_implemented")),
+        "asked": {
+            name: {"variable": ALL_OPS[name].BUILD_VAR, "problem": problem(ALL_OPS[name])}
+            for name in wanted
+            if name in ALL_OPS
+        },
+    }
+    os.write(out, json.dumps(answer).encode())
+
+
+def problem(builder: object) -> str:
+    """Return why an op would be left out or would stop the build, empty when it can be compiled."""
+    said: list[str] = []
+    builder.warning = said.append  # type: ignore[attr-defined]
+    try:
+        if not builder.is_compatible(verbose=True):  # type: ignore[attr-defined]
+            return "; ".join(said) or "DeepSpeed calls it incompatible with this machine"
+        builder.builder()  # type: ignore[attr-defined]
+    except Exception as error:  # builders raise anything: mismatch, missing CUDA, bad architecture
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+main()

@@ -1,0 +1,145 @@
+"""What a node's DeepSpeed is, as a value that can be written, judged and compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from platform_launch.errors import InputError, InstallationError
+from platform_launch.wheels.machine import Version, ask_interpreter, ask_probe, version_numbers
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """One node's answer to ``wheel check``.
+
+    ``ops`` holds for each op of the backend: ``compiled`` (in the wheel, and it loads), ``at run time``
+    (would be compiled at first use), ``broken`` (in the wheel, does not load or will not be used) or
+    ``unavailable``; ``problems`` holds DeepSpeed's reason for the latter two. ``gpus`` are names with their
+    compute capability.
+    """
+
+    hostname: str
+    python: str
+    torch: str
+    cuda: str | None
+    deepspeed: str
+    backend: str
+    ops: Mapping[str, str]
+    problems: Mapping[str, str]
+    missing_requirements: Sequence[str]
+    gpus: Sequence[str]
+
+    def as_json(self) -> str:
+        """Return what :func:`read` takes."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False)
+
+
+def ask_node(
+    python: str, env: Mapping[str, str], *, hostname: str, gpus: Sequence[str], timeout_s: float
+) -> NodeReport:
+    """Ask the DeepSpeed of an interpreter, in a child process, for at most ``timeout_s``.
+
+    Raises InstallationError when there is none, or when it cannot be imported.
+    """
+    node = ask_interpreter(python, env)
+    if node.torch is None or "deepspeed" not in node.packages:
+        missing = f"no torch that works: {node.torch_problem}" if node.torch is None else "no deepspeed"
+        raise InstallationError(
+            f"{python} has {missing}",
+            "name the interpreter that trains with --python, or install what is missing",
+        )
+    facts = ask_probe("deepspeed_installed.py", python, env, timeout_s=timeout_s)
+    if "error" in facts:
+        raise InstallationError(
+            f"DeepSpeed {node.packages['deepspeed']} cannot be imported: {facts['error']}",
+            f"{python} -m pip check lists packages that do not fit together",
+        )
+    ops = {name: judge(op, facts, torch=node.torch.release) for name, op in facts["ops"].items()}
+    return NodeReport(
+        hostname=hostname,
+        python=node.python,
+        torch=node.torch.version,
+        cuda=node.torch.cuda,
+        deepspeed=facts["version"],
+        backend=facts["backend"],
+        ops={name: state for name, (state, _) in ops.items()},
+        problems={name: problem for name, (_, problem) in ops.items() if problem},
+        missing_requirements=facts["missing_requirements"],
+        gpus=gpus,
+    )
+
+
+def judge(op: Mapping[str, Any], facts: Mapping[str, Any], *, torch: Version) -> tuple[str, str]:
+    """Return the state of an op and its problem, as ``OpBuilder.load`` decides (op_builder/builder.py)."""
+    problem: str = op["problem"]
+    if not op["compiled"]:
+        if not facts["compiler"] or not facts["ninja"]:
+            problem = problem or "no C++ compiler or no ninja here"
+        return ("unavailable" if problem else "at run time"), problem
+    built_for = facts["built_for_backend"]
+    if built_for != facts["backend"]:
+        problem = f"compiled for the backend {built_for}, ignored under {facts['backend']}"
+    elif version_numbers(facts["built_for_torch"]) != torch:
+        problem = f"compiled for torch {facts['built_for_torch']}, refused under {'.'.join(map(str, torch))}"
+    return ("broken" if problem else "compiled"), problem
+
+
+def warnings(report: NodeReport) -> list[str]:
+    """Return what will cost time or end a training on this node."""
+    found = [
+        f"op {name} is in the wheel, but cannot be used: {report.problems[name]}"
+        for name in _in_state(report, "broken")
+    ]
+    if late := _in_state(report, "at run time"):
+        found.append(
+            f"not compiled, so they would compile at run time, where a training uses them, for minutes on "
+            f"every node: {', '.join(late)}"
+        )
+    if report.missing_requirements:
+        found.append(f"DeepSpeed requires what is not installed: {', '.join(report.missing_requirements)}")
+    return found
+
+
+def differences(first: NodeReport, second: NodeReport) -> list[str]:
+    """Return in what two nodes differ that must be the same on every node, one sentence each."""
+    found = [
+        f"{what}: {first.hostname} has {_shown(one)}, {second.hostname} has {_shown(other)}"
+        for what, one, other in (
+            ("DeepSpeed", first.deepspeed, second.deepspeed),
+            ("torch", first.torch, second.torch),
+            ("CUDA of torch", first.cuda, second.cuda),
+            ("Python", first.python, second.python),
+            ("backend", first.backend, second.backend),
+            ("GPUs", tuple(sorted(set(first.gpus))), tuple(sorted(set(second.gpus)))),
+        )
+        if one != other
+    ]
+    for name in sorted({*first.ops, *second.ops}):
+        one, other = first.ops.get(name, "unknown"), second.ops.get(name, "unknown")
+        if one != other:
+            found.append(f"op {name}: {one} on {first.hostname}, {other} on {second.hostname}")
+    return found
+
+
+def read(path: Path) -> NodeReport:
+    """Read what ``wheel check --format json`` printed. Raises InputError for anything else."""
+    try:
+        fields: Any = json.loads(path.read_text(encoding="utf-8"))
+        return NodeReport(**{**fields, "ops": dict(fields["ops"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} is not the answer of a node: {error}",
+            "write one on each node with: platform-launch wheel check --format json > $(hostname).json",
+        ) from error
+
+
+def _in_state(report: NodeReport, state: str) -> list[str]:
+    return [name for name, found in report.ops.items() if found == state]
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value or "none")

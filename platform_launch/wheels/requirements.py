@@ -1,0 +1,163 @@
+"""What a build needs of a machine, checked in seconds instead of failing an hour later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from platform_launch.wheels.machine import Compiler, Interpreter, Toolkit, Torch, Version, version_numbers
+from platform_launch.wheels.target import Target
+
+# Measured for DeepSpeed 0.19: source and its copies 80 MB, a CPU op 20–50 MB with its object files. A CUDA
+# op leaves some ten times as much for each architecture.
+_SOURCE_GIB = 0.25
+_CPU_OP_GIB = 0.1
+_CUDA_OP_GIB = 0.4
+# A translation unit that includes torch/extension.h takes 1–2 GB in cc1plus, and more in nvcc's cicc.
+_JOB_GIB = {"cpu": 2.0, "cuda": 4.0}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One thing a build needs: what was found, what is expected, and how to mend it when they disagree."""
+
+    name: str
+    found: str
+    expected: str
+    met: bool
+    mend: str = ""
+
+
+def requirements(
+    interpreter: Interpreter,
+    compiler: Compiler,
+    toolkit: Toolkit | None,
+    target: Target,
+    *,
+    ops: Sequence[str],
+    free_gib: float,
+    folder: str,
+) -> list[Requirement]:
+    """Compare a machine with what a build of these ops needs. ``folder`` is where ``free_gib`` is free."""
+    torch = interpreter.torch
+    found = [
+        _build_packages(interpreter),
+        _headers(interpreter),
+        _compiler(compiler, torch, target),
+        _ninja(interpreter),
+        _disk(target, len(ops), free_gib, folder),
+    ]
+    if torch is not None and target.backend == "cuda":
+        found.append(_toolkit(torch, toolkit))
+        if toolkit is not None and toolkit.release:
+            found.append(_architectures(toolkit, target))
+    return found
+
+
+def default_jobs(backend: str, cpus: float, memory_gib: float | None) -> int:
+    """Return how many compilers to run at once: as many as processors, as far as memory reaches."""
+    by_memory = cpus if memory_gib is None else memory_gib / _JOB_GIB[backend]
+    return max(1, int(min(cpus, by_memory)))
+
+
+def _build_packages(interpreter: Interpreter) -> Requirement:
+    packages = interpreter.packages
+    missing = [name for name in ("pip", "setuptools") if name not in packages]
+    # setuptools 70.1 took over the command that the package wheel brought.
+    if "setuptools" in packages and "wheel" not in packages:
+        missing += ["wheel"] if version_numbers(packages["setuptools"]) < (70, 1) else []
+    found = [f"{name} {packages[name]}" for name in ("pip", "setuptools", "wheel") if name in packages]
+    return Requirement(
+        "build tools",
+        ", ".join(found) or "none",
+        "pip and setuptools, and wheel where setuptools is older than 70.1",
+        not missing,
+        f"{interpreter.executable} -m pip install {' '.join(missing)}",
+    )
+
+
+def _headers(interpreter: Interpreter) -> Requirement:
+    series = ".".join(interpreter.python.split(".")[:2])
+    return Requirement(
+        "Python headers",
+        str(interpreter.headers or "no Python.h"),
+        f"Python.h of {interpreter.python}",
+        interpreter.headers is not None,
+        f"apt-get install python{series}-dev (dnf install python{series}-devel), or use conda",
+    )
+
+
+def _compiler(compiler: Compiler, torch: Torch | None, target: Target) -> Requirement:
+    if not compiler.family:
+        return Requirement(
+            "C++ compiler",
+            f"{compiler.command}: {compiler.problem}",
+            "GCC or Clang",
+            met=False,
+            mend="apt-get install g++ (dnf install gcc-c++), or name one in CXX",
+        )
+    lowest, too_new = torch.bounds.get(compiler.family, ((), None)) if torch is not None else ((), None)
+    fits = compiler.version >= lowest and (too_new is None or compiler.version < too_new)
+    found = f"{compiler.command} is {compiler.family} {_dotted(compiler.version)}"
+    wanted = [f"at least {_dotted(lowest)}"] if lowest else []
+    wanted += [f"below {_dotted(too_new)}"] if too_new else []
+    for_whom = f"CUDA {torch.cuda}" if torch and torch.cuda and target.backend == "cuda" else "torch"
+    return Requirement(
+        "C++ compiler",
+        f"{found}; it fails on {compiler.problem}" if fits and compiler.problem else found,
+        f"{compiler.family} {', '.join(wanted)} for {for_whom}, with OpenMP and torch's C++ standard",
+        fits and not compiler.problem,
+        "install one of those and name it in CC and CXX, e.g. CC=gcc-13 CXX=g++-13",
+    )
+
+
+def _ninja(interpreter: Interpreter) -> Requirement:
+    return Requirement(
+        "ninja",
+        interpreter.ninja or "not on the PATH",
+        "ninja, which compiles several files at once, and every op that is compiled at run time",
+        interpreter.ninja is not None,
+        f"{interpreter.executable} -m pip install ninja",
+    )
+
+
+def _disk(target: Target, ops: int, free_gib: float, folder: str) -> Requirement:
+    each = _CPU_OP_GIB if target.backend == "cpu" else _CUDA_OP_GIB * max(1, len(target.architectures))
+    needed = _SOURCE_GIB + ops * each
+    return Requirement(
+        "disk",
+        f"{free_gib:.1f} GiB free in {folder}",
+        f"{needed:.1f} GiB",
+        free_gib >= needed,
+        "free some, or point TMPDIR to a larger local disk",
+    )
+
+
+def _toolkit(torch: Torch, toolkit: Toolkit | None) -> Requirement:
+    expected = f"nvcc {torch.cuda}, as torch {torch.version} was built with (another minor version will do)"
+    mend = (
+        f"install the CUDA {torch.cuda} toolkit, or point CUDA_HOME to it; "
+        "the driver and torch's own packages hold no nvcc"
+    )
+    if toolkit is None or not toolkit.release:
+        where = "no CUDA_HOME" if toolkit is None else f"{toolkit.nvcc} does not run"
+        return Requirement("CUDA toolkit", where, expected, met=False, mend=mend)
+    same = torch.cuda is not None and toolkit.release.split(".")[0] == torch.cuda.split(".")[0]
+    return Requirement("CUDA toolkit", f"{toolkit.nvcc} {toolkit.release}", expected, same, mend)
+
+
+def _architectures(toolkit: Toolkit, target: Target) -> Requirement:
+    unknown = [str(each) for each in target.architectures if each.machine_code not in toolkit.machine_codes]
+    wanted = ", ".join(map(str, target.architectures))
+    return Requirement(
+        "architectures",
+        f"{wanted} ({target.source})",
+        f"those nvcc {toolkit.release} knows: {', '.join(sorted(toolkit.machine_codes))}",
+        not unknown,
+        f"leave {', '.join(unknown)} out, or use a toolkit that knows it: 10.0 and 12.0 came with CUDA 12.8, "
+        "10.3 and 12.1 with 12.9; CUDA 13 dropped what is older than 7.5",
+    )
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,220 @@
+"""``platform-launch init``: on a real terminal, and where there is none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from platform_launch.cli import main
+from platform_launch.jobs.description import read, to_job
+from tests.jobs.controllers import CONTROLLERS
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "platform_launch", "init")
+
+
+class Terminal:
+    """A person at a terminal: waits for a question, types an answer."""
+
+    def __init__(self, folder: Path, *arguments: str, programs: str = "/usr/bin:/bin") -> None:
+        self._fd, theirs = pty.openpty()
+        env = {
+            "PATH": programs,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+            "TERM": "xterm",
+            "COLUMNS": "120",
+        }
+        self._process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            env=env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+        )
+        os.close(theirs)
+        self.screen = ""
+        self._seen = 0
+
+    def answer(self, question: str, text: str) -> None:
+        """Wait for ``question`` after the last answer and type ``text`` and Enter."""
+        limit = time.monotonic() + 30
+        while question not in self.screen[self._seen :]:
+            assert time.monotonic() < limit, f"no {question!r} in {self.screen[self._seen :]!r}"
+            assert self._more(), f"ended before {question!r}: {self.screen[self._seen :]!r}"
+        self._seen = len(self.screen)
+        os.write(self._fd, text.encode() + (b"" if text == "\x04" else b"\n"))
+
+    def end(self) -> int:
+        """Read to the end and return the exit code."""
+        limit = time.monotonic() + 30
+        while self._more():
+            assert time.monotonic() < limit
+        os.close(self._fd)
+        return self._process.wait(30)
+
+    def _more(self) -> bool:
+        assert select.select([self._fd], [], [], 30)[0], f"silent: {self.screen[self._seen :]!r}"
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # EIO: the other end is closed
+            return False
+        self.screen += re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", data.decode("utf-8", "replace"))
+        return bool(data)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "My Model_2"
+    made.mkdir()
+    return made
+
+
+def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
+    terminal = Terminal(folder)
+    terminal.answer("choice", "4")
+    terminal.answer("choice", "jobset")
+    terminal.answer("Name of the job (my-model-2)", "")
+    terminal.answer("Number of nodes", "many")
+    terminal.answer("expected a whole number", "2")
+    terminal.answer("GPUs per node", "8")
+    terminal.answer("Container image", "")
+    terminal.answer("expected a form like", "registry.example/taehv:1")
+    terminal.answer("(/workspace/start_multinode_platform.sh)", "")
+    assert terminal.end() == 0
+    assert "kubectl apply -f jobset.yaml" in terminal.screen
+    job = to_job(read((folder / "job.yaml").read_text("utf-8"), "job.yaml"), 60)
+    assert (job.name, job.nodes, job.gpus_per_node, job.image) == (
+        "my-model-2", 2, 8, "registry.example/taehv:1",
+    )  # fmt: skip
+    node = CONTROLLERS["jobset"]((folder / "jobset.yaml").read_text("utf-8"), 1)
+    assert node.variables["NNODES"] == "2"
+
+
+def test_what_a_flag_says_is_not_asked(folder: Path) -> None:
+    terminal = Terminal(folder, "--kind", "slurm", "--nodes", "4", "--gpus-per-node", "8", "--name", "demo")
+    terminal.answer("Time limit", "1:00:00")
+    assert terminal.end() == 0
+    assert "Number of nodes" not in terminal.screen
+    assert "#SBATCH --time=01:00:00" in (folder / "slurm.sbatch").read_text("utf-8")
+
+
+def test_the_scheduler_that_is_installed_is_offered_first(folder: Path) -> None:
+    (folder / "kubectl").touch(mode=0o755)
+    terminal = Terminal(folder, programs=str(folder))
+    terminal.answer("choice (kubernetes)", "1")
+    terminal.answer("Name of the job", "demo")
+    assert terminal.end() == 0
+    assert "start_multinode_platform.sh" in terminal.screen
+
+
+@pytest.mark.parametrize("goodbye", ["\x03", "\x04"])
+def test_leaving_the_dialogue_writes_nothing(folder: Path, goodbye: str) -> None:
+    terminal = Terminal(folder, "--kind", "slurm")
+    terminal.answer("Name of the job", goodbye)
+    assert terminal.end() == 130
+    assert "Traceback" not in terminal.screen
+    assert list(folder.iterdir()) == []
+
+
+def test_without_a_terminal_the_missing_flags_are_named(folder: Path) -> None:
+    for arguments, missing in (
+        ([], ["--kind (one-node, several-nodes, slurm, kubernetes, debug)"]),
+        (["--kind", "kubernetes"], ["--nodes", "--gpus-per-node", "--image"]),
+        (["--kind", "slurm", "--nodes", "2"], ["--gpus-per-node"]),
+        (["--kind", "debug"], ["--nodes"]),
+    ):
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert done.returncode == 64
+        assert f"no {', '.join(missing)}: expected" in done.stderr
+        assert list(folder.iterdir()) == []
+
+
+def run(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["init", "--directory", str(folder), *arguments])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_every_answer_can_be_a_flag(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--target",
+        "volcano",
+        "--nodes",
+        "2",
+        "--gpus-per-node",
+        "8",
+        "--image",
+        "a/b:1",
+        "--name",
+        "demo",
+    ]
+    code, out, _err = run(folder, capsys, *flags, "--", "--lr", "1e-3")
+    assert code == 0
+    assert f"kubectl apply -f '{folder}/volcano.yaml'" in out
+    files = ["--file", f"{folder}/job.yaml", "--output", f"{folder}/volcano.yaml"]
+    assert main(["job", "volcano", *files, "--check"]) == 0
+
+
+def test_several_machines_get_one_command_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--kind", "several-nodes", "--nodes", "2", "--name", "demo"]
+    code, out, _err = run(folder, capsys, *flags, "--master-addr", "192.168.1.100", "--", "--lr", "a b")
+    assert code == 0
+    commands = [line for line in out.splitlines() if not line.startswith("#")]
+    entry = ROOT / "start_multinode_platform.sh"
+    assert commands == [
+        f"{entry} --nnodes 2 --node-rank {rank} --master-addr 192.168.1.100 -- --lr 'a b'" for rank in (0, 1)
+    ]
+    assert [path.name for path in folder.iterdir()] == ["job.yaml"]
+
+
+def test_one_machine_needs_no_answer_at_all(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _err = run(folder, capsys, "--kind", "one-node")
+    assert code == 0
+    assert out.splitlines()[-1] == str(ROOT / "start_multinode_platform.sh")
+    job = to_job(read((folder / "job.yaml").read_text("utf-8"), "job.yaml"), 60)
+    assert (job.nodes, job.gpus_per_node) == (1, 0)
+
+
+def test_debug_mode_lets_the_nodes_wait(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _err = run(folder, capsys, "--kind", "debug", "--nodes", "2", "--", "--lr", "1")
+    assert code == 0
+    assert "dist-launch wait" in out.splitlines()
+    assert out.splitlines()[-1] == f"dist-launch run {ROOT / 'start_multinode_platform.sh'} -- --lr 1"
+
+
+def test_existing_files_stay_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "slurm.sbatch").write_text("mine", encoding="utf-8")
+    flags = ["--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8"]
+    code, _out, err = run(folder, capsys, *flags)
+    assert code == 64
+    assert "add --force" in err
+    assert [path.name for path in folder.iterdir()] == ["slurm.sbatch"]
+    assert run(folder, capsys, *flags, "--force")[0] == 0
+    assert (folder / "slurm.sbatch").read_text("utf-8").startswith("#!/bin/bash")
+
+
+def test_answers_that_belong_to_another_kind_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _out, err = run(folder, capsys, "--kind", "slurm", "--target", "jobset")
+    assert (code, "belongs to --kind kubernetes" in err) == (64, True)
+    code, _out, err = run(folder, capsys, "--kind", "slurm", "--master-addr", "a")
+    assert (code, "belongs to --kind several-nodes" in err) == (64, True)

@@ -1,0 +1,201 @@
+"""``platform-launch job`` as its users call it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from platform_launch.cli import main
+from platform_launch.supervise import DEFAULT_GRACE_S
+from tests.jobs.manifests import pod_templates
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ("--name", "demo", "--image", "a/b:1", "--nodes", "2")
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: demo\nimage: a/b:1\nnodes: 2\nenv: {A: one, B: two}\narguments: [--lr, 1e-3]\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def container(text: str) -> dict[str, object]:
+    found: dict[str, object] = pod_templates(list(yaml.safe_load_all(text)))[0]["spec"]["containers"][0]
+    return found
+
+
+def test_flags_and_a_job_file_say_the_same(job_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", "--file", str(job_file)]) == 0
+    from_file = capsys.readouterr().out
+    flags = [*FLAGS, "--env", "A=one", "--env", "B=two"]
+    assert main(["job", "kubernetes", *flags, "--", "--lr", "1e-3"]) == 0
+    assert capsys.readouterr().out == from_file
+
+
+def test_flags_win_over_the_file(job_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "jobset", "--file", str(job_file), "--env", "B=mine", "--", "--other"]) == 0
+    found = container(capsys.readouterr().out)
+    assert found["args"] == ["--", "--other"]
+    assert {"name": "A", "value": "one"} in found["env"]  # type: ignore[operator]
+    assert {"name": "B", "value": "mine"} in found["env"]  # type: ignore[operator]
+
+
+def test_arguments_behind_two_dashes_belong_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", *FLAGS, "--", "--nodes", "7", "--"]) == 0
+    assert container(capsys.readouterr().out)["args"] == ["--", "--nodes", "7", "--"]
+
+
+def test_launcher_options_are_refused_before_the_job_waits_in_a_queue(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["job", "kubernetes", *FLAGS, "--option=--strickt"]) == 64
+    assert "--strickt" in capsys.readouterr().err
+
+
+def test_a_longer_grace_period_of_the_launcher_makes_kubernetes_wait_longer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits = []
+    for options in ([], ["--option=--grace-period=300"]):
+        assert main(["job", "kubernetes", *FLAGS, *options]) == 0
+        (template,) = pod_templates(list(yaml.safe_load_all(capsys.readouterr().out)))
+        waits.append(template["spec"]["terminationGracePeriodSeconds"])
+    assert waits == [DEFAULT_GRACE_S + 35, 335]
+
+
+@pytest.mark.parametrize("grace", ["inf", "nan", "1e9"])
+def test_an_endless_grace_period_is_refused(grace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", *FLAGS, f"--option=--grace-period={grace}"]) == 64
+    assert "--grace-period" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["kubernetes", "--name", "demo"], 66, "names no image"),
+        (["kubernetes", "--image", "a"], 66, "has no name"),
+        (["kubernetes", *FLAGS, "--nodes", "0"], 66, "nodes '0'"),
+        (["kubernetes", *FLAGS, "--nodes", "two"], 66, "nodes 'two'"),
+        (["kubernetes", *FLAGS, "--volume", "data"], 66, "volume 'data'"),
+        (["kubernetes", *FLAGS, "--env", "A"], 64, "expected NAME=VALUE"),
+        (["kubernetes", *FLAGS, "--secret-env", "hf_abcdef"], 64, "expected NAME=VALUE"),
+        (["kubernetes", *FLAGS, "--memory-gib", "16", "--shm-gib", "16"], 66, "does not fit"),
+        (["kubernetes", *FLAGS, "--file", "/nowhere.yaml"], 66, "cannot be read"),
+        (["kubernets", *FLAGS], 64, "kubernets"),
+        (["kubernetes", *FLAGS, "train.py"], 64, "train.py"),
+        (["slurm", "--name", "a", "--account", "a b"], 66, "account 'a b'"),
+    ],
+)
+def test_what_cannot_be_used_is_said_with_its_exit_code(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", *arguments]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert "hf_abcdef" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodse: 2\n", "did you mean nodes?"),
+        ("nodes: [2]\n", "expected one text or number"),
+        ("volumes: data:/data\n", "expected a list of texts"),
+        ("env: [A=b]\n", "expected a mapping of texts"),
+        ("- a\n", "is not a job"),
+        ("", "is not a job"),
+        ("a: [\n", "is not YAML"),
+        ("requeue: perhaps\n", "expected true or false"),
+    ],
+)
+def test_a_wrong_job_file_is_refused_by_key(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["job", "slurm", "--file", str(file), "--name", "demo"]) == 66
+    assert words in capsys.readouterr().err
+
+
+def test_a_file_is_written_once_and_over_only_by_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "job.sbatch"
+    write = ["job", "slurm", "--name", "demo", "--output", str(target)]
+    assert main(write) == 0
+    first = target.read_text("utf-8")
+    assert target.stat().st_mode & 0o777 == 0o644
+    assert "sbatch" in capsys.readouterr().err
+    assert main([*write, "--nodes", "4"]) == 64
+    assert "add --force" in capsys.readouterr().err
+    assert target.read_text("utf-8") == first
+    assert main([*write, "--nodes", "4", "--force"]) == 0
+    assert "#SBATCH --nodes=4" in target.read_text("utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.sbatch"]
+
+
+def test_nothing_is_left_behind_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "slurm", "--name", "demo", "--output", "/nowhere/job.sbatch"]) == 66
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_check_compares_a_file_with_what_the_job_gives_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "job.yaml"
+    command = ["job", "kubernetes", *FLAGS, "--output", str(target)]
+    assert main([*command, "--check"]) == 66
+    assert not target.exists()
+    assert main(command) == 0
+    assert main([*command, "--check"]) == 0
+    assert main([*command, "--nodes", "3", "--check"]) == 66
+    said = capsys.readouterr()
+    assert "+  parallelism: 3" in said.out
+    assert "write it again" in said.err
+
+
+def test_check_alone_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", *FLAGS, "--check"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "valid" in said.err
+
+
+def test_what_a_target_leaves_out_is_said_aloud(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "volcano", *FLAGS, "--time", "1:00:00", "--requeue"]) == 0
+    assert "volcano has no place for: requeue, time" in capsys.readouterr().err
+
+
+def test_slurm_warns_of_an_entrypoint_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "slurm", "--name", "demo"]) == 0
+    said = capsys.readouterr()
+    assert str(ROOT / "start_multinode_platform.sh") in said.out
+    assert said.err == ""
+    assert main(["job", "slurm", "--name", "demo", "--entrypoint", "/nowhere/start.sh"]) == 0
+    assert "is not here" in capsys.readouterr().err
+
+
+def test_no_torch_is_imported() -> None:
+    code = (
+        "import sys; from platform_launch.cli import main;"
+        "main(['job', 'kubernetes', '--name', 'a', '--image', 'b']);"
+        "print(sorted({'torch', 'accelerate', 'deepspeed'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stderr.strip() == "[]"

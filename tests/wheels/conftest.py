@@ -1,0 +1,85 @@
+"""What tests of wheels share: values of a machine, and a DeepSpeed that compiles in a second."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from platform_launch.wheels.machine import Interpreter, Torch
+
+ROOT = Path(__file__).parents[2]
+
+CPU_TORCH = Torch("2.13.0+cpu", None, cxx11_abi=True, bounds={"gcc": ((5, 0, 0), None)})
+CUDA_TORCH = Torch(
+    "2.13.0+cu130",
+    "13.0",
+    cxx11_abi=True,
+    cuda_home=Path("/usr/local/cuda"),
+    bounds={"gcc": ((6, 0, 0), (16, 0)), "clang": ((7, 0), (21, 0))},
+)
+
+
+def interpreter(torch: Torch | None = CPU_TORCH, **changes: object) -> Interpreter:
+    values: dict[str, object] = {
+        "executable": "/opt/train/bin/python",
+        "python": "3.11.7",
+        "python_tag": "cp311",
+        "platform_tag": "linux_x86_64",
+        "libc": "glibc 2.36",
+        "headers": Path("/opt/train/include/python3.11"),
+        "ninja": "/opt/train/bin/ninja",
+        "packages": {"pip": "24.0", "setuptools": "75.0.0"},
+        "torch": torch,
+        **changes,
+    }
+    return Interpreter(**values)  # type: ignore[arg-type]
+
+
+def cuda_of_torch() -> str | None:
+    """The CUDA version that this interpreter's torch was built for."""
+    import torch
+
+    return torch.version.cuda
+
+
+# With a torch built for CUDA on a machine without GPUs the architecture cannot be guessed: build for the CPU.
+FOR_THE_CPU = {"DS_ACCELERATOR": "cpu"} if cuda_of_torch() else {}
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Run:
+    """Run ``platform-launch wheel …`` in a folder with a space in its name."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+
+    def run(*arguments: str, timeout_s: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+        ours = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("DS_") and name not in ("TORCH_CUDA_ARCH_LIST", "CXX", "CC")
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "platform_launch", "wheel", *arguments],
+            cwd=folder,
+            env={**ours, "PYTHONPATH": str(ROOT), **FOR_THE_CPU, **variables},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def tiny_source(tmp_path: Path) -> Path:
+    """A source tree with DeepSpeed's way of choosing ops, and a space in its path."""
+    return Path(shutil.copytree(Path(__file__).with_name("tiny_deepspeed"), tmp_path / "tiny source"))

@@ -1,0 +1,85 @@
+"""``wheel install`` as a command: what it refuses, on nodes that are not the one the wheel was built on."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_launch.hardware.processor import instructions
+from platform_launch.wheels import note
+from platform_launch.wheels.machine import Interpreter, ask_interpreter
+from platform_launch.wheels.note import WheelNote
+from tests.conftest import FakeNvml
+from tests.lab.nvml import fake
+from tests.wheels.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def node() -> Interpreter:
+    return ask_interpreter(sys.executable, {})
+
+
+def write_wheel(folder: Path, node: Interpreter, **changes: object) -> Path:
+    """Write a file with the note of a wheel built on this very node, save for the changes."""
+    assert node.torch is not None
+    wheel = folder / "deepspeed-0.19.8-cp311-cp311-linux_x86_64.whl"
+    wheel.write_bytes(b"never opened")
+    built_here = WheelNote(
+        wheel=wheel.name,
+        sha256=note.sha256(wheel),
+        deepspeed="0.19.8",
+        ops=("cpu_adam",),
+        backend="cpu",
+        torch=node.torch.version,
+        cuda=node.torch.cuda,
+        cxx11_abi=node.torch.cxx11_abi,
+        python_tag=node.python_tag,
+        platform_tag=node.platform_tag,
+        libc=node.libc,
+        architectures=(),
+        compiler="gcc 12.2.0",
+        nvcc=None,
+        instructions=tuple(sorted(instructions())),
+        built="2025-06-01T12:00:00Z",
+    )
+    dataclasses.replace(built_here, **changes).write(folder)  # type: ignore[arg-type]
+    return wheel
+
+
+def test_every_reason_against_a_node_is_named_at_once(wheel: Run, tmp_path: Path, node: Interpreter) -> None:
+    path = write_wheel(tmp_path, node, python_tag="cp38", torch="1.13.1", instructions=("avx9000",))
+    done = wheel("install", str(path))
+    assert done.returncode == 67
+    assert "was not built for this node" in done.stderr
+    assert "the wheel is built for cp38" in done.stderr
+    assert "built for 1.13.1" in done.stderr
+    assert "avx9000" in done.stderr
+
+
+def test_a_cpu_wheel_is_refused_where_the_driver_shows_gpus(
+    wheel: Run, tmp_path: Path, node: Interpreter, fake_nvml: FakeNvml
+) -> None:
+    done = wheel("install", str(write_wheel(tmp_path, node)), **fake_nvml(*fake.h100s(2)))
+    assert done.returncode == 67
+    assert "GPUs: built for the CPU backend" in done.stderr
+
+
+def test_a_wheel_for_other_gpus_is_refused(
+    wheel: Run, tmp_path: Path, node: Interpreter, fake_nvml: FakeNvml
+) -> None:
+    path = write_wheel(tmp_path, node, backend="cuda", architectures=("8.0", "8.6"))
+    done = wheel("install", str(path), **fake_nvml(*fake.h100s(2)))
+    assert done.returncode == 67
+    assert "GPUs: built for 8.0, 8.6, which does not run on a GPU of 9.0" in done.stderr
+
+
+def test_a_wheel_that_fits_but_is_none_fails_in_pips_words(
+    wheel: Run, tmp_path: Path, node: Interpreter
+) -> None:
+    done = wheel("install", str(write_wheel(tmp_path, node)))
+    assert done.returncode == 67
+    assert "pip could not install" in done.stderr
+    assert "Traceback" not in done.stderr

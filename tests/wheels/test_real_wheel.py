@@ -1,0 +1,89 @@
+"""A wheel of the real DeepSpeed: built from its source package, installed, trained with. 1–2 minutes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from platform_launch.wheels import note
+from tests.wheels.conftest import FOR_THE_CPU, Run
+
+# Adam's first steps on a small regression, by the compiled op; no compiler is within reach.
+TRAINING = """\
+import torch
+from deepspeed.ops.adam import DeepSpeedCPUAdam
+from deepspeed.git_version_info import installed_ops
+
+assert installed_ops["cpu_adam"], installed_ops
+torch.manual_seed(0)
+inputs = torch.randn(256, 64)
+targets = inputs @ torch.randn(64, 1)
+model = torch.nn.Linear(64, 1)
+optimizer = DeepSpeedCPUAdam(model.parameters(), lr=0.05)
+losses = []
+for _ in range(50):
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+print(losses[0], losses[-1])
+"""
+
+
+def clean_environment(folder: Path) -> Path:
+    """A virtual environment with every package of this one but DeepSpeed; return its interpreter."""
+    venv.create(folder, symlinks=True, with_pip=False)
+    (packages,) = folder.glob("lib/python3.*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        # .pth files belong to this environment alone: editable installs, import hooks.
+        if not entry.name.startswith("deepspeed") and entry.suffix != ".pth":
+            (packages / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.train
+@pytest.mark.timeout(600)
+def test_a_wheel_with_cpu_adam_trains_where_nothing_can_be_compiled(wheel: Run, tmp_path: Path) -> None:
+    built = wheel("build", "--ops", "cpu_adam,utils", "--output", "dist", timeout_s=540)
+    assert built.returncode == 0, built.stderr
+    path = Path(built.stdout.strip())
+    assert note.read(path).ops == ("cpu_adam",)
+
+    python = clean_environment(tmp_path / "clean env")
+    without = wheel("check", "--python", str(python))
+    assert without.returncode == 67
+    assert "has no deepspeed" in without.stderr
+
+    installed = wheel("install", str(path), "--python", str(python))
+    assert installed.returncode == 0, installed.stderr
+    checked = wheel("check", "--python", str(python), "--format", "json")
+    report = json.loads(checked.stdout)
+    assert report["ops"]["cpu_adam"] == "compiled"
+    assert report["ops"]["cpu_lion"] == "at run time"
+    assert "compile at run time" in checked.stderr
+
+    extensions = tmp_path / "compiled at run time"
+    trained = subprocess.run(
+        [str(python), "-c", TRAINING],
+        cwd=tmp_path,
+        env={
+            **FOR_THE_CPU,
+            "PATH": "/nowhere",
+            "HOME": str(tmp_path),
+            "TORCH_EXTENSIONS_DIR": str(extensions),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert trained.returncode == 0, trained.stderr
+    first, last = map(float, trained.stdout.splitlines()[-1].split())
+    assert last < 0.5 * first
+    assert not extensions.exists()

@@ -1,0 +1,217 @@
+"""Rank 0's broker: keeps the SSH connections and does what commands ask, over a socket in ``wait``'s folder.
+
+    python -m platform_launch.debug_cluster.broker FOLDER PRIVATE_KEY
+
+A command hands over its stdout and stderr with its request, so that output does not pass through it. While it
+waits it can say ``interrupt``; when it is gone, so is what it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from platform_launch.debug_cluster.cluster import Cluster, read_cluster
+from platform_launch.debug_cluster.everywhere import Plain, ask_all
+from platform_launch.debug_cluster.folder import Folder
+from platform_launch.debug_cluster.job import Job
+from platform_launch.debug_cluster.run import Run
+from platform_launch.debug_cluster.ssh import Links
+from platform_launch.errors import LaunchError, UsageError
+
+_MOST_BYTES = 16 * 1024 * 1024
+_ASK_S = 20.0
+# Beside the grace time that a kill leaves to a job.
+_KILL_S = 30.0
+
+
+class _Errand(Protocol):
+    """Something that runs for a command."""
+
+    async def run(self) -> dict[str, Any]: ...
+    def interrupt(self, code: int) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Broker:
+    """Serves commands until it is told to end."""
+
+    def __init__(self, folder: Folder, key: Path) -> None:
+        self._folder = folder
+        self._key = key
+        self._links: dict[Path, Links] = {}
+        self._runs: dict[str, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Listen until a signal asks for the end; then stop what runs."""
+        loop = asyncio.get_running_loop()
+        ending = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            loop.add_signal_handler(number, ending.set)
+        with socket.socket(socket.AF_UNIX) as listening:
+            self._folder.socket.unlink(missing_ok=True)
+            os.chdir(self._folder.path)  # the path of a socket may have no more than 107 bytes
+            listening.bind(self._folder.socket.name)
+            listening.listen(16)
+            listening.setblocking(False)
+            accepting = asyncio.ensure_future(self._accept(listening))
+            await ending.wait()
+            accepting.cancel()
+        self._folder.socket.unlink(missing_ok=True)
+        for run in list(self._runs.values()):
+            run.stop(128 + signal.SIGTERM)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
+        for links in self._links.values():
+            await links.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+            task = asyncio.ensure_future(self._serve_one(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve_one(self, connection: socket.socket) -> None:
+        """Take a request with two descriptors, and answer with a line of JSON."""
+        descriptors = await _receive_descriptors(connection)
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_BYTES)
+        try:
+            request = json.loads(await reader.readline())
+            try:
+                answer = await self._do(request, descriptors, reader)
+            except LaunchError as error:
+                answer = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            with suppress(OSError):
+                await writer.drain()
+        except ValueError:
+            pass  # a command that was ended before it had asked
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            writer.close()
+
+    async def _do(
+        self, request: dict[str, Any], descriptors: tuple[int, ...], reader: asyncio.StreamReader
+    ) -> dict[str, Any]:
+        cluster, links = self._reached(request["ssh"])
+        what, nodes = request["do"], request.get("nodes")
+        out, err = descriptors
+        if what == "run":
+            job = Job(**request["job"])
+            self._refuse_second(job)
+            job = replace(job, variables={**_own_port(cluster), **job.variables})
+            archive = Path(request["archive"]) if request["archive"] else None
+            return await self._run(Run(job, archive, cluster, links, (out, err)), reader)
+        if what == "plain":
+            plain = Plain(request["command"], cluster, nodes, links, (out, err))
+            return await _attended(plain, plain.run(), reader)
+        if what == "kill":
+            return await self._kill(request, cluster, links)
+        if what == "verify":  # a connection that is kept proves nothing about a new one
+            links = Links(Path(request["ssh"]["key"] or self._key))
+        try:
+            return await ask_all(cluster, nodes, links, what, {}, _ASK_S)
+        finally:
+            if what == "verify":
+                await links.close()
+
+    def _reached(self, ssh: dict[str, Any]) -> tuple[Cluster, Links]:
+        """Return the cluster as it is now, reached as the command says, and connections of that key."""
+        cluster = read_cluster(self._folder.cluster_file)
+        others = {name: ssh[name] for name in ("ssh_port", "ssh_user") if ssh[name] is not None}
+        if others:
+            members = tuple(replace(member, **others) for member in cluster.members)
+            cluster = replace(cluster, members=members)
+        key = Path(ssh["key"]) if ssh["key"] else self._key
+        if key not in self._links:
+            self._links[key] = Links(key)
+        return cluster, self._links[key]
+
+    async def _run(self, run: Run, reader: asyncio.StreamReader) -> dict[str, Any]:
+        self._runs[run.job.name] = run
+        try:
+            return await _attended(run, run.run(), reader)
+        finally:
+            del self._runs[run.job.name]
+
+    def _refuse_second(self, job: Job) -> None:
+        if job.name in self._runs:
+            other = self._runs[job.name].job
+            raise UsageError(
+                f"job {job.name!r} runs already: {other.script}, started {other.stamp}",
+                "dist-launch kill ends it; --name OTHER runs another beside it",
+            )
+
+    async def _kill(self, request: dict[str, Any], cluster: Cluster, links: Links) -> dict[str, Any]:
+        """End jobs on all nodes: through their runs, and whatever else of them is found."""
+        name, force = request["name"], request["force"]
+        for job, run in self._runs.items():
+            if name in (None, job):
+                run.expect_the_end(128 + (signal.SIGKILL if force else signal.SIGTERM))
+        values = {"name": name, "force": force, "grace_s": request["grace_s"]}
+        return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
+
+
+async def _attended(
+    errand: _Errand, running: Awaitable[dict[str, Any]], reader: asyncio.StreamReader
+) -> dict[str, Any]:
+    """Run something while listening to the command that asked for it."""
+
+    async def listen() -> None:
+        while line := await reader.readline():
+            errand.interrupt(int(line))
+        errand.abandon()
+
+    listening = asyncio.ensure_future(listen())
+    try:
+        return await running
+    finally:
+        listening.cancel()
+
+
+def _own_port(cluster: Cluster) -> dict[str, str]:
+    """Jobs hold roll calls of their own, while ``wait`` keeps the port of the meeting.
+
+    The two ports after it are MASTER_PORT's neighbour for NCCL's status and this one (29500, 29501, 29503).
+    """
+    port = cluster.meeting_port + 2
+    return {"INIT_MASTER_PORT": str(port if port <= 65535 else cluster.meeting_port - 2)}
+
+
+async def _receive_descriptors(connection: socket.socket) -> tuple[int, ...]:
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 2)
+    return tuple(descriptors)
+
+
+def main() -> int:
+    """Serve until a signal asks for the end."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    os.umask(0o077)
+    folder, key = sys.argv[1:]
+    asyncio.run(Broker(Folder(Path(folder)), Path(key)).serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""The settings of a training: one frozen dataclass, written down in a Python file, checked before use.
+
+A config file says ``config = TrainConfig(batch_size=8, ...)`` with plain numbers, so that a launcher can read
+it without running it. Every key is also a flag of ``train.py`` (``--learning-rate 3e-4``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import runpy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from taehv_trainer.errors import TrainingError
+
+_AT_LEAST_ONE = (
+    "batch_size",
+    "gradient_accumulation_steps",
+    "max_train_steps",
+    "latent_channels",
+    "clips_per_video",
+    "log_every",
+    "validate_every",
+    "validation_clips",
+    "checkpoint_every",
+    "checkpoints_total_limit",
+)
+_NOT_NEGATIVE = ("cache_mib", "num_workers", "min_learning_rate", "weight_decay", "seed")
+
+
+def _key(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """All settings of one training. Sizes are pixels and frames; batches are counted in clips."""
+
+    batch_size: int = _key(2, "clips a process takes in one forward pass")
+    gradient_accumulation_steps: int = _key(1, "forward passes a step")
+    learning_rate: float = _key(1e-4, "the schedule's highest learning rate")
+    max_train_steps: int = _key(100_000, "optimizer steps in all")
+
+    model: Literal["full", "small"] = _key("full", "size of the model: 11.32 M or 0.26 M parameters")
+    latent_channels: int = _key(16, "channels of a latent")
+    init_from: str | None = _key(
+        None, "state dict to start from (.pth, .safetensors), such as a published one"
+    )
+
+    data_root: str | None = _key(None, "folder of videos; without it, the shipped sample clip")
+    annotation_file: str | None = _key(None, "JSON list of videos; their paths are relative to data_root")
+    height: int = _key(480, "of a clip, in pixels, a multiple of 8")
+    width: int = _key(720, "of a clip, in pixels, a multiple of 8")
+    num_frames: int = _key(12, "of a clip, a multiple of 4")
+    resize_short_side: int | None = _key(
+        None, "of videos, before cropping; without it, they just cover a clip"
+    )
+    clips_per_video: int = _key(1, "clips taken from each video in one epoch")
+    horizontal_flip: bool = _key(True, "mirror half of the clips")
+    holdout_fraction: float = _key(0.1, "the end of each video that is never trained on, only validated on")
+    cache_mib: int = _key(256, "memory a process (or loader worker) may fill with decoded short videos")
+    num_workers: int = _key(0, "loader workers a process")
+
+    reconstruction_loss: Literal["l1", "mse"] = _key("l1", "distance between video and reconstruction")
+    reconstruction_loss_weight: float = _key(1.0, "weight of the reconstruction")
+    encoder_loss_weight: float = _key(0.0, "weight of the distance to the teacher's latents")
+    teacher_checkpoint: str | None = _key(None, "state dict of a TAEHV whose latents are the target")
+    teacher_latents: str | None = _key(None, "folder of <video name>.safetensors with the target latents")
+
+    warmup_steps: int = _key(0, "steps over which the learning rate rises from 0")
+    min_learning_rate: float = _key(0.0, "where the cosine ends")
+    weight_decay: float = _key(0.0, "of AdamW")
+    gradient_clipping: float = _key(1.0, "largest norm of a gradient")
+    ema_decay: float = _key(0.999, "of the averaged weights that are validated and exported")
+    mixed_precision: Literal["no", "bf16"] = _key("no", "number format of forward and backward pass")
+    activation_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
+    seed: int = _key(0, "of the initial weights and of the order and place of clips")
+
+    output_dir: str = _key("runs/taehv", "checkpoints, metrics and pictures; all nodes must reach it")
+    log_every: int = _key(10, "steps between log lines")
+    validate_every: int = _key(1000, "steps between validations; one more comes at the end")
+    validation_clips: int = _key(8, "clips in a validation, over all processes")
+    checkpoint_every: int = _key(1000, "steps between checkpoints; one more comes at the end")
+    checkpoints_total_limit: int = _key(3, "checkpoints kept; older ones are deleted")
+    resume_from_checkpoint: str = _key("latest", "'latest', 'none' or the path of a checkpoint")
+    tracker: Literal["tensorboard", "none"] = _key("tensorboard", "where metrics go besides metrics.jsonl")
+
+
+def check(config: TrainConfig) -> None:
+    """Raise TrainingError when a value has the wrong type, is out of range, or cannot take effect."""
+    for name, kind in key_types().items():
+        _check_type(name, getattr(config, name), kind)
+    for name, (holds, expected) in _rules(config).items():
+        if not holds:
+            raise _bad_value(name, getattr(config, name), expected)
+
+
+def _rules(c: TrainConfig) -> Mapping[str, tuple[bool, str]]:
+    """Return ``{key: (holds, what is expected)}``."""
+    teachers = [t for t in (c.teacher_checkpoint, c.teacher_latents) if t is not None]
+    return {
+        **{name: (getattr(c, name) >= 1, "expected at least 1") for name in _AT_LEAST_ONE},
+        **{name: (getattr(c, name) >= 0, "expected no negative number") for name in _NOT_NEGATIVE},
+        "height": (c.height > 0 and c.height % 8 == 0, "expected a multiple of 8"),
+        "width": (c.width > 0 and c.width % 8 == 0, "expected a multiple of 8"),
+        "num_frames": (c.num_frames > 0 and c.num_frames % 4 == 0, "expected a multiple of 4"),
+        "resize_short_side": (
+            c.resize_short_side is None or c.resize_short_side >= min(c.height, c.width),
+            "expected no less than the smaller of height and width",
+        ),
+        "holdout_fraction": (0 < c.holdout_fraction < 1, "expected a number between 0 and 1"),
+        "ema_decay": (0 <= c.ema_decay < 1, "expected a number from 0 to below 1"),
+        "gradient_clipping": (c.gradient_clipping > 0, "expected a number above 0"),
+        "reconstruction_loss_weight": (c.reconstruction_loss_weight > 0, "expected a number above 0"),
+        "learning_rate": (
+            c.learning_rate > c.min_learning_rate,
+            f"expected more than min_learning_rate={c.min_learning_rate!r}",
+        ),
+        "warmup_steps": (
+            0 <= c.warmup_steps < c.max_train_steps,
+            f"expected less than max_train_steps={c.max_train_steps}: the full rate would never be reached",
+        ),
+        "teacher_latents": (
+            len(teachers) < 2,
+            "teacher_checkpoint is given too, and only one of them can be the target",
+        ),
+        "horizontal_flip": (
+            not (c.horizontal_flip and c.teacher_latents),
+            "expected False, because teacher_latents were made from videos that are not mirrored",
+        ),
+        "encoder_loss_weight": (
+            c.encoder_loss_weight > 0 if teachers else c.encoder_loss_weight == 0,
+            "expected a weight above 0 for the teacher that is given"
+            if teachers
+            else "it has no effect without teacher_checkpoint or teacher_latents",
+        ),
+    }
+
+
+def key_types() -> dict[str, Any]:
+    """Return the type of every key, in order."""
+    hints = get_type_hints(TrainConfig)
+    return {f.name: hints[f.name] for f in fields(TrainConfig)}
+
+
+def _check_type(name: str, value: object, kind: Any) -> None:
+    if get_origin(kind) is Literal:
+        fits, expected = value in get_args(kind), "one of " + ", ".join(map(repr, get_args(kind)))
+    else:
+        kinds = get_args(kind) or (kind,)
+        accepted = (*kinds, int) if float in kinds else kinds
+        fits = isinstance(value, accepted) and (bool in kinds or not isinstance(value, bool))
+        expected = " or ".join("None" if k is NoneType else k.__name__ for k in kinds)
+    if not fits:
+        raise _bad_value(name, value, f"expected {expected}")
+
+
+def _bad_value(name: str, value: object, expected: str) -> TrainingError:
+    return TrainingError(f"{name}={value!r}: {expected}", f"change {name} in the config or by flag")
+
+
+def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> TrainConfig:
+    """Run the config file at ``path`` and return its ``config``, with ``overrides`` applied.
+
+    Raises TrainingError when the file is missing or broken, or holds a key or value that cannot be used.
+    """
+    if not path.is_file():
+        raise TrainingError(f"{path} does not exist", "check --config")
+    try:
+        config = runpy.run_path(str(path)).get("config")
+    except TypeError as error:
+        raise _unknown_key(path, error) from error
+    except Exception as error:
+        raise TrainingError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    if not isinstance(config, TrainConfig):
+        raise TrainingError(f"{path} defines no config", "end it with config = TrainConfig(...)")
+    changes: dict[str, Any] = dict(overrides or {})
+    config = replace(config, **changes)
+    try:
+        check(config)
+    except TrainingError as error:
+        raise TrainingError(f"{path}: {error.message}", error.hint) from None
+    return config
+
+
+def _unknown_key(path: Path, error: TypeError) -> TrainingError:
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if found is None:
+        return TrainingError(f"{path} cannot be run: TypeError: {error}")
+    near = difflib.get_close_matches(found[1], key_types(), n=1)
+    hint = f"did you mean {near[0]}?" if near else "train.py --help lists the keys"
+    return TrainingError(f"{path}: {found[1]} is no key of TrainConfig", hint)

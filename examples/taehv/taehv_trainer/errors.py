@@ -1,0 +1,14 @@
+"""A training that must not start, or must not go on: one line that says why, one that says what to do."""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """The config, the data or a checkpoint cannot be used. ``train.py`` prints it and exits with 66."""
+
+    exit_code = 66
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint

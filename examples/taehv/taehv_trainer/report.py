@@ -1,0 +1,100 @@
+"""What a training tells: lines and a progress bar to people, ``metrics.jsonl`` and a tracker to programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+
+def say(level: str, text: str) -> None:
+    """Write one line ``[LEVEL] text`` without tearing a progress bar apart."""
+    tqdm.write(f"[{level}] {text}", file=sys.stdout)
+    sys.stdout.flush()
+
+
+class Report:
+    """The main process' words about a training; on other processes every call does nothing."""
+
+    def __init__(self, accelerator: Accelerator, folder: Path, step: int, max_steps: int) -> None:
+        self._accelerator = accelerator
+        self._speaks = accelerator.is_main_process
+        self._max_steps = max_steps
+        self.metrics_file = folder / "metrics.jsonl"
+        self.curve: list[tuple[int, float]] = []
+        if self._speaks:
+            self._forget_after(step)
+        self._bar = tqdm(
+            total=max_steps, initial=step, unit="step", disable=not (self._speaks and sys.stderr.isatty())
+        )
+        self._since = (step, time.monotonic())
+
+    def info(self, text: str, level: str = "INFO") -> None:
+        """Write one line."""
+        if self._speaks:
+            say(level, text)
+
+    def advance(self) -> None:
+        """Count one step in the progress bar."""
+        self._bar.update()
+
+    def step(self, step: int, loss: float, psnr: float, learning_rate: float) -> None:
+        """Report a finished step (from 1): means since the last report."""
+        since, then = self._since
+        now = time.monotonic()
+        speed = (step - since) / max(now - then, 1e-9)
+        self._since = (step, now)
+        parts = [f"Step {step}/{self._max_steps}", f"Loss: {loss:.3g}", f"PSNR: {psnr:.1f} dB"]
+        if self._accelerator.device.type == "cuda":
+            parts.append(f"GPU: {torch.cuda.max_memory_allocated() / 2**30:.0f}GB")
+        parts.append(f"{speed:.1f} steps/sec")
+        if self._speaks:
+            tqdm.write(" | ".join(parts), file=sys.stdout)
+            sys.stdout.flush()
+        self._record(step, loss=loss, psnr=psnr, learning_rate=learning_rate, steps_per_second=speed)
+
+    def validation(self, step: int, values: dict[str, float]) -> None:
+        """Report the quality on unseen frames after ``step`` steps."""
+        self.curve.append((step, values["psnr"]))
+        self.info(f"Validation after step {step}: PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}")
+        self._record(step, **{f"validation_{name}": value for name, value in values.items()})
+        self._since = (step, time.monotonic())
+
+    def close(self) -> None:
+        """Take the progress bar away."""
+        self._bar.close()
+
+    def _record(self, step: int, **values: float) -> None:
+        if not self._speaks:
+            return
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+        self._accelerator.log(values, step=step)
+
+    def _forget_after(self, step: int) -> None:
+        """Keep the records up to the step that is resumed from: the others will be made again."""
+        if not self.metrics_file.exists():
+            return
+        records = [line for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if line]
+        kept = [record for record in map(_parse, records) if record.get("step", step + 1) <= step]
+        if step == 0:
+            kept = []
+        self.curve = [(r["step"], r["validation_psnr"]) for r in kept if "validation_psnr" in r]
+        unfinished = self.metrics_file.with_suffix(".tmp")
+        unfinished.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        unfinished.replace(self.metrics_file)
+
+
+def _parse(line: str) -> dict[str, Any]:
+    """Read one record; a line that a killed process left half-written holds nothing."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,80 @@
+"""Which videos to train on: a folder, a list in JSON, or the shipped sample."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from taehv_trainer.config import TrainConfig
+from taehv_trainer.errors import TrainingError
+
+SAMPLE = Path(__file__).resolve().parent.parent / "data" / "city.mp4"
+VIDEO_SUFFIXES = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"})
+_PATH_KEYS = ("video", "video_path", "path", "file_path")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One video, and the file of its teacher's latents where latents are the target."""
+
+    video: Path
+    latents: Path | None = None
+
+
+def find_sources(config: TrainConfig) -> list[Source]:
+    """Return the videos to train on, in an order that is the same on every node.
+
+    Raises TrainingError when there is none, or when one has no latents although latents are the target.
+    """
+    videos = _find_videos(config)
+    if config.teacher_latents is None:
+        return [Source(video) for video in videos]
+    folder = Path(config.teacher_latents)
+    sources = [Source(video, folder / f"{video.stem}.safetensors") for video in videos]
+    missing = [s.latents for s in sources if s.latents is not None and not s.latents.is_file()]
+    if missing:
+        raise TrainingError(
+            f"{len(missing)} of {len(sources)} videos have no teacher latents, first {missing[0]}",
+            "encode them, leave the videos out by annotation_file, or drop teacher_latents",
+        )
+    return sources
+
+
+def _find_videos(config: TrainConfig) -> list[Path]:
+    if config.annotation_file is not None:
+        return _read_annotations(Path(config.annotation_file), Path(config.data_root or "."))
+    if config.data_root is None:
+        return [SAMPLE]
+    root = Path(config.data_root)
+    if not root.is_dir():
+        raise TrainingError(f"data_root={config.data_root!r} is not a folder", "check --data-root")
+    videos = sorted(path for path in root.rglob("*") if path.suffix.lower() in VIDEO_SUFFIXES)
+    if not videos:
+        raise TrainingError(
+            f"data_root={config.data_root!r} holds no video",
+            f"expected files ending in {', '.join(sorted(VIDEO_SUFFIXES))}",
+        )
+    return videos
+
+
+def _read_annotations(file: Path, root: Path) -> list[Path]:
+    """Read ``["a.mp4", ...]`` or ``[{"video": "a.mp4", ...}, ...]``, paths relative to ``root``."""
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"annotation_file {file} cannot be read: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise TrainingError(f"annotation_file {file}: expected a list with at least one video")
+    return [root / _entry_path(entry, number, file) for number, entry in enumerate(entries)]
+
+
+def _entry_path(entry: object, number: int, file: Path) -> str:
+    if isinstance(entry, dict):
+        entry = next((entry[key] for key in _PATH_KEYS if key in entry), None)
+    if not isinstance(entry, str):
+        raise TrainingError(
+            f"annotation_file {file}: entry {number} names no video",
+            f"expected a path, or an object with one of the keys {', '.join(_PATH_KEYS)}",
+        )
+    return entry

@@ -1,0 +1,47 @@
+"""Train TAEHV: ``accelerate launch --config_file YAML examples/taehv/train.py --config FILE [--key VALUE]``.
+
+Exit codes: 0 after the last step, 66 when the config, data or a checkpoint cannot be used, and 128 + n after
+signal n (143 for SIGTERM), once a checkpoint is written: a scheduler must not take that for a finished job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from taehv_trainer.errors import TrainingError
+from taehv_trainer.flags import parse_arguments
+
+
+def main() -> int:
+    """Run one process of the training and return its exit code."""
+    rank, local_rank = os.environ.get("RANK", "0"), os.environ.get("LOCAL_RANK", "0")
+    try:
+        config = parse_arguments(sys.argv[1:])
+    except TrainingError as error:
+        if local_rank == "0":  # the processes of a node read the same config: say it once
+            _say(error)
+        return error.exit_code
+    # Heavy imports wait until the config has proved usable.
+    from taehv_trainer.training import Training
+
+    try:
+        signal_number = Training(config).run()
+    except TrainingError as error:
+        _say(error, f"rank {rank}: " if rank != "0" else "")
+        return error.exit_code
+    return 128 + signal_number if signal_number else 0
+
+
+def _say(error: TrainingError, who: str = "") -> None:
+    hint = f"{who}hint: {error.hint}\n" if error.hint else ""
+    sys.stderr.write(f"{who}error: {error.message}\n{hint}")
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Everything is saved and closed. Threads inside torch may still abort the process (SIGABRT) while the
+    # interpreter is taken down, which would turn a finished job into a failed one: so it is not taken down.
+    os._exit(exit_code)

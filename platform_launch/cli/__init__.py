@@ -1,0 +1,39 @@
+"""The command line: one file a command, loaded when it is called. The only place that prints an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from platform_launch import __version__
+from platform_launch.cli.program import SETTINGS, Commands, run_program
+
+# Command → (module, one line of help). Kept here so that --help imports none of them.
+COMMANDS = {
+    "run": "launch training on this node; every node runs the same command",
+    "simulate": "start several nodes of a job on this machine",
+    "topology": "print which node of which job this is",
+    "doctor": "say what would go wrong with a launch, on this node or between all of them",
+    "platforms": "list the platforms this launcher knows",
+    "wheel": "build DeepSpeed with its ops compiled, install it, check it on every node",
+    "job": "print what submits a job to Slurm or Kubernetes",
+    "why": "name the first cause in the logs of a failed launch",
+    "init": "ask what a job needs, and write its files",
+}
+
+
+@click.group(
+    cls=Commands,
+    modules={name: (f"platform_launch.cli.{name}", line) for name, line in COMMANDS.items()},
+    context_settings=SETTINGS,
+    epilog="Exit codes: docs/reference/exit-codes.md",
+)
+@click.version_option(__version__)
+def group() -> None:
+    """One command on every node of a training job."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    return run_program(group, "platform-launch", arguments)

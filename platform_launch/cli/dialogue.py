@@ -1,0 +1,84 @@
+"""Questions on a terminal; without one, the flags that would have answered them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+from rich.console import Console
+from rich.prompt import Prompt
+
+from platform_launch.errors import InputError, UsageError
+
+
+class Dialogue:
+    """Asks for what nobody said. ``open`` is False where nobody can be asked: then answers must be flags."""
+
+    def __init__(self) -> None:
+        self.open = sys.stdin.isatty() and sys.stderr.isatty()
+        self._console = Console(stderr=True, highlight=False)
+        self._missing: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Show a line to whoever answers."""
+        if self.open:
+            self._console.print(text, markup=False)
+
+    def choose(self, flag: str, question: str, choices: dict[str, str], default: str | None) -> str:
+        """Return one of ``choices`` (answer → what it means), by its number or its name.
+
+        Without a terminal and a default this ends the dialogue: nothing else can be asked before.
+        """
+        if not self.open:
+            if default is None:
+                self._missing.append(f"{flag} ({', '.join(choices)})")
+                self.settle()
+            return str(default)
+        self._console.print(question, markup=False)
+        for number, (name, meaning) in enumerate(choices.items(), 1):
+            self._console.print(f"  {number}  {name:<18} {meaning}", markup=False)
+        numbered = dict(zip(map(str, range(1, len(choices) + 1)), choices, strict=False))
+        answer = self._prompt("choice", default or "1", [*numbered, *choices])
+        return numbered.get(answer, answer)
+
+    def ask(self, flag: str, question: str, default: str | None, check: Callable[[str], None]) -> str:
+        """Return an answer that ``check`` accepts; it raises InputError, whose message is shown."""
+        if not self.open:
+            if default is None:
+                self._missing.append(flag)
+            return default or ""
+        while True:
+            answer = self._prompt(question, default)
+            try:
+                check(answer)
+            except InputError as error:
+                self._console.print(f"  {error.message}", style="yellow", markup=False)
+                if error.hint:
+                    self._console.print(f"  {error.hint}", style="yellow", markup=False)
+            else:
+                return answer
+
+    def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
+        try:
+            answer = Prompt.ask(
+                question, console=self._console, choices=choices, show_choices=False, default=default
+            )
+        except EOFError as error:
+            raise click.Abort from error
+        return answer or ""
+
+    def settle(self) -> None:
+        """Raise UsageError when questions remained that nobody could be asked."""
+        if self._missing:
+            raise UsageError(
+                f"no terminal to ask on, and no {', '.join(self._missing)}: expected every answer as a flag",
+                "add them, or run this on a terminal",
+            )
+
+
+def first_found(programs: Sequence[tuple[str, str]], path: str | None) -> str | None:
+    """Return the answer that belongs to the first program on ``path``; None when there is none."""
+    from shutil import which
+
+    return next((answer for program, answer in programs if which(program, path=path or "")), None)

@@ -1,0 +1,36 @@
+"""The command line of ``dist-launch``: all nodes wait, rank 0 runs, runs again and kills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from platform_launch import __version__
+from platform_launch.cli.program import SETTINGS, Commands, run_program
+
+COMMANDS = {
+    "wait": "meet the other nodes, then wait; the container command of every node",
+    "run": "run a script on all nodes, from rank 0",
+    "kill": "end what runs on all nodes, never a wait",
+    "status": "say which nodes are there, and what runs on them",
+    "hosts": "list the nodes",
+    "verify": "check the way to every node, step by step",
+    "ssh": "log in to a node, or run a command on some",
+}
+
+
+@click.group(
+    cls=Commands,
+    modules={name: (f"platform_launch.cli.dist_launch.{name}", line) for name, line in COMMANDS.items()},
+    context_settings=SETTINGS,
+    epilog="Exit codes: docs/reference/exit-codes.md",
+)
+@click.version_option(__version__)
+def group() -> None:
+    """Start a cluster once, then run, change and run again from its rank 0."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    return run_program(group, "dist-launch", arguments)

@@ -1,0 +1,64 @@
+"""``dist-launch kill``: end what runs on all nodes, and say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from platform_launch.cli.dist_launch import options as own
+from platform_launch.debug_cluster.ask import ask
+from platform_launch.environment import Environment
+from platform_launch.errors import NodesAbsentError
+from platform_launch.supervise.watch import DEFAULT_GRACE_S
+
+
+@click.command("kill")
+@click.option("--force", is_flag=True, help="Kill at once, without time to end in good order.")
+@click.option("--name", help="Only the job of this name (default: every job).")
+@click.option(
+    "--grace-period",
+    "grace_s",
+    type=click.FloatRange(0),
+    default=DEFAULT_GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL.",
+)
+@own.ssh_options
+def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
+    """End every process of the jobs on all nodes, also those that detached themselves. Never a wait."""
+    env = Environment.of_this_process()
+    ssh = own.ssh(env, flags)
+    folder, cluster = own.cluster(env)
+    request = {"do": "kill", "force": force, "name": name, "grace_s": grace_s, "ssh": own.as_request(ssh)}
+    answered = ask(folder, request)["nodes"]
+    worst = 0
+    for node in answered:
+        place = cluster.members[node["rank"]].place
+        if "problem" in node:
+            click.echo(f"{place}: not reached: {node['problem']}", err=True)
+            worst = NodesAbsentError.exit_code
+            continue
+        for line in _lines(node["answer"]):
+            click.echo(f"{place}: {line}")
+        if node["answer"]["left"]:
+            worst = worst or 1
+    return worst
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    ended = [f"ended pid {process['pid']} ({process['command']})" for process in answer["ended"]]
+    stuck = [
+        f"alive after SIGKILL, stuck in a driver or file system: pid {process['pid']} ({process['command']})"
+        for process in answer["left"]
+    ]
+    return [*(ended or ["nothing ran"]), *stuck, *_gpu_lines(answer["gpus"])]
+
+
+def _gpu_lines(gpus: dict[str, Any]) -> list[str]:
+    if gpus["problem"]:
+        return [gpus["problem"]]
+    if gpus["held"]:
+        return list(gpus["held"])
+    return [f"the memory of its {gpus['count']} GPU(s) is free"] if gpus["count"] else []

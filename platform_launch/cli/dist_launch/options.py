@@ -1,0 +1,91 @@
+"""What several commands of ``dist-launch`` read: flags before variables before defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from platform_launch.cli.options import Function
+from platform_launch.debug_cluster.cluster import Cluster, read_cluster
+from platform_launch.debug_cluster.folder import Folder
+from platform_launch.environment import Environment, parse_port
+
+DEFAULT_SSH_PORT = 2025
+
+_SSH = (
+    click.option("--ssh-port", metavar="PORT", help="Where SSH servers listen (SSH_PORT; 2025)."),
+    click.option("--ssh-key", metavar="FILE", help="Rank 0's private key (SSH_KEY; else a new pair)."),
+    click.option("--ssh-user", metavar="NAME", help="Who logs in (SSH_USER; the user that runs wait)."),
+)
+
+json_or_table = click.option(
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """How nodes are reached, as far as the user said; None where not. ``port_source`` is for messages."""
+
+    port: int | None
+    port_source: str
+    key: Path | None
+    public_key: Path | None
+    user: str | None
+
+
+def ssh_options(function: Function) -> Function:
+    """Add the flags of SSH."""
+    for option in reversed(_SSH):
+        function = option(function)
+    return function
+
+
+def ssh(env: Environment, flags: dict[str, Any]) -> Ssh:
+    """Take the flags of SSH out of a command's parameters, and complete them by variables.
+
+    Raises TopologyError for what is no port.
+    """
+    port, key, user = (flags.pop(name) for name in ("ssh_port", "ssh_key", "ssh_user"))
+    known_port = env.port("SSH_PORT")
+    return Ssh(
+        port=parse_port(port, "--ssh-port") if port is not None else known_port.value if known_port else None,
+        port_source="--ssh-port" if port is not None else "SSH_PORT",
+        key=_path(key or env.get("SSH_KEY")),
+        public_key=None if key else _path(env.get("SSH_PUBLIC_KEY")),
+        user=user or env.get("SSH_USER"),
+    )
+
+
+def as_request(ssh: Ssh) -> dict[str, Any]:
+    """Return what the broker is told about how to reach the nodes; None: as they met."""
+    return {"ssh_port": ssh.port, "ssh_user": ssh.user, "key": str(ssh.key) if ssh.key else None}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(os.path.abspath(Path(text.strip()).expanduser())) if text else None  # noqa: PTH100 - links stay
+
+
+def cluster_file(env: Environment) -> Path:
+    """Return CLUSTER_INFO_FILE, by default /tmp/cluster_info.json."""
+    named = env.text("CLUSTER_INFO_FILE")
+    return Path(named.value if named else "/tmp/cluster_info.json").absolute()  # noqa: S108 - the seed's place
+
+
+def cluster(env: Environment) -> tuple[Folder, Cluster]:
+    """Return the cluster that waits here and its private folder. Raises InputError."""
+    path = cluster_file(env)
+    return Folder.beside(path), read_cluster(path)
+
+
+def table(rows: Sequence[Sequence[str]]) -> None:
+    """Print columns, the first row being their titles."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(line.rstrip())

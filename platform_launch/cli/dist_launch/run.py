@@ -1,0 +1,156 @@
+"""``dist-launch run``: a script on all nodes, and again after the next change."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.voice import Voice
+from platform_launch.debug_cluster.ask import ask
+from platform_launch.debug_cluster.cluster import Cluster
+from platform_launch.debug_cluster.job import Job
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, UsageError, shown
+from platform_launch.supervise.watch import DEFAULT_GRACE_S
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SSH_FLAGS = ("--ssh-port", "--ssh-key", "--ssh-user")
+
+
+class _ScriptFirst(click.Command):
+    """What follows the script is the script's, save the flags of SSH; after ``--`` before it, all of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Sort words into ours and the script's."""
+        rest = super().parse_args(ctx, list(args))
+        words: tuple[str, ...] = ctx.params["arguments"]
+        script_at = len(args) - len(words) - 1
+        if script_at > 0 and args[script_at - 1] == "--":
+            return rest
+        kept: list[str] = []
+        pending = list(words)
+        while pending and pending[0] != "--":
+            word, equals, value = pending[0].partition("=")
+            if word in _SSH_FLAGS and (equals or len(pending) > 1):
+                ctx.params[word[2:].replace("-", "_")] = value if equals else pending[1]
+                pending = pending[1 if equals else 2 :]
+            else:
+                kept.append(pending.pop(0))
+        ctx.params["arguments"] = (*kept, *pending)
+        return rest
+
+
+@click.command("run", cls=_ScriptFirst, context_settings={"allow_interspersed_args": False})
+@click.option("--nodes", metavar="RANKS", help="Only on these, e.g. 0,2-3.")
+@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Add a variable on all nodes.")
+@click.option("--copy", is_flag=True, help="Bring the script and its folder to the nodes.")
+@click.option("--name", default="default", show_default=True, help="Jobs of other names run side by side.")
+@click.option("--keep-going", is_flag=True, help="Let the others run when a node fails.")
+@click.option("--fold", is_flag=True, help="Print a line once that several nodes say.")
+@click.option(
+    "--grace-period",
+    "grace_s",
+    type=click.FloatRange(0),
+    default=DEFAULT_GRACE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL.",
+)
+@click.option(
+    "--log-dir", type=click.Path(path_type=Path), help="Folder for a log a node (default: logs/ here)."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would run where, and run nothing.")
+@own.ssh_options
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    script: str,
+    arguments: tuple[str, ...],
+    variables: tuple[str, ...],
+    copy: bool,
+    name: str,
+    log_dir: Path | None,
+    dry_run: bool,
+    **flags: Any,
+) -> int:
+    """Run SCRIPT on every node, each with the variables of its own platform, and wait for all.
+
+    A node's output is marked with its rank and kept in a log of its own. The first failure stops the others,
+    and its exit code is ours. Ctrl-C stops the job, a second one kills it.
+    """
+    env = Environment.of_this_process()
+    ssh = own.ssh(env, flags)
+    folder, cluster = own.cluster(env)
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--name {shown(name)}: expected letters, digits and ._-, 40 at most")
+    path = _script(script)
+    job = Job(
+        name=name,
+        script=str(path),
+        interpreter=_interpreter(path),
+        arguments=arguments,
+        directory=str(Path.cwd()),
+        variables=dict(_variable(text) for text in variables),
+        log_folder=str((log_dir or Path("logs")).absolute()),
+        stamp=time.strftime("%Y%m%d-%H%M%S"),
+        **flags,
+    )
+    if dry_run:
+        _describe(job, cluster, copy=copy)
+        return 0
+    if ssh.port is not None:
+        Voice().info(f"SSH port {ssh.port} ({ssh.port_source})")
+    request = {"do": "run", "job": asdict(job), "archive": "", "ssh": own.as_request(ssh)}
+    if not copy:
+        return int(ask(folder, request)["exit_code"])
+    from platform_launch.debug_cluster.copying import packed
+
+    with packed(path.parent, folder) as archive:
+        return int(ask(folder, {**request, "archive": str(archive)})["exit_code"])
+
+
+def _script(name: str) -> Path:
+    path = Path(name).absolute()
+    if not path.is_file():
+        raise InputError(
+            f"there is no script {shown(name)} in {Path.cwd()}", "run takes a file; see dist-launch ssh all"
+        )
+    return path
+
+
+def _interpreter(script: Path) -> tuple[str, ...]:
+    """Return what runs a script: itself where it says so, else Python or bash by its name."""
+    try:
+        with script.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise InputError(f"{script} cannot be read: {error.strerror}") from error
+    if os.access(script, os.X_OK) and (start.startswith(b"#!") or start == b"\x7fELF"):
+        return ()
+    return ("python3",) if script.suffix == ".py" else ("bash",)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:
+        raise UsageError(f"--env {shown(text)}: expected NAME=VALUE")
+    return name, value
+
+
+def _describe(job: Job, cluster: Cluster, *, copy: bool) -> None:
+    added = [f"{name}={shlex.quote(value)}" for name, value in job.variables.items()]
+    click.echo(f"command:   {shlex.join([*job.interpreter, job.script, *job.arguments])}")
+    click.echo(f"folder:    {job.directory if not copy else 'a copy of ' + str(Path(job.script).parent)}")
+    click.echo(f"variables: each node's own, and {' '.join(added) or 'nothing else'}")
+    click.echo(f"logs:      {job.log_folder}")
+    for member in cluster.chosen(job.nodes):
+        click.echo(f"on:        {member.place}")

@@ -1,0 +1,60 @@
+"""``dist-launch ssh``: a login on one node, or a command on some."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from platform_launch.cli.dist_launch import options as own
+from platform_launch.debug_cluster.ask import ask
+from platform_launch.debug_cluster.cluster import parse_ranks
+from platform_launch.debug_cluster.folder import Folder
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, InstallationError, UsageError
+
+
+@click.command("ssh", context_settings={"allow_interspersed_args": False})
+@own.ssh_options
+@click.argument("nodes", metavar="RANKS|all")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
+def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
+    """Log in to a node (rank-2), or run COMMAND there; on several (0,2-3, all) side by side.
+
+    Words arrive as they were typed: for a pipe or a variable of the node, say sh -c '…'. The environment is
+    that of an SSH session; `run` gives that of the platform.
+    """
+    env = Environment.of_this_process()
+    ssh = own.ssh(env, flags)
+    folder = Folder.beside(own.cluster_file(env))
+    if nodes == "all" or len(parse_ranks(nodes)) > 1:
+        if not words:
+            raise UsageError(
+                f"{nodes} means several nodes: expected a command for them", "name one to log in"
+            )
+        request = {"do": "plain", "nodes": nodes, "command": shlex.join(words), "ssh": own.as_request(ssh)}
+        return int(ask(folder, request)["exit_code"])
+    _, cluster = own.cluster(env)
+    (member,) = cluster.chosen(nodes)
+    if not folder.ssh_config.exists():
+        raise InputError("this node holds no key to the others", "log in from rank 0")
+    _become_ssh(ssh, folder.ssh_config, member.alias, words)
+    return 0
+
+
+def _become_ssh(ssh: own.Ssh, config: Any, alias: str, words: tuple[str, ...]) -> None:
+    from platform_launch.debug_cluster.openssh import become_ssh
+
+    chosen = [
+        *(["-p", str(ssh.port)] if ssh.port is not None else []),
+        *(["-l", ssh.user] if ssh.user is not None else []),
+        *(["-i", str(ssh.key)] if ssh.key is not None else []),
+    ]
+    try:
+        become_ssh(config, alias, words, options=chosen, terminal=sys.stdin.isatty())
+    except OSError as error:
+        raise InstallationError(
+            f"OpenSSH's client cannot be started: {error.strerror}", "install openssh-client"
+        ) from error

@@ -1,0 +1,109 @@
+"""``dist-launch wait``: one node of a cluster, from its platform's variables until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from platform_launch import hardware
+from platform_launch.cli import options
+from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.nodes import meeting_port
+from platform_launch.cli.voice import Voice
+from platform_launch.environment import Environment
+from platform_launch.errors import HardwareError, LaunchError, UsageError
+from platform_launch.hardware import Hardware
+from platform_launch.hardware.network import address_towards
+from platform_launch.platforms import detect
+from platform_launch.settings.nccl import nccl_variables
+
+
+@click.command("wait")
+@options.topology_options
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for all nodes to come.",
+)
+@click.option("--sshd", is_flag=True, help="Start a private SSH server where none listens.")
+@own.ssh_options
+def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
+    """Meet the other nodes, let rank 0 in, and wait until told to end (TERM, INT, QUIT)."""
+    from platform_launch.debug_cluster.keys import require_asyncssh
+
+    require_asyncssh()
+    from platform_launch.debug_cluster.wait import Settings, wait
+
+    env = Environment.of_this_process()
+    ssh = own.ssh(env, flags)
+    topology = detect(env, options.overrides(flags))
+    voice = Voice()
+    machine = _look(env, topology.master_addr, voice)
+    started = time.strftime("%Y%m%d-%H%M%S")
+    recorder = Path.cwd() / "logs" / f"flight_dist-launch_{started}_rank"
+    variables = nccl_variables(env, topology, machine, str(recorder))
+    voice.info(f"node {topology.node_rank} of {topology.nnodes}, platform {topology.platform}")
+    for variable in variables:
+        voice.info(f"{variable.name}={variable.value}  # {variable.reason}")
+    return wait(
+        Settings(
+            rank=topology.node_rank,
+            nnodes=topology.nnodes,
+            job_id=topology.job_id,
+            host=env.hostname,
+            address=_address(topology.master_addr, machine, env),
+            master_addr=topology.master_addr,
+            meeting_port=meeting_port(topology, env),
+            timeout_s=timeout_s,
+            cluster_file=own.cluster_file(env),
+            ssh_port=ssh.port or own.DEFAULT_SSH_PORT,
+            ssh_user=_user(ssh.user),
+            sshd=sshd,
+            key=ssh.key,
+            public_key=ssh.public_key,
+            environment=env.inherited() | {variable.name: variable.value for variable in variables},
+        )
+    )
+
+
+def _look(env: Environment, master_addr: str, voice: Voice) -> Hardware:
+    """Look at this machine; a broken driver is a reason to wait and look closer, not to leave."""
+    try:
+        return hardware.detect(env, master_addr=master_addr)
+    except HardwareError as error:
+        voice.warn(f"waiting in spite of this: {error.message}")
+        return hardware.detect(env, master_addr=master_addr, assume="cpu")
+
+
+def _address(master_addr: str, machine: Hardware, env: Environment) -> str:
+    """Return the address by which the other nodes reach this one."""
+    address = address_towards(master_addr, machine.interfaces)
+    if address is not None:
+        return address
+    if env.address != env.hostname:
+        return env.address
+    if master_addr in ("localhost", "127.0.0.1", "::1"):
+        return "127.0.0.1"
+    raise LaunchError("this node has no address that others could reach", "look at its network interfaces")
+
+
+def _user(named: str | None) -> str:
+    """Return who logs in to this node. Raises UsageError for nobody that is known here."""
+    try:
+        return pwd.getpwnam(named.strip()).pw_name if named else pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise UsageError(
+            f"SSH_USER={named!r}: no such user on this node"
+            if named
+            else f"user {os.geteuid()} has no name here",
+            "name a user that exists on every node, or add this one to /etc/passwd",
+        ) from error

@@ -1,0 +1,183 @@
+"""``platform-launch init``: a few questions → job.yaml, the scheduler's file, and the next command."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from platform_launch import hardware, jobs
+from platform_launch.cli.dialogue import Dialogue, first_found
+from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, warn
+from platform_launch.cli.job_options import description, job_options
+from platform_launch.cli.output import write_new
+from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.voice import Voice
+from platform_launch.environment import Environment
+from platform_launch.errors import UsageError
+from platform_launch.jobs.description import Value, check, write
+from platform_launch.jobs.names import suggest_name
+from platform_launch.project import project_root
+
+KINDS = {
+    "one-node": "train on this machine",
+    "several-nodes": "start the command on each machine yourself",
+    "slurm": "submit a batch script",
+    "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano, KubeBrain …",
+    "debug": "nodes that wait, so that one can run, stop and run again on all of them",
+}
+TARGETS = {
+    "kubernetes": "Indexed Job: plain Kubernetes",
+    "jobset": "JobSet: all nodes start again together",
+    "pytorchjob": "Kubeflow training-operator",
+    "trainjob": "Kubeflow Trainer v2",
+    "leaderworkerset": "LeaderWorkerSet",
+    "volcano": "Volcano Job",
+    "kubebrain": "KubeBrain TrainingJob",
+}
+_SCHEDULERS = (("sbatch", "slurm"), ("kubectl", "kubernetes"))
+_SUBMITTED = ("slurm", "kubernetes")
+_JOB_FILE = "job.yaml"
+
+
+@click.command("init", cls=ScriptArguments)
+@click.option("--kind", type=click.Choice(list(KINDS)), help="Where the job runs.")
+@click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
+@job_options
+@click.option("--master-addr", metavar="HOST", help="With --kind several-nodes: node 0 (default: this one).")
+@click.option(
+    "--directory", type=click.Path(path_type=Path, file_okay=False), default=".", help="Write here."
+)
+@click.option("--force", is_flag=True, help="Write over existing files.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    kind: str | None,
+    target: str | None,
+    master_addr: str | None,
+    directory: Path,
+    force: bool,
+    **flags: Any,
+) -> int:
+    """Ask what a job needs, write job.yaml and the file that submits it, and say the next command.
+
+    Every answer has a flag; what can be detected is not asked. Usage: init [options] [-- script arguments]
+    """
+    env = Environment.of_this_process()
+    dialogue = Dialogue()
+    for flag, value, of_kind in (
+        ("--target", target, "kubernetes"),
+        ("--master-addr", master_addr, "several-nodes"),
+    ):
+        if value is not None and (kind := kind or of_kind) != of_kind:
+            raise UsageError(f"{flag} {value} belongs to --kind {of_kind}, not to {kind}")
+    if kind is None:
+        scheduler = first_found(_SCHEDULERS, env.get("PATH"))
+        kind = dialogue.choose(
+            "--kind", "Where does the job run?", KINDS, scheduler if dialogue.open else None
+        )
+    told = description(flags, ctx.meta["script_args"])
+    target = _target(kind, target, dialogue)
+    _complete(told, kind, directory, env, dialogue)
+    dialogue.settle()
+    _write(told, target, directory, force)
+    for line in _next(told, kind, target, directory, master_addr or env.address):
+        click.echo(line)
+    return 0
+
+
+def _target(kind: str, target: str | None, dialogue: Dialogue) -> str | None:
+    """Return what renders this kind of job; None where no scheduler takes a file."""
+    if kind == "kubernetes":
+        return target or dialogue.choose("--target", "What runs it there?", TARGETS, "kubernetes")
+    return "slurm" if kind == "slurm" else None
+
+
+def _complete(
+    told: dict[str, Value], kind: str, directory: Path, env: Environment, dialogue: Dialogue
+) -> None:
+    """Add to what was said by flag: first what this machine shows, then what somebody answers."""
+    if "gpus_per_node" not in told:
+        gpus = len(hardware.detect(env).gpus.devices)
+        # A login machine may have none while its nodes do; where this machine is a node, none is none.
+        if gpus or kind not in _SUBMITTED:
+            told["gpus_per_node"] = str(gpus)
+            dialogue.say(f"GPUs per node: {gpus}, as on this machine (--gpus-per-node)")
+    if kind == "one-node":
+        told.setdefault("nodes", "1")
+    if kind != "kubernetes":
+        told.setdefault("entrypoint", str(project_root() / ENTRYPOINT))
+    for key, question, default in _questions(kind, directory):
+        if key not in told:
+            flag = f"--{key.replace('_', '-')}"
+            told[key] = dialogue.ask(flag, question, default, partial(check, key))
+
+
+def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
+    """Return key, question and default of all that may be asked; None: there is no sensible default."""
+    questions: list[tuple[str, str, str | None]] = [
+        ("name", "Name of the job", suggest_name(directory.resolve().name)),
+        ("nodes", "Number of nodes", None),
+        ("gpus_per_node", "GPUs per node", None),
+    ]
+    if kind == "slurm":
+        questions.append(("time", "Time limit, hours:minutes:seconds", "24:00:00"))
+    if kind == "kubernetes":
+        questions.append(("image", "Container image with this project", None))
+        questions.append(("entrypoint", f"Where {ENTRYPOINT} lies in it", IMAGE_ENTRYPOINT))
+    return questions
+
+
+def _write(told: dict[str, Value], target: str | None, directory: Path, force: bool) -> None:
+    """Check everything first, then write; what exists is refused before anything is written."""
+    job = build(target or "slurm", told)
+    files = {_JOB_FILE: write(told)}
+    if target is not None:
+        files[file_name(target)] = jobs.render(job, target)
+    for name in files:
+        if (directory / name).exists() and not force:
+            raise UsageError(
+                f"{directory / name} exists: expected a new file",
+                "choose another --directory, or add --force",
+            )
+    voice = Voice()
+    if target is not None:
+        warn(job, target, voice)
+    for name, text in files.items():
+        write_new(directory / name, text, force=force)
+        voice.success(f"wrote {directory / name}")
+
+
+def file_name(target: str) -> str:
+    """Return the name of the file for a target: ``slurm.sbatch``, ``jobset.yaml``."""
+    return f"{target}.sbatch" if target == "slurm" else f"{target}.yaml"
+
+
+def _next(
+    told: dict[str, Value], kind: str, target: str | None, directory: Path, master_addr: str
+) -> list[str]:
+    """Return what to do now, as comments and commands that can be pasted."""
+    if target is not None:
+        submit = f"{jobs.SUBMIT[target]} {shlex.quote(str(directory / file_name(target)))}"
+        again = ["platform-launch", "job", target, "--file", str(directory / _JOB_FILE)]
+        return ["# submit it:", submit, f"# after a change of {_JOB_FILE}:", shlex.join(again)]
+    job = build("slurm", told)
+    entry = [job.entrypoint]
+    if kind == "debug":
+        return [
+            f"# on each of the {job.nodes} node(s), as the container command:",
+            "dist-launch wait",
+            "# then on rank 0, as often as you like:",
+            shlex.join(["dist-launch", "run", *entry, *job.command_arguments]),
+        ]
+    if kind == "one-node":
+        return ["# start it:", shlex.join([*entry, *job.command_arguments])]
+    lines = []
+    for rank in range(job.nodes):
+        topology = ["--nnodes", str(job.nodes), "--node-rank", str(rank), "--master-addr", master_addr]
+        lines += [f"# on node {rank}:", shlex.join([*entry, *topology, *job.command_arguments])]
+    return lines

@@ -1,0 +1,116 @@
+"""``platform-launch job``: one description of a job → the file that a scheduler takes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from platform_launch import jobs
+from platform_launch.cli import run
+from platform_launch.cli.job_options import description, job_options
+from platform_launch.cli.output import read_text, write_new
+from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.voice import Voice
+from platform_launch.errors import InputError, UsageError, shown
+from platform_launch.jobs.description import Value, merge, read, to_job
+from platform_launch.project import project_root
+
+ENTRYPOINT = "start_multinode_platform.sh"
+IMAGE_ENTRYPOINT = f"/workspace/{ENTRYPOINT}"
+_LONGEST_GRACE_S = 86_400
+_KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, the log, the launch record
+
+
+@click.command("job", cls=ScriptArguments)
+@click.argument("target", type=click.Choice(list(jobs.TARGETS)))
+@click.option("--file", type=click.Path(path_type=Path), help="Job file; flags win over it.")
+@job_options
+@click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")
+@click.option("--force", is_flag=True, help="Write over an existing file.")
+@click.option("--check", is_flag=True, help="Write nothing: is the job valid, and --output what it gives?")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    target: str,
+    file: Path | None,
+    output: Path | None,
+    force: bool,
+    check: bool,
+    **flags: Any,
+) -> int:
+    """Print what submits a job to TARGET: a batch script, or Kubernetes YAML.
+
+    Usage: job TARGET [options] [-- script arguments]
+    """
+    said = description(flags, ctx.meta["script_args"])
+    told = merge(read(read_text(file), str(file)), said) if file is not None else said
+    job = build(target, told)
+    text = jobs.render(job, target)
+    voice = Voice()
+    warn(job, target, voice)
+    if check:
+        _check(target, text, output, voice)
+    elif output is None:
+        click.echo(text, nl=False)
+    else:
+        write_new(output, text, force=force)
+        voice.success(f"wrote {output}; submit it with: {jobs.SUBMIT[target]} {output}")
+    return 0
+
+
+def build(target: str, told: dict[str, Value]) -> jobs.Job:
+    """Return the job, with the entrypoint's place where nobody named one and a grace period that fits."""
+    from platform_launch.supervise import DEFAULT_GRACE_S
+
+    grace_s = _launcher_options(tuple(told.get("options", [])))["grace_s"]
+    if grace_s is None:
+        grace_s = DEFAULT_GRACE_S
+    elif not grace_s <= _LONGEST_GRACE_S:
+        raise UsageError(f"--grace-period {grace_s}: expected at most {_LONGEST_GRACE_S} seconds")
+    kill_after_s = math.ceil(grace_s) + _KILL_MARGIN_S
+    place = str(project_root() / ENTRYPOINT) if target == "slurm" else IMAGE_ENTRYPOINT
+    return to_job({"entrypoint": place, **told}, kill_after_s)
+
+
+def warn(job: jobs.Job, target: str, voice: Voice) -> None:
+    """Say what the target leaves out, and what a shared file system should show but does not."""
+    left_out = jobs.unused(job, target)
+    if left_out:
+        voice.warn(f"{target} has no place for: {', '.join(left_out)}")
+    if target == "slurm" and not Path(job.entrypoint).is_file():
+        voice.warn(f"{shown(job.entrypoint)} is not here: it must be on every node")
+
+
+def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
+    """Parse the options as the launcher will, on every node: better refused now than there."""
+    try:
+        return run.command.make_context("start_multinode_platform.sh", list(options)).params
+    except click.UsageError as error:
+        raise UsageError(
+            f"options {shown(' '.join(options))}: {error.format_message()}",
+            "platform-launch run --help lists them; each is one --option=…",
+        ) from error
+    except click.exceptions.Exit as error:
+        raise UsageError("options ask for help: expected options that launch") from error
+
+
+def _check(target: str, text: str, output: Path | None, voice: Voice) -> None:
+    """Compare an existing file with what the job gives now; a difference is an InputError that shows it."""
+    if output is None:
+        voice.success(f"the job is valid for {target}")
+        return
+    written = read_text(output)
+    if written == text:
+        voice.success(f"{output} is what this job gives")
+        return
+    from difflib import unified_diff
+
+    lines = unified_diff(
+        written.splitlines(), text.splitlines(), str(output), "what this job gives", lineterm="", n=1
+    )
+    click.echo("\n".join(lines))
+    raise InputError(f"{output} is not what this job gives", "write it again with --output and --force")

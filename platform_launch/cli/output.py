@@ -1,0 +1,44 @@
+"""Writing files a user asked for: whole or not at all, and over nothing that was not meant."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from platform_launch.errors import InputError, UsageError
+
+
+def write_new(path: Path, text: str, *, force: bool) -> None:
+    """Write ``text`` to ``path``; an existing file only with ``force``. Never leaves half a file.
+
+    Raises UsageError when the file exists, InputError when it cannot be written.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+            if force:
+                Path(name).replace(path)
+            else:
+                os.link(name, path)  # unlike a rename, refuses to replace
+        finally:
+            Path(name).unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists: expected a new file", "choose another name, or add --force"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text. Raises InputError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: expected UTF-8") from error

@@ -1,0 +1,70 @@
+"""What the command lines of this package share: commands that are loaded when called, errors in one form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from platform_launch.errors import LaunchError, UsageError
+
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class Commands(click.Group):
+    """A group that imports a command's module only when that command runs.
+
+    ``modules`` maps each command to the module whose ``command`` it is, and to its line of help.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in their own order."""
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self._modules:
+            return None
+        command = import_module(self._modules[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._modules.items()])
+
+
+def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) -> int:
+    """Run a command line and return the exit code. Turns every expected failure into error and hint."""
+    try:
+        code = group.main(args=arguments, prog_name=name, standalone_mode=False)
+    except LaunchError as error:
+        return show(error)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else name
+        return show(UsageError(error.format_message(), f"{where} --help lists the options"))
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output left (`| head`); the interpreter must not complain at exit.
+        sys.stdout = None
+        return 141
+    return code if isinstance(code, int) else 0
+
+
+def show(error: LaunchError) -> int:
+    """Print an error in this project's form and return its exit code."""
+    click.echo(f"error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"hint:  {error.hint}", err=True)
+    return error.exit_code

@@ -1,0 +1,64 @@
+"""``platform-launch topology``: the reading of the platform's variables, alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+from platform_launch import hardware
+from platform_launch.cli import options
+from platform_launch.environment import Environment
+from platform_launch.errors import LaunchError, TopologyError
+from platform_launch.platforms import detect
+from platform_launch.topology import Topology
+
+
+@click.command("topology")
+@options.topology_options
+@options.assume_gpus
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
+    """Print which node of which job this is, and where each value came from.
+
+    Exits non-zero when the variables do not say it; with --format json the reason is an object with
+    "error" and "hint", beside whatever could be read.
+    """
+    try:
+        topology = _read(options.overrides(flags), assume_gpus)
+    except LaunchError as error:
+        if form != "json":
+            raise
+        reading = error.reading if isinstance(error, TopologyError) else {}
+        click.echo(_json({**reading, "error": error.message, "hint": error.hint}))
+        return error.exit_code
+    if form == "json":
+        click.echo(_json(topology.as_dict()))
+        return 0
+    from platform_launch.render import topology_rows
+
+    rows = topology_rows(topology)
+    for name, value, source in rows:
+        click.echo(f"{name:<19} {value:<30} {source}".rstrip())
+    for warning in topology.warnings:
+        click.echo(f"[WARN] {warning}", err=True)
+    return 0
+
+
+def _read(overrides: Any, assume_gpus: str | None) -> Topology:
+    """Detect, and count GPUs only where the platform does not say the processes per node."""
+    env = Environment.of_this_process()
+    topology = detect(env, overrides)
+    gpus = len(hardware.detect(env, assume=assume_gpus).gpus.devices)
+    if gpus:
+        topology = detect(env, overrides, gpu_count=gpus)
+        if topology.nproc_per_node is None:
+            sources = {**topology.sources, "nproc_per_node": "GPUs counted"}
+            topology = dataclasses.replace(topology, nproc_per_node=gpus, sources=sources)
+    return topology
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""``platform-launch wheel``: DeepSpeed with its ops compiled, built once and checked everywhere."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from platform_launch import hardware
+from platform_launch.cli.voice import Voice
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError
+from platform_launch.hardware import Gpu
+from platform_launch.hardware.processor import instructions
+from platform_launch.supervise import Command, capture
+from platform_launch.wheels import note
+from platform_launch.wheels.machine import ask_interpreter, environment_for
+from platform_launch.wheels.report import NodeReport, ask_node, differences, read, warnings
+
+_PYTHON = click.option(
+    "--python",
+    metavar="FILE",
+    default=sys.executable,
+    help="Interpreter of the environment that trains (default: this one).",
+)
+
+
+@click.group("wheel")
+def command() -> None:
+    """Build DeepSpeed with its ops compiled, install it, check it on every node."""
+
+
+@command.command("build")
+@click.option("--version", metavar="V", help="Version to build (default: the installed one, or the newest).")
+@click.option("--source", type=click.Path(path_type=Path, file_okay=False), help="Checkout to build instead.")
+@click.option("--ops", default="cpu_adam,utils", show_default=True, metavar="A,B", help="Ops to compile.")
+@click.option(
+    "--arch",
+    default="auto",
+    show_default=True,
+    metavar="LIST",
+    help="E.g. '8.0;9.0+PTX' or H100; auto asks NVML.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Compilers at once (default: what CPUs and memory allow)."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("dist"),
+    show_default=True,
+    help="Folder for wheel, note and log.",
+)
+def build(
+    version: str | None, source: Path | None, ops: str, arch: str, jobs: int | None, output: Path
+) -> int:
+    """Build a wheel with the named ops compiled, against the torch that is installed here.
+
+    First checks what makes builds fail late; prints the wheel's path on standard output.
+    """
+    from platform_launch.cli.wheel_build import Order, fulfil
+
+    wheel = fulfil(Order(version, source, ops, arch, jobs, output), Environment.of_this_process(), Voice())
+    click.echo(wheel)
+    return 0
+
+
+@command.command("install")
+@click.argument("wheel", type=click.Path(path_type=Path))
+@_PYTHON
+def install(wheel: Path, python: str) -> int:
+    """Install a wheel on this node, after comparing its note with this node's torch, Python and GPUs.
+
+    All nodes at once, from a folder they share: srun --ntasks-per-node=1 platform-launch wheel install WHEEL
+    """
+    env, voice = Environment.of_this_process(), Voice()
+    wheel = wheel.absolute()
+    described = note.read(wheel)
+    node = ask_interpreter(python, env.inherited())
+    gpus = [gpu.compute_capability for gpu in hardware.detect(env).gpus.devices if gpu.compute_capability]
+    reasons = note.mismatches(described, node, gpus=gpus, instructions=instructions())
+    if reasons:
+        raise InstallationError(
+            f"{wheel.name} was not built for this node:\n       " + "\n       ".join(reasons),
+            "build one on this node, or on one like it: platform-launch wheel build",
+        )
+    # Dependencies are left alone: a wheel must never replace a node's torch.
+    argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
+    answer = capture(Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent), timeout_s=600)
+    if answer.exit_code != 0:
+        said = answer.stderr.strip().splitlines() or ["it printed nothing"]
+        raise InstallationError(
+            f"pip could not install {wheel.name}: {said[-1]}", f"to see all: {shlex.join(argv)}"
+        )
+    voice.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
+    _warn(_ask(python, env, timeout_s=300), voice)
+    return 0
+
+
+@command.command("check")
+@_PYTHON
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=120.0, show_default=True, metavar="S", help="Limit."
+)
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--compare",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="A.json B.json",
+    help="Name in what two nodes differ, from what --format json printed on each.",
+)
+def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | None) -> int:
+    """Say which ops of this node's DeepSpeed are compiled, and which would be compiled while training.
+
+    With --compare, exits non-zero when the two nodes differ.
+    """
+    voice = Voice()
+    if compare is not None:
+        found = differences(read(compare[0]), read(compare[1]))
+        for difference in found:
+            click.echo(difference)
+        if not found:
+            voice.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
+        return InstallationError.exit_code if found else 0
+    node = _ask(python, Environment.of_this_process(), timeout)
+    if form == "json":
+        click.echo(node.as_json())
+    else:
+        _print(node)
+    _warn(node, voice)
+    return 0
+
+
+def _ask(python: str, env: Environment, timeout_s: float) -> NodeReport:
+    gpus = [_described(gpu) for gpu in hardware.detect(env).gpus.devices]
+    return ask_node(python, env.inherited(), hostname=env.hostname, gpus=gpus, timeout_s=timeout_s)
+
+
+def _described(gpu: Gpu) -> str:
+    capability = gpu.compute_capability
+    return gpu.name if capability is None else f"{gpu.name} ({capability[0]}.{capability[1]})"
+
+
+def _print(node: NodeReport) -> None:
+    gpus = ", ".join(f"{count} × {name}" for name, count in Counter(node.gpus).items()) or "none"
+    rows = (
+        ("deepspeed", f"{node.deepspeed}, {node.backend} backend"),
+        ("torch", f"{node.torch}, {f'CUDA {node.cuda}' if node.cuda else 'no CUDA'}, Python {node.python}"),
+        ("GPUs", gpus),
+        # The first of DeepSpeed's remarks; --format json has all of them.
+        *(
+            (f"op {op}", f"{state} {node.problems.get(op, '').split(';')[0]}")
+            for op, state in node.ops.items()
+        ),
+    )
+    for name, value in rows:
+        click.echo(f"{name:<26} {value}".rstrip())
+
+
+def _warn(node: NodeReport, voice: Voice) -> None:
+    for warning in warnings(node):
+        voice.warn(warning)

@@ -25,7 +25,7 @@ _SPARE_CPUS = 2
 
 _TRAPS = """\
 # Slurm wakes this shell ahead of the time limit; srun hands USR1 on to the launcher of every node.
-woken=0
+woken=0; unset step late # sbatch hands on the variables of who called it
 trap 'woken=1; kill -USR1 "${{step:=$!}}"{requeue}' USR1
 trap 'woken=1' TERM # scancel tells srun and the tasks itself: stay until they have ended
 """

@@ -96,7 +96,7 @@ class Batch:
         script.write_text(text, encoding="utf-8")
         self.process = subprocess.Popen(
             ["/bin/bash", script],
-            env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "77"},
+            env={"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "77", "step": "1", "late": "1"},
             start_new_session=True,
         )
 

@@ -1,0 +1,191 @@
+"""The command line as a user meets it: a process, its output and its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FakeNvml
+from tests.lab.nvml import fake
+
+ROOT = Path(__file__).resolve().parents[2]
+TWO_NODES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+
+
+def launch(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "platform_launch" / "__main__.py"), *arguments],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_json_stands_alone_on_stdout() -> None:
+    done = launch("run", "--print-env", "--format", "json", "--assume-gpus", "8xH100", env=TWO_NODES)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["topology"]["world_size"] == 16
+
+
+def test_a_job_of_sixteen_gpus_can_be_rehearsed_anywhere() -> None:
+    done = launch("run", "--print-env", "--assume-gpus", "8xH100", env=TWO_NODES)
+    assert "16 processes" in done.stdout
+    assert "deepspeed_16gpu.yaml" in done.stdout
+    assert "taehv_config_16gpu_h100.py" in done.stdout
+
+
+def test_a_rehearsal_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; sys.argv=['x','run','--print-env'];"
+        "from platform_launch.cli import main; main(sys.argv[1:]);"
+        "heavy={'torch','accelerate','deepspeed','transformers','numpy'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    for command in ("['run', '--print-env']", "['topology']", "['platforms']"):
+        text = program.replace("sys.argv[1:]", command)
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_topology_prints_the_reading_alone() -> None:
+    reading = json.loads(launch("topology", "--format", "json", env=TWO_NODES).stdout)
+    assert (reading["nnodes"], reading["node_rank"], reading["master_addr"]) == (2, 1, "10.0.0.1")
+    assert reading["level"] == "node"
+    assert reading["sources"]["node_rank"] == "RANK"
+    assert reading["nproc_per_node"] is None
+    assert reading["world_size"] is None
+
+
+def test_topology_counts_gpus_where_the_platform_does_not_say(fake_nvml: FakeNvml) -> None:
+    reading = json.loads(
+        launch("topology", "--format", "json", env={**TWO_NODES, **fake_nvml(*fake.h100s(8))}).stdout
+    )
+    assert (reading["nproc_per_node"], reading["world_size"]) == (8, 16)
+
+
+def test_a_refused_topology_is_an_error_with_a_hint() -> None:
+    env = {**TWO_NODES, "RANK": "2"}
+    done = launch("topology", "--format", "json", env=env)
+    assert done.returncode == 65
+    assert {"error", "hint"} <= set(json.loads(done.stdout))
+    done = launch("run", env=env)
+    assert done.returncode == 65
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--nodez", "2"], "No such option"),
+        (["run", "train.py"], "name a script with --script"),
+        (["run", "--assume-gpus", "8xH100"], "--print-env"),
+        (["run", "--nnodes", "two"], "'two' is not a valid integer"),
+        (["run", "--platform", "nonsense"], "nonsense"),
+        (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
+        (["walk"], "No such command"),
+        (["simulate", "--nodez", "2"], "No such option"),
+        (["simulate", "--node-rank", "1"], "--node-rank cannot be used with simulate"),
+    ],
+)
+def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], said: str) -> None:
+    done = launch(*arguments)
+    assert done.returncode == 64
+    assert said in done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+def test_arguments_after_the_dashes_belong_to_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    arguments = ["run", "--print-env", "--format", "json", "--script", str(script), "--", "--help", "--", "x"]
+    assert json.loads(launch(*arguments).stdout)["argv"][-3:] == ["--help", "--", "x"]
+
+
+def test_every_command_has_help() -> None:
+    from platform_launch.cli import COMMANDS
+
+    listed = launch("--help").stdout
+    for name in COMMANDS:
+        assert name in listed
+        helped = launch(name, "--help")
+        assert helped.returncode == 0, helped.stderr
+        assert "Usage: platform-launch" in helped.stdout
+
+
+def test_a_driver_that_errs_is_not_a_cpu_machine(fake_nvml: FakeNvml) -> None:
+    done = launch("run", "--print-env", env=fake_nvml(*fake.h100s(8), fake.fail("nvmlInitWithFlags", 18)))
+    assert done.returncode == 69
+    assert "18" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interpreter_without_torch_is_told_so_at_once(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    site = next((bare / "lib").glob("python*/site-packages"))
+    ours = Path(next(path for path in sys.path if path.endswith("site-packages")))
+    for name in ("click", "psutil", "pynvml.py", "rich", "yaml", "_yaml", "pygments", "markdown_it", "mdurl"):
+        if (ours / name).exists():
+            (site / name).symlink_to(ours / name)
+    done = subprocess.run(
+        [str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 67
+    missing = "torch, accelerate, deepspeed, transformers"
+    assert f"error: {bare}/bin/python3 has no {missing}" in done.stderr
+    assert "-m pip install torch accelerate deepspeed transformers" in done.stderr
+
+
+def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    done = subprocess.run(
+        [str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 67
+    assert "without click, psutil, nvidia-ml-py, rich, pyyaml" in done.stderr
+    assert f"hint:  {bare}/bin/python3 -m pip install click psutil nvidia-ml-py rich pyyaml" in done.stderr
+
+
+def test_an_installed_launcher_finds_its_files_and_keeps_logs_where_it_was_started(tmp_path: Path) -> None:
+    wheels, site = tmp_path / "wheels", tmp_path / "site"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
+            *("--wheel-dir", str(wheels), str(ROOT)),
+        ],
+        check=True,
+    )
+    wheel = next(wheels.glob("*.whl"))
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)],
+        check=True,
+    )
+    entrypoint = site / "platform_launch" / "_project" / "start_multinode_platform.sh"
+    done = subprocess.run(
+        ["bash", str(entrypoint), "--print-env", "--format", "json"],
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "VIRTUAL_ENV": sys.prefix},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["log_path"].startswith(f"{tmp_path}/logs/")
+    assert plan["training"]["config"].startswith(f"{site}/platform_launch/_project/configs/")

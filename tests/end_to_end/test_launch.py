@@ -1,0 +1,215 @@
+"""From the container command to a trained checkpoint: real hosts, accelerate, DeepSpeed and signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab.netns import hosts, requires_netns
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRYPOINT = ROOT / "start_multinode_platform.sh"
+SMALL = ["--config", str(ROOT / "configs" / "taehv_config_small.py")]
+
+pytestmark = pytest.mark.train
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return what a container has: nothing of the test's own shell but the way to this interpreter."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", "/root"),
+        "VIRTUAL_ENV": sys.prefix,
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
+
+
+def node(rank: int, master: str = "node0", port: int = 29500) -> dict[str, str]:
+    return environment(WORLD_SIZE="2", RANK=str(rank), MASTER_ADDR=master, MASTER_PORT=str(port))
+
+
+@requires_netns
+@pytest.mark.lab
+def test_two_hosts_started_by_the_same_command_train_together(tmp_path: Path) -> None:
+    command = [
+        str(ENTRYPOINT),
+        *SMALL,
+        *("--log-dir", str(tmp_path / "logs")),
+        "--",
+        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "24"),
+    ]
+    with hosts(2) as machines:
+        running = [machine.popen(command, env=node(rank)) for rank, machine in enumerate(machines)]
+        outputs = [process.communicate(timeout=200)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], "\n".join(outputs)
+    assert "World size: 2" in outputs[0]
+    assert "this is worker node 1 of 2: joining node0:29500" in outputs[1]
+    assert "GLOO_SOCKET_IFNAME=" in outputs[1]
+    for rank, output in enumerate(outputs):
+        assert [line for line in output.splitlines() if not line.startswith(f"[node {rank}] ")] == []
+    assert list((tmp_path / "run").rglob("checkpoint-*"))
+    for rank in range(2):
+        record = json.loads(next((tmp_path / "logs").glob(f"*node{rank}_*.json")).read_text())
+        assert record["outcome"]["exit_code"] == 0
+        assert record["topology"]["node_rank"] == rank
+        assert record["versions"]["torch"]
+
+
+@contextmanager
+def as_pid_1(command: list[str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start a command as PID 1 of a pid namespace; yield ``unshare`` and the command's own pid."""
+    with log.open("wb") as file:
+        outer = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+        )
+    try:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        deadline = time.monotonic() + 10
+        while not (inner := children.read_text().split()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield outer, int(inner[0])
+    finally:
+        outer.kill()
+        outer.wait()
+
+
+def wait_for(text: str, log: Path, timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while text not in log.read_text(errors="replace"):
+        assert time.monotonic() < deadline, f"no {text!r} in time:\n{log.read_text(errors='replace')}"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
+    log = tmp_path / "out"
+    command = [
+        str(ENTRYPOINT),
+        *SMALL,
+        *("--log-dir", str(tmp_path / "logs")),
+        "--",
+        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "100000"),
+    ]
+    with as_pid_1(command, log) as (outer, inner):
+        wait_for("Step 20/100000", log, 120)
+        os.kill(inner, signal.SIGTERM)
+        code = outer.wait(timeout=60)
+    text = log.read_text(errors="replace")
+    assert code == 143, text
+    assert "training was stopped after" in text
+    checkpoints = sorted((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
+    assert checkpoints, text
+    assert int(checkpoints[-1].name.split("-")[1]) >= 20
+
+
+def test_a_script_of_ones_own_runs_on_two_simulated_nodes(tmp_path: Path) -> None:
+    """The README's example, word for word."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(readme.split("```python\n", 1)[1].split("```", 1)[0])
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
+            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[node 0] rank 0 of 2: 2 processes answered" in done.stdout
+    assert "[node 1] rank 1 of 2: 2 processes answered" in done.stdout
+
+
+def test_a_plain_accelerate_script_needs_no_backend_to_train_on_cpu_nodes(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    # It leaves at once when done: torch on a busy CPU machine may abort while it is being taken down.
+    script.write_text(
+        "import os\n"
+        "import torch\n"
+        "from accelerate import Accelerator\n"
+        "accelerator = Accelerator()\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "data = torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=2)\n"
+        "model, optimizer, data = accelerator.prepare(model, optimizer, data)\n"
+        "for batch in data:\n"
+        "    accelerator.backward(model(batch).square().mean())\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "print(f'trained as {accelerator.process_index} of {accelerator.num_processes}', flush=True)\n"
+        "accelerator.end_training()\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
+            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "trained as 0 of 2" in done.stdout
+    assert "trained as 1 of 2" in done.stdout
+
+
+def test_one_failing_node_ends_the_simulation_with_its_exit_code(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(9)\ntime.sleep(600)\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
+            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert time.monotonic() - began < 100
+    assert "[node 0] [ERROR] node 1, " in done.stdout
+
+
+def test_a_failed_training_ends_with_its_cause_as_the_last_word(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('starting')\nopen('/data/nowhere/clip.json')\n")
+    done = subprocess.run(
+        [str(ENTRYPOINT), "--script", str(script), "--log-dir", str(tmp_path / "logs")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    last = [line for line in done.stderr.splitlines() if line.startswith("[ERROR]")]
+    assert "FileNotFoundError: [Errno 2] No such file or directory: '/data/nowhere/clip.json'" in "\n".join(
+        last
+    )
+    assert any(f"{script}:2" in line for line in last)
+    record = json.loads(next((tmp_path / "logs").glob("*.json")).read_text())
+    assert record["outcome"]["why"]["cause"] == "file_missing"

@@ -1,0 +1,122 @@
+"""Whole jobs on a real Slurm: the batch script of ``platform-launch job slurm``, from sbatch to the end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.lab.slurm import Cluster, Job
+from tests.slurm.conftest import ROOT, Render
+
+pytestmark = [pytest.mark.lab, pytest.mark.train, pytest.mark.timeout(180)]
+
+# A training in a few lines: saves when it is told to end, as a real one does.
+TRAINING = """
+import os, signal, sys, time
+def save(number, frame):
+    print("saved by", os.environ["RANK"], flush=True)
+    sys.exit(128 + number)
+signal.signal(signal.SIGTERM, save)
+print("training on", os.environ["RANK"], flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    script = tmp_path / "training of mine.py"
+    script.write_text(TRAINING)
+    return script
+
+
+def start(cluster: Cluster, script: str) -> Job:
+    job = cluster.submit(script)
+    for rank in range(2):
+        cluster.wait_for_text(job, f"training on {rank}")
+    return job
+
+
+def plain(training: Path) -> tuple[str, str]:
+    return "--option=--launcher=python", f"--option=--script={training}"
+
+
+def nothing_is_left(cluster: Cluster, training: Path) -> bool:
+    """Tell whether launchers and trainings are gone; srun waits for lost nodes as long as Slurm does."""
+    lines = [line for node in cluster.nodes for line in cluster.left_on(node, training.name)]
+    return all(line.startswith("srun ") for line in lines)
+
+
+def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Render, tmp_path: Path) -> None:
+    arguments = (
+        "--max-train-steps",
+        "4",
+        "--warmup-steps",
+        "1",
+        "--log-every",
+        "1",
+        "--output-dir",
+        str(tmp_path / "run"),
+    )
+    script = render(f"--option=--config={ROOT}/configs/taehv_config_small.py", arguments=arguments)
+    job = cluster.submit(script)
+    assert cluster.wait(job, "COMPLETED", "FAILED", limit_s=150)["JobState"] == "COMPLETED", job.text
+    assert "master: node0:" in job.text
+    assert "all 2 nodes are here" in job.text
+    assert "Step 4/4" in job.text
+    assert job.text.count("[SUCCESS] training finished") == 2
+
+
+def test_scancel_lets_the_training_save_and_leaves_nothing_behind(
+    cluster: Cluster, render: Render, training: Path
+) -> None:
+    job = start(cluster, render(*plain(training)))
+    cluster.run(["scancel", str(job.id)])
+    assert cluster.wait(job, "CANCELLED")["JobState"] == "CANCELLED"
+    for rank in range(2):
+        cluster.wait_for_text(job, f"saved by {rank}", limit_s=10)
+    cluster.until(lambda: nothing_is_left(cluster, training), 10, lambda: job.text)
+
+
+def test_a_node_that_fails_ends_the_job_and_is_named(
+    cluster: Cluster, render: Render, tmp_path: Path
+) -> None:
+    failing = tmp_path / "failing.py"
+    failing.write_text(
+        "import os, sys, time\ntime.sleep(1 if os.environ['RANK'] == '1' else 100)\nsys.exit(7)\n"
+    )
+    job = cluster.submit(render(*plain(failing)))
+    assert cluster.wait(job, "FAILED")["ExitCode"] != "0:0"
+    assert "node 1, node1 (10.213.0.2): the training ended with exit code 7" in job.text
+
+
+def test_the_time_limit_becomes_a_checkpoint_and_a_second_run_that_goes_on(
+    cluster: Cluster, render: Render, tmp_path: Path
+) -> None:
+    checkpoint = ("--steps", "1000000", "--log-every", "5", "--checkpoint", str(tmp_path / "checkpoint.pt"))
+    limits = ("--time", "1:00:00", "--notice", "30", "--requeue", "--option=--launcher=torchrun")
+    job = cluster.submit(render(*limits, arguments=checkpoint))
+    cluster.wait_for_text(job, "Step 5/")
+    # Slurm counts in minutes and looks every half: now at most half a minute is left until the warning.
+    cluster.run(["scontrol", "update", f"JobId={job.id}", "TimeLimit=1"])
+    cluster.wait_for_text(job, "SIGUSR1: checkpoint written at step")
+    cluster.wait_for_text(job, "on cpu, 64 images each, from step", times=2)
+    (saved,) = set(re.findall(r"SIGUSR1: checkpoint written at step (\d+)", job.text))
+    assert re.findall(r"64 images each, from step (\d+)", job.text) == ["0", saved]
+    assert cluster.show(job)["Restarts"] == "1"
+
+
+def test_a_lost_node_ends_the_job_on_the_others(cluster: Cluster, render: Render, training: Path) -> None:
+    job = start(cluster, render(*plain(training)))
+    lost = cluster.nodes[1]
+    try:
+        cluster.lose(lost)
+        # Slurm takes half a minute to miss the node; the launcher of node 0 does not wait for that.
+        cluster.wait_for_text(job, "node 1 vanished (node1 (10.213.0.2))", limit_s=25)
+        cluster.wait_for_text(job, "saved by 0", limit_s=10)
+        cluster.until(lambda: nothing_is_left(cluster, training), 10, lambda: job.text)
+        cluster.run(["scontrol", "update", "NodeName=node1", "State=DOWN", "Reason=lost"])
+        cluster.wait(job, "NODE_FAIL", "FAILED", limit_s=20)
+    finally:
+        cluster.bring_back(lost)

@@ -1,0 +1,190 @@
+"""Data: every process its own clips, the same ones each time, and broken files counted instead of hidden."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from taehv_trainer.clips import Clip, ClipDataset, ClipStream, load_batches
+from taehv_trainer.config import TrainConfig
+from taehv_trainer.errors import TrainingError
+from taehv_trainer.sources import SAMPLE, Source, find_sources
+from tests.taehv.conftest import MakeVideo
+
+
+def small_config(**changes: object) -> TrainConfig:
+    values: dict[str, object] = {
+        "height": 32,
+        "width": 32,
+        "num_frames": 4,
+        "holdout_fraction": 0.2,
+        "clips_per_video": 8,
+        "validation_clips": 4,
+    }
+    return TrainConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def level(clip: Clip, frame: int = 0) -> float:
+    """Return the grey level of a frame, which says which frame of its video it is."""
+    return float(clip.frames[frame].float().mean())
+
+
+def first_frame(clip: Clip) -> int:
+    return round((level(clip) - 8) / 4)
+
+
+def drawn(process: int, n_processes: int, n_batches: int, clips_seen: int = 0) -> list[tuple[int, int]]:
+    stream = ClipStream(24, 3, 7, process=process, n_processes=n_processes, clips_seen=clips_seen)
+    return [key for batch in islice(stream, n_batches) for key in batch]
+
+
+def test_processes_share_no_clip_and_together_see_each_once_an_epoch() -> None:
+    keys = [key for process in range(4) for key in drawn(process, 4, 2)]
+    assert sorted(keys) == [(0, index) for index in range(24)]
+
+
+def test_epochs_that_end_within_a_batch_lose_and_repeat_nothing() -> None:
+    keys = [key for process in range(5) for key in drawn(process, 5, 16)]  # 240 clips, 10 epochs
+    assert sorted(keys) == [(epoch, index) for epoch in range(10) for index in range(24)]
+
+
+def test_the_order_is_the_same_each_time_and_differs_between_epochs() -> None:
+    keys = drawn(0, 1, 16)
+    assert keys == drawn(0, 1, 16)
+    assert [index for _, index in keys[:24]] != [index for _, index in keys[24:]]
+
+
+def test_going_on_after_some_clips_gives_what_would_have_come() -> None:
+    assert drawn(1, 2, 5, clips_seen=3 * 2 * 4) == drawn(1, 2, 9)[3 * 4 :]
+
+
+def test_clips_of_a_video_lie_in_different_places_and_leave_out_its_end(make_video: MakeVideo) -> None:
+    config = small_config(clips_per_video=29)  # 32 frames to train on: 29 starts
+    dataset = ClipDataset([Source(make_video("a.mp4", 40))], config)
+    starts = [first_frame(dataset[0, index]) for index in range(len(dataset))]
+    assert starts == list(range(29))
+
+
+def test_validation_takes_only_frames_that_training_never_sees(make_video: MakeVideo) -> None:
+    dataset = ClipDataset([Source(make_video("a.mp4", 40))], small_config())
+    starts = [first_frame(dataset.validation_clip(number)) for number in range(4)]
+    assert min(starts) >= 32
+    assert len(set(starts)) == 4
+
+
+def test_a_clip_depends_on_seed_epoch_and_index_alone() -> None:
+    config = small_config(clips_per_video=4)
+    one, other = ClipDataset([Source(SAMPLE)], config), ClipDataset([Source(SAMPLE)], config)
+    other[0, 3]
+    assert torch.equal(one[2, 1].frames, other[2, 1].frames)
+    assert not torch.equal(one[2, 1].frames, one[3, 1].frames)
+
+
+def test_seeking_in_a_long_video_finds_the_frames_that_decoding_it_all_finds(make_video: MakeVideo) -> None:
+    source = [Source(make_video("a.mp4", 60))]
+    decoded = ClipDataset(source, small_config())
+    sought = ClipDataset(source, small_config(cache_mib=0))
+    for index in range(8):
+        assert torch.equal(decoded[0, index].frames, sought[0, index].frames)
+
+
+def test_frames_are_scaled_to_cover_and_cropped(make_video: MakeVideo) -> None:
+    for height, width in ((20, 100), (100, 20)):
+        video = make_video(f"{height}.mp4", 40, height=height, width=width)
+        clip = ClipDataset([Source(video)], small_config())[0, 0]
+        assert clip.frames.shape == (4, 3, 32, 32)
+
+
+def test_loader_workers_deliver_what_the_process_itself_would(make_video: MakeVideo) -> None:
+    batches = []
+    for num_workers in (0, 2):
+        config = small_config(num_workers=num_workers)
+        dataset = ClipDataset([Source(make_video(f"{num_workers}.mp4"))], config)
+        stream = ClipStream(len(dataset), 2, 0, process=0, n_processes=1)
+        batches.append([batch.frames for batch in islice(load_batches(dataset, stream, config), 3)])
+    assert all(torch.equal(a, b) for a, b in zip(*batches, strict=True))
+
+
+def test_a_broken_file_is_passed_over_and_named(make_video: MakeVideo, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"not a video at all" * 100)
+    cut = make_video("cut.mp4")
+    cut.write_bytes(cut.read_bytes()[:600])
+    short = make_video("short.mp4", 3)
+    dataset = ClipDataset(
+        [*map(Source, (broken, cut, short)), Source(make_video("good.mp4"))], small_config()
+    )
+    clip = dataset[0, 0]
+    assert clip.frames.shape == (4, 3, 32, 32)
+    assert set(clip.skipped) == {str(broken), str(cut), str(short)}
+    assert "frames to train on, a clip needs 4" in clip.skipped[str(short)]
+
+
+def test_nothing_but_broken_files_is_an_error(tmp_path: Path) -> None:
+    videos = [tmp_path / f"{number}.mp4" for number in range(3)]
+    for video in videos:
+        video.write_bytes(b"x" * 1000)
+    with pytest.raises(TrainingError, match="none of 3 videos can be used for training"):
+        ClipDataset([Source(video) for video in videos], small_config())[0, 0]
+
+
+def test_a_folder_is_searched_for_videos(make_video: MakeVideo, tmp_path: Path) -> None:
+    for name in ("b.mp4", "a/c.MKV", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_sources(small_config(data_root=str(tmp_path)))
+    assert [source.video.name for source in found] == ["c.MKV", "b.mp4"]
+
+
+@pytest.mark.parametrize("entries", [["a.mp4", "b/c.mp4"], [{"video": "a.mp4"}, {"path": "b/c.mp4", "n": 1}]])
+def test_annotations_name_videos_below_the_root(tmp_path: Path, entries: object) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(entries))
+    found = find_sources(small_config(annotation_file=str(file), data_root="/videos"))
+    assert [source.video for source in found] == [Path("/videos/a.mp4"), Path("/videos/b/c.mp4")]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", "[3]", '[{"caption": "no path"}]'])
+def test_annotations_that_name_no_video_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "list.json"
+    file.write_text(text)
+    with pytest.raises(TrainingError, match="annotation_file"):
+        find_sources(small_config(annotation_file=str(file)))
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="holds no video"):
+        find_sources(small_config(data_root=str(tmp_path)))
+
+
+def test_teacher_latents_belong_to_the_frames_of_the_clip(make_video: MakeVideo, tmp_path: Path) -> None:
+    video = make_video("a.mp4", 40)
+    latents = torch.arange(10.0)[:, None, None, None].expand(10, 16, 4, 4).contiguous()
+    save_file({"latents": latents}, tmp_path / "a.safetensors")
+    config = small_config(
+        data_root=str(tmp_path), teacher_latents=str(tmp_path), horizontal_flip=False, clips_per_video=20
+    )
+    dataset = ClipDataset(find_sources(config), config)
+    assert dataset[0, 0].latents is not None
+    for index in range(len(dataset)):
+        clip = dataset[0, index]
+        assert clip.latents is not None
+        assert first_frame(clip) == 4 * int(clip.latents[0, 0, 0, 0])
+    assert video.exists()
+
+
+def test_a_video_without_teacher_latents_is_refused(make_video: MakeVideo, tmp_path: Path) -> None:
+    make_video("videos/a.mp4")
+    config = small_config(data_root=str(tmp_path / "videos"), teacher_latents=str(tmp_path))
+    with pytest.raises(TrainingError, match="1 of 1 videos have no teacher latents"):
+        find_sources(config)
+
+
+def test_the_sample_is_small_and_has_its_provenance_beside_it() -> None:
+    assert SAMPLE.stat().st_size <= 150 * 1024
+    assert "CC0" in (SAMPLE.parent / "README.md").read_text(encoding="utf-8")

@@ -1,0 +1,161 @@
+"""The model: published shapes, causality, and the same numbers as the architecture written plainly."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from taehv_trainer.blocks import MemBlock
+from taehv_trainer.errors import TrainingError
+from taehv_trainer.model import TAEHV
+from taehv_trainer.weights import load_weights
+
+EAGER = Path(__file__).resolve().parents[2] / "benchmarks" / "taehv_eager.py"
+
+
+def plain_model() -> nn.Module:
+    """Return the straightforward implementation that the benchmark compares with."""
+    spec = importlib.util.spec_from_file_location("taehv_eager", EAGER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model: nn.Module = module.EagerTAEHV()
+    return model
+
+
+def busy(model: TAEHV) -> TAEHV:
+    """Give MemBlocks, which start as their skips, something to do."""
+    for module in model.modules():
+        if isinstance(module, MemBlock):
+            last = module.conv[4]
+            assert isinstance(last, nn.Conv2d)
+            nn.init.kaiming_normal_(last.weight)
+    return model.eval()
+
+
+def n_parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_full_has_as_many_parameters_as_published() -> None:
+    assert n_parameters(TAEHV("full")) == 11_315_539
+
+
+def test_small_fits_a_cpu() -> None:
+    assert n_parameters(TAEHV("small")) == 264_891
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("encoder.0.weight", (64, 3, 3, 3)),
+        ("encoder.2.conv.weight", (64, 128, 1, 1)),
+        ("encoder.3.weight", (64, 64, 3, 3)),
+        ("encoder.4.conv.0.weight", (64, 128, 3, 3)),
+        ("encoder.12.conv.weight", (64, 64, 1, 1)),
+        ("encoder.17.bias", (16,)),
+        ("decoder.1.weight", (256, 16, 3, 3)),
+        ("decoder.5.conv.4.bias", (256,)),
+        ("decoder.7.conv.weight", (256, 256, 1, 1)),
+        ("decoder.8.weight", (128, 256, 3, 3)),
+        ("decoder.13.conv.weight", (256, 128, 1, 1)),
+        ("decoder.19.conv.weight", (128, 64, 1, 1)),
+        ("decoder.22.weight", (3, 64, 3, 3)),
+    ],
+)
+def test_names_and_shapes_are_those_of_published_weights(name: str, shape: tuple[int, ...]) -> None:
+    assert TAEHV("full").state_dict()[name].shape == shape
+
+
+def test_published_layers_that_grow_unused_frames_load_their_last_one(tmp_path: Path) -> None:
+    model = TAEHV("full")
+    state = model.state_dict()
+    wide = torch.randn(512, 256, 1, 1)
+    torch.save({**state, "decoder.7.conv.weight": wide}, tmp_path / "published.pth")
+    load_weights(model, tmp_path / "published.pth")
+    assert torch.equal(model.state_dict()["decoder.7.conv.weight"], wide[256:])
+
+
+def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
+    torch.save(TAEHV("small").state_dict(), tmp_path / "small.pth")
+    with pytest.raises(TrainingError, match="does not fit the model"):
+        load_weights(TAEHV("full"), tmp_path / "small.pth")
+
+
+def test_latents_are_8x8_times_4_smaller_and_three_frames_are_trimmed() -> None:
+    latents, reconstruction = TAEHV("small")(torch.rand(2, 12, 3, 32, 48))
+    assert latents.shape == (2, 3, 16, 4, 6)
+    assert reconstruction.shape == (2, 9, 3, 32, 48)
+
+
+def test_full_computes_what_the_plain_architecture_computes() -> None:
+    torch.manual_seed(0)
+    ours, plain = busy(TAEHV("full")).double(), plain_model().double()
+    plain.load_state_dict(ours.state_dict())
+    videos = torch.rand(2, 8, 3, 16, 24, dtype=torch.float64)
+    outputs: list[Tensor] = []
+    for model in (ours, plain):
+        latents, reconstruction = model(videos)
+        (latents.square().mean() + (reconstruction - videos[:, :-3]).abs().mean()).backward()
+        outputs += [latents, reconstruction]
+    torch.testing.assert_close(outputs[0], outputs[2])
+    torch.testing.assert_close(outputs[1], outputs[3])
+    for (name, one), other in zip(ours.named_parameters(), plain.parameters(), strict=True):
+        assert one.grad is not None, name
+        torch.testing.assert_close(one.grad, other.grad, msg=name)
+
+
+def test_activation_checkpointing_changes_no_gradient() -> None:
+    torch.manual_seed(0)
+    model = busy(TAEHV("small"))
+    videos = torch.rand(1, 8, 3, 16, 16)
+    gradients = []
+    for model.activation_checkpointing in (False, True):
+        model.zero_grad()
+        model(videos)[1].square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_a_memblock_sees_the_previous_frame_and_no_later_one() -> None:
+    block = MemBlock(4, 4)
+    x = torch.randn(3, 4, 5, 5, requires_grad=True)  # three frames of one video
+    block(x, 1)[1].sum().backward()
+    assert x.grad is not None
+    assert x.grad[0].abs().sum() > 0
+    assert x.grad[1].abs().sum() > 0
+    assert x.grad[2].abs().sum() == 0
+
+
+def test_later_frames_change_no_earlier_latent() -> None:
+    model = busy(TAEHV("small"))
+    videos = torch.rand(1, 12, 3, 16, 16)
+    changed = videos.clone()
+    changed[:, 8:] = 0
+    with torch.no_grad():
+        one, other = model.encode(videos), model.encode(changed)
+    assert torch.equal(one[:, :2], other[:, :2])
+    assert not torch.equal(one[:, 2], other[:, 2])
+
+
+def test_videos_of_one_batch_do_not_mix() -> None:
+    model = busy(TAEHV("small")).double()
+    videos = torch.rand(3, 8, 3, 16, 16, dtype=torch.float64)
+    with torch.no_grad():
+        together = model(videos)[1]
+        apart = torch.cat([model(video[None])[1] for video in videos])
+    torch.testing.assert_close(together, apart)
+
+
+def test_streaming_one_latent_at_a_time_gives_the_frames_of_the_whole() -> None:
+    model = busy(TAEHV("small")).double()
+    latents = torch.randn(1, 4, 16, 2, 2, dtype=torch.float64)
+    with torch.no_grad():
+        whole = model.decode(latents)
+        for n in range(1, 5):
+            torch.testing.assert_close(model.decode(latents[:, :n]), whole[:, : 4 * n - 3])

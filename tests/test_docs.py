@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from platform_launch import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_current() -> None:
+    for path, page in generator().PAGES.items():
+        assert path.read_text(encoding="utf-8") == page(), f"{path} is stale: run python docs/generate.py"
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    families = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.LaunchError)
+    ]
+    assert len(families) > 5
+    for family in families:
+        assert f"| {family.exit_code} | {family.__name__} |" in page
+    assert len({family.exit_code for family in families}) == len(families)
+
+
+def test_every_link_leads_somewhere() -> None:
+    checked = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "check_links.py")], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_both_readmes_have_the_same_sections() -> None:
+    def shape(name: str) -> list[int]:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        return [len(line) - len(line.lstrip("#")) for line in lines if line.startswith("#") and " " in line]
+
+    assert shape("README.md") == shape("README.zh-CN.md")

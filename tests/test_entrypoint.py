@@ -1,0 +1,195 @@
+"""start_multinode_platform.sh: which interpreter it finds, and what it hands on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = "start_multinode_platform.sh"
+# Stands where an environment's interpreter would: says which one it is and what it was given.
+INTERPRETER = """#!/bin/bash
+printf '%s\\n' "$0" "$@"
+printf 'CUSTOM=%s\\n' "$CUSTOM"
+printf 'PATH=%s\\n' "${PATH%%:*}"
+"""
+CONDA_SH = """conda() {
+  local prefix="$CONDA_HOME_OF_TEST/envs/$2"
+  [ "$1" = activate ] && [ -d "$prefix/conda-meta" ] || { echo "no environment $2" >&2; return 1; }
+  export CONDA_PREFIX="$prefix"
+}
+"""
+
+
+def interpreter(prefix: Path) -> Path:
+    """Make an environment whose interpreter reports itself."""
+    python = prefix / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.write_text(INTERPRETER)
+    python.chmod(0o755)
+    return prefix
+
+
+def conda(root: Path, *names: str) -> Path:
+    """Make a conda installation with environments of these names."""
+    (root / "etc" / "profile.d").mkdir(parents=True)
+    (root / "etc" / "profile.d" / "conda.sh").write_text(CONDA_SH)
+    for name in names:
+        (interpreter(root / "envs" / name) / "conda-meta").mkdir()
+    return root
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the entrypoint under a path with a space, with a settings file of its own."""
+    root = tmp_path / "my project"
+    (root / "configs").mkdir(parents=True)
+    (root / "platform_launch").mkdir()
+    shutil.copy(ROOT / SCRIPT, root / SCRIPT)
+    (root / "configs" / "platform.env").write_text("# nothing\n")
+    return root
+
+
+def start(
+    project: Path, *arguments: str, env: dict[str, str] | None = None, script: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(project.parent / "home")}
+    return subprocess.run(
+        [str(script or project / SCRIPT), *arguments],
+        env={**base, **(env or {})},
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=30,
+        check=False,
+    )
+
+
+def settings(project: Path, text: str) -> None:
+    (project / "configs" / "platform.env").write_text(text)
+
+
+def test_arguments_reach_python_as_they_were_typed(project: Path) -> None:
+    interpreter(project / ".venv")
+    hostile = ["--job-name", "a b", "--", "$(touch x)", 'quo"te', "new\nline", ""]
+    done = start(project, *hostile)
+    expected = [str(project / "platform_launch" / "__main__.py"), "run", *hostile]
+    assert done.stdout.startswith("\n".join([str(project / ".venv/bin/python3"), *expected]) + "\n")
+
+
+def test_it_works_through_a_symlink(project: Path, tmp_path: Path) -> None:
+    interpreter(project / ".venv")
+    link = tmp_path / "bin" / "launch"
+    link.parent.mkdir()
+    link.symlink_to(Path("..") / "my project" / SCRIPT)
+    assert str(project / "platform_launch" / "__main__.py") in start(project, script=link).stdout
+
+
+def test_the_environment_s_tools_come_first_on_the_path(project: Path) -> None:
+    interpreter(project / ".venv")
+    assert f"PATH={project}/.venv/bin\n" in start(project).stdout
+
+
+def test_an_active_environment_comes_before_a_named_one(project: Path, tmp_path: Path) -> None:
+    active = interpreter(tmp_path / "active")
+    named = interpreter(tmp_path / "named")
+    settings(project, f"PLATFORM_LAUNCH_VENV={named}\n")
+    assert start(project, env={"VIRTUAL_ENV": str(active)}).stdout.startswith(f"{active}/")
+    assert start(project, env={"CONDA_PREFIX": str(active), "CONDA_DEFAULT_ENV": "mine"}).stdout.startswith(
+        f"{active}/"
+    )
+
+
+def test_conda_s_base_gives_way_to_an_environment_that_is_asked_for(project: Path, tmp_path: Path) -> None:
+    base = interpreter(tmp_path / "conda")
+    named = interpreter(tmp_path / "named")
+    image = {"CONDA_PREFIX": str(base), "CONDA_DEFAULT_ENV": "base"}
+    assert start(project, env=image).stdout.startswith(f"{base}/")
+    settings(project, f"PLATFORM_LAUNCH_VENV={named}\n")
+    assert start(project, env=image).stdout.startswith(f"{named}/")
+
+
+@pytest.mark.parametrize("given", ["root", "CONDA_EXE", "home"])
+def test_a_named_conda_environment_is_found_where_conda_lies(
+    project: Path, tmp_path: Path, given: str
+) -> None:
+    where = tmp_path / "home" / "miniconda3" if given == "home" else tmp_path / "opt conda"
+    root = conda(where, "tiny-vae", "other")
+    settings(project, "PLATFORM_LAUNCH_CONDA_ENV=tiny-vae\n")
+    env = {"CONDA_HOME_OF_TEST": str(root)}
+    if given == "root":
+        env["PLATFORM_LAUNCH_CONDA_ROOT"] = str(root)
+    if given == "CONDA_EXE":
+        env["CONDA_EXE"] = f"{root}/bin/conda"
+    done = start(project, env=env)
+    assert done.stdout.startswith(f"{root}/envs/tiny-vae/bin/python3\n"), done.stderr
+
+
+def test_an_unknown_conda_environment_is_refused_with_those_found(project: Path, tmp_path: Path) -> None:
+    root = conda(tmp_path / "conda", "tiny-vae", "other")
+    env = {"CONDA_HOME_OF_TEST": str(root), "PLATFORM_LAUNCH_CONDA_ROOT": str(root)}
+    done = start(project, env={**env, "PLATFORM_LAUNCH_CONDA_ENV": "tiny-vea"})
+    assert done.returncode == 67
+    assert f"error: conda environment 'tiny-vea' is not under {root}; found: other tiny-vae" in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_a_conda_root_without_conda_is_refused_and_no_other_is_tried(project: Path, tmp_path: Path) -> None:
+    conda(tmp_path / "home" / "miniconda3", "tiny-vae")
+    env = {"PLATFORM_LAUNCH_CONDA_ENV": "tiny-vae", "PLATFORM_LAUNCH_CONDA_ROOT": "/nowhere"}
+    done = start(project, env=env)
+    assert done.returncode == 67
+    assert "under /nowhere" in done.stderr
+
+
+def test_a_missing_venv_is_refused_with_those_beside_it(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "venvs" / "good").mkdir(parents=True)
+    (tmp_path / "venvs" / "good" / "pyvenv.cfg").touch()
+    done = start(project, env={"PLATFORM_LAUNCH_VENV": str(tmp_path / "venvs" / "bad")})
+    assert done.returncode == 67
+    assert "found beside it: good" in done.stderr
+
+
+def test_settings_are_taken_literally_and_outside_wins(project: Path, tmp_path: Path) -> None:
+    interpreter(project / ".venv")
+    settings(project, f'CUSTOM=$(touch {tmp_path}/pwned) `id` "q"\r\n# CUSTOM=2\n')
+    assert f'CUSTOM=$(touch {tmp_path}/pwned) `id` "q"\n' in start(project).stdout
+    assert not (tmp_path / "pwned").exists()
+    assert "CUSTOM=outside\n" in start(project, env={"CUSTOM": "outside"}).stdout
+    assert "CUSTOM=\n" in start(project, env={"CUSTOM": ""}).stdout
+
+
+def test_another_settings_file_can_be_named(project: Path, tmp_path: Path) -> None:
+    interpreter(project / ".venv")
+    (tmp_path / "other.env").write_text("CUSTOM=other")  # no newline at the end
+    env = {"PLATFORM_LAUNCH_ENV_FILE": str(tmp_path / "other.env")}
+    assert "CUSTOM=other\n" in start(project, env=env).stdout
+    env["PLATFORM_LAUNCH_ENV_FILE"] = str(tmp_path / "none.env")
+    refused = start(project, env=env)
+    assert refused.returncode == 67
+    assert "none.env cannot be read" in refused.stderr
+
+
+def test_python_replaces_the_shell_so_that_signals_reach_it(project: Path) -> None:
+    python = interpreter(project / ".venv") / "bin" / "python3"
+    python.write_text("#!/bin/bash\necho $$\nexec sleep 30\n")
+    process = subprocess.Popen(
+        [str(project / SCRIPT)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.environ["PATH"], "HOME": "/"},
+    )
+    assert process.stdout is not None
+    with process, process.stdout:
+        assert int(process.stdout.readline()) == process.pid
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == -signal.SIGTERM
+
+
+def test_the_entrypoint_is_short() -> None:
+    assert len((ROOT / SCRIPT).read_text().splitlines()) <= 40

@@ -1,0 +1,88 @@
+"""How long until something happens, beside accelerate: the rehearsal, and the script's first line.
+
+    python benchmarks/startup.py [RUNS]
+
+1. ``run --print-env`` as a whole process ÷ ``accelerate launch --help``.
+2. From the shell entrypoint to the script's first line ÷ bare ``accelerate launch`` with the same flags.
+
+Both are run in turn; the ratio is the median of the pairs' ratios.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENTRYPOINT = str(ROOT / "start_multinode_platform.sh")
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
+ENV = {**os.environ, "VIRTUAL_ENV": sys.prefix}
+# The first line is the script's own word for when it got there.
+SCRIPT = "import os, sys, time\nopen(sys.argv[1], 'w').write(repr(time.time()))\n"
+
+
+def whole(command: list[str]) -> float:
+    """Return the seconds a process takes from start to end."""
+    began = time.perf_counter()
+    subprocess.run(command, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def until_first_line(command: list[str], mark: Path) -> float:
+    """Return the seconds from the start of a launch to the first line of its script."""
+    began = time.time()
+    subprocess.run(command, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return float(mark.read_text()) - began
+
+
+def compare(what: str, ours: Callable[[], float], peer: Callable[[], float], runs: int, goal: float) -> bool:
+    """Run both in turn, print medians and the median ratio, and tell whether it meets the goal."""
+    ours(), peer()  # warm up: bytecode and page cache
+    pairs = [(ours(), peer()) for _ in range(runs)]
+    ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+    mine, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"{what}: {mine:.2f} s ÷ {theirs:.2f} s = {ratio:.3f} (goal {goal:.2f})")
+    return ratio <= goal
+
+
+def main() -> int:
+    """Run both comparisons."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    with tempfile.TemporaryDirectory() as folder:
+        script, mark = Path(folder) / "first_line.py", Path(folder) / "mark"
+        script.write_text(SCRIPT)
+        launch = [ENTRYPOINT, "--script", str(script), "--log-dir", folder]
+        printed = subprocess.run(
+            [*launch, "--print-env", "--format", "json", "--", str(mark)],
+            env=ENV,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        bare = json.loads(printed)["argv"]
+        fast = compare(
+            "run --print-env ÷ accelerate launch --help",
+            lambda: whole([ENTRYPOINT, "--print-env"]),
+            lambda: whole([*LAUNCH, "--help"]),
+            runs,
+            0.10,
+        )
+        close = compare(
+            "entrypoint to first line ÷ accelerate launch",
+            lambda: until_first_line([*launch, "--", str(mark)], mark),
+            lambda: until_first_line(bare, mark),
+            runs,
+            1.10,
+        )
+    return 0 if fast and close else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

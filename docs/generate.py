@@ -1,0 +1,184 @@
+"""Write the reference pages that are drawn from the code: ``python docs/generate.py``. A test keeps them current."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from platform_launch.environment import Environment  # noqa: E402
+from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
+from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
+from platform_launch.settings import known_variables as known  # noqa: E402
+from platform_launch.settings import launchers  # noqa: E402
+from platform_launch.settings.nccl import nccl_variables  # noqa: E402
+from platform_launch.settings.processes import NODE_LEVEL, process_variables  # noqa: E402
+from platform_launch.settings.request import LAUNCHERS, Request  # noqa: E402
+from platform_launch.settings.training import Training  # noqa: E402
+from platform_launch.topology import Topology  # noqa: E402
+
+VECTORS = tuple(ROOT / "tests" / "platforms" / name for name in ("vectors.json", "more_vectors.json"))
+REFERENCE = ROOT / "docs" / "reference"
+
+
+class _Traced(Environment):
+    """An environment that remembers which names were asked for."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        super().__init__(variables, root=Path("/nonexistent"), hostname="host", address="10.0.0.2")
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.asked.add(str(name))
+        return super().__contains__(name)
+
+
+def platforms_page() -> str:
+    """Return the table of dialects, in the order in which they are tried."""
+    lines = [
+        "# Platforms",
+        "",
+        "Every platform whose variables this launcher reads, in the order in which they are tried: the first whose",
+        "marks are set is believed, and flags win over all. `platform-launch platforms` prints the same list,",
+        "`platform-launch topology` what was read on this node and from where. This page is written by",
+        "`python docs/generate.py`.",
+        "",
+        "*Evidence* A: the platform's source or its maker's documentation was read; B: public users of it only.",
+        "",
+        "| name | platform | evidence | recognised by | reads | tried here because |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{dialect.name}` | {dialect.title} | {dialect.grade} | {_code(dialect.recognised_by)} "
+        f"| {_names(dialect)} | {dialect.place} |"
+        for dialect in PLATFORMS
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _names(dialect: Dialect) -> str:
+    """Return the variables a dialect asks for, found by reading its test vectors."""
+    asked: set[str] = set()
+    for environment in _vectors(dialect.name):
+        traced = _Traced(environment)
+        dialect.read(traced)
+        asked |= traced.asked
+    return ", ".join(f"`{name}`" for name in sorted(asked))
+
+
+def _vectors(name: str) -> Iterator[dict[str, str]]:
+    for file in VECTORS:
+        for vector in json.loads(file.read_text(encoding="utf-8"))["vectors"]:
+            if vector["dialect"] == name:
+                yield vector["env"]
+
+
+def _code(text: str) -> str:
+    return re.sub(r"\b([A-Z][A-Z0-9_*<>]{3,}\b\*?(=\S+)?)", r"`\1`", text).replace("|", "\\|")
+
+
+def variables_page() -> str:
+    """Return the variables this launcher sets, removes, translates and warns of."""
+    sections = [
+        "# Variables",
+        "",
+        "What `start_multinode_platform.sh` reads, exports, removes and warns of. Nothing that the platform or you",
+        "set is ever overwritten; `--print-env` shows what applies to a node, with reasons. The variables of each",
+        "platform are in [platforms.md](platforms.md). This page is written by `python docs/generate.py`.",
+        "",
+        "## Read by the entrypoint and the launcher",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in READ.items()),
+        "",
+        "## Exported to the training, unless already set",
+        "",
+        "Values are those of one node of a job with 2 nodes of 8 H100 and InfiniBand; `DS_ACCELERATOR` is for a",
+        "machine without GPUs, `NCCL_IB_DISABLE` for GB200.",
+        "",
+        "| variable | value | why |",
+        "|---|---|---|",
+        *(f"| `{name}` | `{value}` | {reason} |" for name, value, reason in _exported()),
+        "",
+        "## Removed from the training's environment",
+        "",
+        f"{', '.join(f'`{name}`' for name in NODE_LEVEL)}: they count nodes here, and torchrun sets them for each",
+        "worker. `PET_*`: they would become torchrun's defaults, also inside accelerate; `PET_SIGNALS_TO_HANDLE` stays.",
+        "",
+        "## Warned of, when found",
+        "",
+        "| variable | what is said |",
+        "|---|---|",
+        *(f"| `{name}` | {text} |" for name, text in _warned()),
+    ]
+    return "\n".join(sections) + "\n"
+
+
+READ = {
+    "PLATFORM_LAUNCH_CONDA_ENV": "name of the conda environment to activate",
+    "PLATFORM_LAUNCH_CONDA_ROOT": "folder that holds conda's `etc/profile.d/conda.sh`",
+    "PLATFORM_LAUNCH_VENV": "folder of the virtual environment to use",
+    "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
+    "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
+    "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
+    "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
+}
+
+
+def _exported() -> list[tuple[str, str, str]]:
+    env = Environment({}, hostname="host")
+    topology = Topology("example", 2, 0, "10.0.0.1", 29500, nproc_per_node=1)
+    script = Training(Path("train.py"), (), None, None, "")
+    found: dict[str, tuple[str, str, str]] = {}
+    for hardware in (_machine("NVIDIA H100 80GB HBM3", 8), _machine("", 0), _machine("NVIDIA GB200", 4)):
+        nproc = max(1, len(hardware.gpus.devices))
+        for variable in (
+            *process_variables(env, hardware, nproc, "/tmp/platform_launch_0"),  # noqa: S108 - an example
+            *nccl_variables(env, topology, hardware, "logs/flight_job_time_rank"),
+        ):
+            value = re.sub(r"(torch_extensions)_\w+", r"\1_…", variable.value)
+            found.setdefault(variable.name, (variable.name, value, variable.reason))
+        for launcher in LAUNCHERS[1:]:  # accelerate's are torchrun's
+            request = Request(Path(), "python3", "", "", Path(), launcher=launcher)
+            for variable in launchers.start(request, env, topology, hardware, script).env:
+                only = "" if launcher == "torchrun" else f" (`--launcher {launcher}`)"
+                found.setdefault(variable.name, (variable.name, variable.value, variable.reason + only))
+    return list(found.values())
+
+
+def _machine(name: str, gpus: int) -> Hardware:
+    devices = tuple(Gpu(index, name, 80.0, "") for index in range(gpus))
+    ports = tuple(HcaPort(f"mlx5_{index}", 1, True, "InfiniBand", 400.0) for index in range(gpus))
+    return Hardware(
+        Gpus(devices), (Interface("eth0", ("10.0.0.1",)),), ports, Host("host", 96, 1024, 64, None), "eth0"
+    )
+
+
+def _warned() -> list[tuple[str, str]]:
+    timeouts = "nothing reads it: translated to `DEEPSPEED_TIMEOUT` and `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC`"
+    return [
+        *((name, timeouts) for name in known.FAKE_TIMEOUTS),
+        *((name, f"renamed `{new}` in torch 2.2: carried over") for name, new in known.RENAMED.items()),
+        *((name, f"deprecated: use `{new}`") for name, new in known.DEPRECATED.items()),
+        *((name, f"not read any more: {reason}") for name, reason in known.DEAD.items()),
+        *((name, f"for debugging only: {reason}; passed on") for name, reason in known.DEBUG_ONLY.items()),
+        ("NCCL_… of any other name", "no variable of NCCL's documentation, with the nearest that is"),
+    ]
+
+
+PAGES = {REFERENCE / "platforms.md": platforms_page, REFERENCE / "variables.md": variables_page}
+
+
+if __name__ == "__main__":
+    for path, page in PAGES.items():
+        path.write_text(page(), encoding="utf-8")

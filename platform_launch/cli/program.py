@@ -49,8 +49,12 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
     except LaunchError as error:
         return show(error)
     except click.UsageError as error:
+        said = error.format_message()
+        if said.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
+            click.echo(said, err=True)
+            return UsageError.exit_code
         where = error.ctx.command_path if error.ctx is not None else name
-        return show(UsageError(error.format_message(), f"{where} --help lists the options"))
+        return show(UsageError(said, f"{where} --help lists the options"))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):

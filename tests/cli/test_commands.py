@@ -121,6 +121,13 @@ def test_every_command_has_help() -> None:
         assert "Usage: platform-launch" in helped.stdout
 
 
+@pytest.mark.parametrize("group", [[], ["wheel"]])
+def test_a_group_without_a_command_shows_its_help_and_is_no_success(group: list[str]) -> None:
+    done = launch(*group)
+    assert done.returncode == 64
+    assert done.stderr == launch(*group, "--help").stdout
+
+
 def test_a_driver_that_errs_is_not_a_cpu_machine(fake_nvml: FakeNvml) -> None:
     done = launch("run", "--print-env", env=fake_nvml(*fake.h100s(8), fake.fail("nvmlInitWithFlags", 18)))
     assert done.returncode == 69

@@ -29,7 +29,7 @@ bench: .venv/.train
 	touch $@
 
 .venv/.dev: pyproject.toml | .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,debug,dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,debug,procguard,postgres,dev]"
 	touch $@ .venv/.train
 
 .venv:

@@ -19,6 +19,7 @@ COMMANDS = {
     "wheel": "build DeepSpeed with its ops compiled, install it, check it on every node",
     "job": "print what submits a job to Slurm or Kubernetes",
     "why": "name the first cause in the logs of a failed launch",
+    "procguard": "a web page for groups of workers: its server, agents and command line",
     "init": "ask what a job needs, and write its files",
 }
 

@@ -1,0 +1,34 @@
+"""The command line of ``procguard``: the server, the agent of a node, and groups from a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from platform_launch import __version__
+from platform_launch.cli.program import SETTINGS, Commands, run_program
+
+COMMANDS = {
+    "server": "run the server with its web page",
+    "agent": "run a node's agent: it registers the node's workers and starts what the server wants",
+    "ctl": "look at groups and workers, start and stop them, read logs",
+    "user": "add, change and remove those who may log in",
+}
+
+
+@click.group(
+    "procguard",
+    cls=Commands,
+    modules={name: (f"platform_launch.cli.procguard.{name}", line) for name, line in COMMANDS.items()},
+    context_settings=SETTINGS,
+    epilog="Exit codes: docs/reference/exit-codes.md",
+)
+@click.version_option(__version__)
+def command() -> None:
+    """Groups of workers, ranks by rule, started as one from a web page."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    return run_program(command, "procguard", arguments)

@@ -1,0 +1,152 @@
+"""What an agent and the server say to each other. Level-triggered: every message says the whole state.
+
+The agent sends a :class:`Beat` every few seconds and at once when something changed; the answer holds an
+:class:`Order` for each of its workers. An order is a wish, not an event: it is repeated until it is replaced,
+so that none is lost and, because it carries its generation, none is carried out twice.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
+MAX_WORKERS_PER_NODE = 64
+MAX_LOG_CHUNK = 256 * 1024
+"""Bytes of log in one message."""
+
+NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
+Text = Annotated[str, StringConstraints(max_length=4_000)]
+ShortText = Annotated[str, StringConstraints(max_length=400)]
+Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
+Generation = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class Message(BaseModel):
+    """Unknown fields are ignored, so that a newer agent can talk to an older server."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Join(Message):
+    """A node asks to take part: sent once with the join token, answered with :class:`Joined`.
+
+    ``instance`` is new for every installation (state folder) of an agent: two of one node name differ in it.
+    ``allowed`` are the commands the agent is limited to, None where it runs any; ``command`` the one it runs
+    for a group that names none.
+    """
+
+    node: NodeName
+    instance: Annotated[str, StringConstraints(min_length=8, max_length=64)]
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS_PER_NODE)]
+    hostname: ShortText = ""
+    addresses: Annotated[tuple[ShortText, ...], Field(max_length=32)] = ()
+    version: ShortText = ""
+    command: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
+    allowed: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
+
+
+class Joined(Message):
+    """The agent's own credential, for the Authorization header of all that follows (``Bearer``)."""
+
+    credential: str
+    heartbeat_s: float
+
+
+class Action(str, Enum):
+    """What is wanted of a worker."""
+
+    STOP = "stop"
+    """Nothing of this generation or an earlier one may run."""
+    PREPARE = "prepare"
+    """Nothing of an earlier generation may run; look whether this one could start, and say so."""
+    RUN = "run"
+    """This generation runs, or has run: one that was prepared and not started is started."""
+
+
+class Order(Message):
+    """What is wanted of one worker. ``command`` and ``environment`` come with PREPARE and RUN."""
+
+    action: Action
+    generation: Generation
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    check_port: int | None = None
+    """With PREPARE: the port on this node that rank 0 will listen on, and that must be free."""
+    grace_s: float = 25.0
+    log_offset: int = 0
+    """Bytes of this generation's log that the server has."""
+
+
+class State(str, Enum):
+    """What a worker is doing, about the generation its report names."""
+
+    IDLE = "idle"
+    """Nothing runs."""
+    READY = "ready"
+    """Prepared: it could start."""
+    REFUSED = "refused"
+    """It cannot start here, ``reason`` says why."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    """It ran and ended: ``exit_code``, ``ended_s_ago``, and ``asked`` where the end was an order."""
+    LOST = "lost"
+    """It ran, or was to run, and nobody can tell how it ended: the agent's memory or its keeper is gone."""
+
+
+class Gpu(Message):
+    """Use of one GPU that a worker holds."""
+
+    index: int
+    name: ShortText = ""
+    utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    memory_used_gib: Annotated[float, Field(ge=0)] | None = None
+    memory_total_gib: Annotated[float, Field(ge=0)] | None = None
+
+
+class Report(Message):
+    """One worker, as its agent sees it.
+
+    ``ended_s_ago`` counts on the agent's own monotonic clock: wall clocks of nodes are never compared.
+    ``verdict`` is what ``why`` makes of the log of a worker that failed.
+    """
+
+    number: Number
+    state: State
+    generation: Generation = 0
+    pid: int | None = None
+    exit_code: int | None = None
+    ended_s_ago: Annotated[float, Field(ge=0)] | None = None
+    asked: bool = False
+    reason: Text = ""
+    verdict: Annotated[str, StringConstraints(max_length=8_000)] = ""
+    log_bytes: Annotated[int, Field(ge=0)] = 0
+    gpus: Annotated[tuple[Gpu, ...], Field(max_length=32)] = ()
+
+
+class Beat(Message):
+    """A heartbeat. ``workers`` holds every worker of the node, by number."""
+
+    node: NodeName
+    instance: Annotated[str, StringConstraints(min_length=8, max_length=64)]
+    workers: Annotated[tuple[Report, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
+
+
+class Orders(Message):
+    """The answer to a heartbeat: an order for each worker, by number, and when to send the next."""
+
+    orders: dict[int, Order]
+    heartbeat_s: float
+
+
+class LogTaken(Message):
+    """The answer to a chunk of log: how many bytes of this run's log the server has now.
+
+    A chunk is the body of ``POST /api/v1/agent/log?number=&generation=&offset=``, bytes as they were written.
+    One that overlaps what is there is cut, one that leaves a gap is not taken: go on from ``offset``.
+    """
+
+    offset: int

@@ -7,8 +7,10 @@ whose names say the topology. Flags win field by field (``resolve``).
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from platform_launch.environment import Environment
-from platform_launch.errors import TopologyError, UsageError
+from platform_launch.errors import TopologyError, UsageError, shown
 from platform_launch.platforms import bare, tables, workers
 from platform_launch.platforms.aws import AWS_BATCH, SAGEMAKER
 from platform_launch.platforms.azureml import AZUREML
@@ -113,14 +115,17 @@ def _choose(environment: Environment, name: str | None) -> Dialect:
     """Return the platform the user named, or the first whose marks are there."""
     if name is None:
         return next((dialect for dialect in PLATFORMS if dialect.matches(environment)), LOCAL)
-    if name not in _BY_NAME:
-        raise UsageError(f"unknown platform {name!r}", f"known platforms: {', '.join(_BY_NAME)}")
-    dialect = _BY_NAME[name]
+    plain = name.strip().lower().replace("-", "_")
+    if plain not in _BY_NAME:
+        near = get_close_matches(plain, _BY_NAME)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UsageError(f"unknown platform {shown(name)}", f"{meant}platform-launch platforms lists them")
+    dialect = _BY_NAME[plain]
     if not dialect.matches(environment):
         raise TopologyError(
-            f"--platform {name}: its variables are not set here: expected {dialect.recognised_by}",
+            f"--platform {plain}: its variables are not set here: expected {dialect.recognised_by}",
             "leave out --platform to let the variables decide, or pass --nnodes --node-rank --master-addr",
-            {"platform": name, "level": "node"},
+            {"platform": plain, "level": "node"},
         )
     return dialect
 

@@ -122,10 +122,23 @@ def test_an_address_by_flag_must_be_a_host(node: Node) -> None:
         detect(node(QUAD), Overrides(master_addr="a b"))
 
 
-def test_an_unknown_platform_lists_the_known_ones(node: Node) -> None:
-    with pytest.raises(UsageError, match="unknown platform 'slrum'") as caught:
-        detect(node(), Overrides(platform="slrum"))
-    assert "slurm" in caught.value.hint
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("slrum", "did you mean slurm?"),
+        ("Kubeflow-PyTorchJobs", "did you mean pytorchjob?"),
+        ("nonsense", "platform-launch platforms"),
+    ],
+)
+def test_an_unknown_platform_is_answered_with_the_nearest(node: Node, typed: str, advice: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown platform '{typed}'") as caught:
+        detect(node(), Overrides(platform=typed))
+    assert caught.value.hint.startswith(advice)
+
+
+@pytest.mark.parametrize("typed", ["Bare_Master_Quad", "bare-master-quad"])
+def test_a_platform_may_be_written_in_any_case_and_with_hyphens(node: Node, typed: str) -> None:
+    assert detect(node(QUAD), Overrides(platform=typed)).platform == "bare_master_quad"
 
 
 def test_a_named_platform_without_its_marks_says_which_variables_it_needs(

@@ -21,6 +21,10 @@ _ORDINAL = re.compile(r"(.+)-([0-9]{1,6})")
 
 
 def _refine_indexed_job(reading: Reading, environment: Environment) -> None:
+    if reading.nnodes is None and (size := environment.text("WORLD_SIZE")):
+        reading.hint = (
+            f"WORLD_SIZE={shown(size.value)} is not read here, since it may count processes: {reading.hint}"
+        )
     index = reading.node_rank
     if index is None:
         return

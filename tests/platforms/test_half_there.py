@@ -15,6 +15,7 @@ from platform_launch.platforms import detect
 from platform_launch.topology import Topology
 
 Node = Callable[..., Environment]
+Refusal = Callable[..., TopologyError]
 Vector = dict[str, Any]
 
 MORE = json.loads((Path(__file__).parent / "more_vectors.json").read_text(encoding="utf-8"))["vectors"]
@@ -99,6 +100,12 @@ def test_one_variable_of_a_job_is_never_read_as_one_node(variables: dict[str, st
     with pytest.raises(TopologyError) as caught:
         detect(node(variables))
     assert "--" in caught.value.hint
+
+
+def test_an_indexed_job_with_a_world_size_is_told_of_nnodes(node: Node, refusal: Refusal) -> None:
+    """WORLD_SIZE alone says nothing there: who writes it by hand may mean processes."""
+    error = refusal(node({"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "demo-0.demo"}))
+    assert error.hint.startswith("WORLD_SIZE='2' is not read here, since it may count processes: set NNODES")
 
 
 def test_the_ordinal_of_a_host_name_alone_is_one_node_with_a_warning(node: Node) -> None:

@@ -191,13 +191,13 @@ RAY = Dialect(
     hint="a Ray cluster has no node ranks: use Ray Train",
 )
 
-# modal-client _clustered_functions.py: size, rank and addresses come from an API call.
+# modal-client _clustered_functions.py: size, rank and addresses come from an API call. MODAL_TASK_ID is the
+# container's own, and no variable is the cluster's (modal.com/docs/guide/environment_variables): no job id.
 MODAL = Dialect(
     name="modal",
     title="Modal",
     grade="A",
     marks=(("MODAL_TASK_ID",),),
-    job_id=("MODAL_TASK_ID",),
     port=None,
     hint="in a clustered function take them from Modal's cluster info",
 )

@@ -12,7 +12,7 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.platforms import detect
-from platform_launch.topology import Topology
+from platform_launch.topology import Overrides, Topology
 
 Node = Callable[..., Environment]
 Refusal = Callable[..., TopologyError]
@@ -106,6 +106,12 @@ def test_an_indexed_job_with_a_world_size_is_told_of_nnodes(node: Node, refusal:
     """WORLD_SIZE alone says nothing there: who writes it by hand may mean processes."""
     error = refusal(node({"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "demo-0.demo"}))
     assert error.hint.startswith("WORLD_SIZE='2' is not read here, since it may count processes: set NNODES")
+
+
+def test_two_containers_of_modal_are_not_strangers_to_each_other(node: Node) -> None:
+    """The roll call turns nodes of another job away; this variable differs between the nodes of one."""
+    place = Overrides(nnodes=2, node_rank=1, master_addr="10.0.0.1")
+    assert detect(node({"MODAL_TASK_ID": "ta-1"}), place).job_id is None
 
 
 def test_the_ordinal_of_a_host_name_alone_is_one_node_with_a_warning(node: Node) -> None:

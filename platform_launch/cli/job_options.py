@@ -21,6 +21,7 @@ _FLAGS = (
     click.option("--gpus-per-node", metavar="N", help="GPUs per node (default: 8); 0 for none."),
     click.option("--image", metavar="IMAGE", help="Container image."),
     click.option("--entrypoint", metavar="PATH", help="start_multinode_platform.sh, where the job runs."),
+    click.option("--script", metavar="FILE", help="Training script, where the job runs (default: TAEHV)."),
     click.option("--volume", "volumes", multiple=True, metavar="SOURCE:PATH[:ro]", help="Claim or /folder."),
     click.option("--time", metavar="H:M:S", help="Time limit."),
     click.option("--cpus", metavar="N", help="CPUs per node."),

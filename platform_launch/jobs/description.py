@@ -200,6 +200,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
     "retries": ("retries", _number(0, 1000)),
     "requeue": ("requeue", _truth),
     "notice": ("notice_s", _number(1, 65535)),
+    "script": ("script", _text),
     "options": ("options", _texts),
     "arguments": ("arguments", _texts),
 }

@@ -67,11 +67,12 @@ class Rdma:
 class Job:
     """What every target renders. Counts are per node; None means "not said".
 
-    ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``options`` go to it,
-    ``arguments`` behind ``--`` to the training script. ``queue``: Slurm partition, Volcano queue or Kueue's
-    LocalQueue. ``retries``: how often the whole job may start again. ``requeue``: let Slurm start it again
-    after its time limit or a lost node. ``notice_s``: seconds before Slurm's time limit at which the training
-    is told to save. ``grace_s``: seconds from SIGTERM to SIGKILL, which must exceed the launcher's own.
+    ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``script`` (None: the
+    default training) and ``options`` go to it, ``arguments`` behind ``--`` to the script. ``queue``: Slurm
+    partition, Volcano queue or Kueue's LocalQueue. ``retries``: how often the whole job may start again.
+    ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice_s``: seconds before
+    Slurm's time limit at which the training is told to save. ``grace_s``: seconds from SIGTERM to SIGKILL,
+    which must exceed the launcher's own.
 
     Raises InputError for what no scheduler would take.
     """
@@ -98,6 +99,7 @@ class Job:
     requeue: bool = False
     notice_s: int = DEFAULT_NOTICE_S
     grace_s: int = 60
+    script: str | None = None
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
 
@@ -128,7 +130,8 @@ class Job:
     @property
     def command_arguments(self) -> tuple[str, ...]:
         """What follows the entrypoint: its options, ``--``, the script's arguments."""
-        return (*self.options, *(("--", *self.arguments) if self.arguments else ()))
+        script = () if self.script is None else ("--script", self.script)
+        return (*script, *self.options, *(("--", *self.arguments) if self.arguments else ()))
 
     def _check_placement(self) -> None:
         if self.image is not None:
@@ -155,7 +158,9 @@ class Job:
                 raise InputError(f"environment variable {name} is set twice: expected once")
         for name, value in self.env:
             names.check_text(value, f"environment variable {name}")
-        for text in (*self.options, *self.arguments):
+        if self.script == "":
+            raise InputError("script is empty: expected the path of a file")
+        for text in (self.script or "", *self.options, *self.arguments):
             names.check_text(text, "argument")
         if "--" in self.options:
             raise InputError(

@@ -54,6 +54,16 @@ def test_arguments_behind_two_dashes_belong_to_the_script(capsys: pytest.Capture
     assert container(capsys.readouterr().out)["args"] == ["--", "--nodes", "7", "--"]
 
 
+def test_a_script_of_ones_own_is_a_flag_and_a_key(job_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", *FLAGS, "--script", "/data/a b.py", "--", "--lr", "1"]) == 0
+    assert container(capsys.readouterr().out)["args"] == ["--script", "/data/a b.py", "--", "--lr", "1"]
+    with job_file.open("a", encoding="utf-8") as file:
+        file.write("script: /data/train.py\n")
+    assert main(["job", "slurm", "--file", str(job_file)]) == 0
+    assert f"{ROOT}/start_multinode_platform.sh --script /data/train.py -- --lr" in capsys.readouterr().out
+    assert main(["job", "slurm", "--file", str(job_file), "--script", ""]) == 66
+
+
 def test_launcher_options_are_refused_before_the_job_waits_in_a_queue(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

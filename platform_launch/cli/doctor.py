@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from platform_launch.doctor import Finding, Level, examine, worst
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.finding import of_refusal
 from platform_launch.doctor.gather import gather
+from platform_launch.doctor.quick import NAMES
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, LaunchError, TopologyError, UsageError
 from platform_launch.hardware import Hardware
@@ -56,18 +58,22 @@ def command(quick: bool, local: bool, with_jax: bool, meet_limit_s: float, form:
     plan, findings = _planned(env, launch_options.request(flags))
     facts = gather(env, plan)
     findings += [*plan_warnings(facts), *examine(facts)]
+    checked = ["launch plan", *NAMES]
     with_jax = with_jax or plan.launcher == "jax"
     if not quick:
+        tried = ["jax"] if with_jax else [name for name in ("torch", "deepspeed") if name in plan.packages]
+        checked += [f"in a process of its own: {name}" for name in tried]
         findings += _deep(plan, env, with_jax)
     if plan.topology.nnodes > 1 and not (quick or local):
         from platform_launch.cli.doctor_cluster import meet
 
+        checked.append(f"between {plan.topology.nnodes} nodes: network, collectives")
         findings += meet(plan, env, with_jax=with_jax, meet_limit_s=meet_limit_s)
     findings.sort(key=lambda finding: -finding.level)
     if form == "json":
-        click.echo(_json(plan, env, findings))
+        click.echo(_json(plan, env, findings, checked))
     else:
-        _print(findings)
+        _print(findings, checked)
     return int(worst(findings))
 
 
@@ -139,21 +145,34 @@ def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:
     return deep.of_deepspeed(warnings(node), f"deepspeed {node.deepspeed}", usable=usable)
 
 
-def _json(plan: LaunchPlan, env: Environment, findings: Sequence[Finding]) -> str:
+def _json(plan: LaunchPlan, env: Environment, findings: Sequence[Finding], checked: Sequence[str]) -> str:
     document = {
         "node_rank": plan.topology.node_rank,
         "host": env.hostname,
         "level": worst(findings).name.lower(),
+        "checked": list(checked),
         "findings": [finding.as_dict() for finding in findings],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _print(findings: Sequence[Finding], checked: Sequence[str]) -> None:
     for finding in findings:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
         click.echo(f"{level}  {finding.id}: {' '.join(finding.what.splitlines())}")
         if finding.hint:
             click.echo(f"{'':7}  hint: {' '.join(finding.hint.splitlines())}")
+    click.echo(_summary(checked))
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     click.echo(f"{counts[Level.ERROR]} error(s), {counts[Level.WARNING]} warning(s)")
+
+
+def _summary(checked: Sequence[str]) -> str:
+    """Say what was looked at, by topic."""
+    topics: dict[str, list[str]] = {}
+    for topic, _, what in (name.partition(": ") for name in checked):
+        topics.setdefault(topic, []).append(what)
+    said = "; ".join(
+        topic + (f": {', '.join(whats)}" if any(whats) else "") for topic, whats in topics.items()
+    )
+    return textwrap.fill(f"{len(checked)} checks: {said}", 100, subsequent_indent="  ")

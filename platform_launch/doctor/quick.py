@@ -36,6 +36,11 @@ CHECKS: tuple[Check, ...] = (
     rdma.unknown_hcas,
 )
 
+NAMES = tuple(
+    f"{check.__module__.rpartition('.')[2]}: {check.__name__.replace('_', ' ')}" for check in CHECKS
+)
+"""What :func:`examine` looks at, in words: ``memory: locked memory``."""
+
 
 def examine(facts: Facts) -> list[Finding]:
     """Return what every check finds beside the plan's own warnings."""

@@ -1,0 +1,25 @@
+"""Who looks at a page. The server says so: the pages know nothing of sessions and cookies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A person who is logged in. ``csrf`` goes into the X-CSRF-Token header of each change the page asks for."""
+
+    name: str
+    operator: bool
+    """Whether the role may change things; a viewer sees no controls that would be refused."""
+    csrf: str
+
+
+FindVisitor = Callable[[Request], Visitor | None]
+"""Who sent a request, None where nobody is logged in. May read the database: never called in the event loop."""
+
+ListRuns = Callable[[str], list[int]]
+"""The generations of a worker (``gn6-0``) that a log is kept of."""

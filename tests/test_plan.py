@@ -119,6 +119,28 @@ def test_a_file_that_is_not_there_is_refused_by_name_and_flag(tmp_path: Path, fl
         build_plan(Environment(TWO_NODES), machine(8), request(**{flag: tmp_path}))
 
 
+def test_a_relative_path_that_is_not_there_is_shown_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match=rf"\(--script, seen from the working directory {tmp_path}\)$"
+    ) as caught:
+        plan(script=Path("train.py"))
+    assert "absolute path" in caught.value.hint
+
+
+def test_a_file_that_a_recipe_names_and_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "train.py").touch()
+    (tmp_path / "configs" / "recipes.yaml").write_text(
+        "script: train.py\nrecipes: [{gpus: 8, config: gone.py, deepspeed: gone.yaml}]"
+    )
+    expected = rf"{tmp_path}/gone\.py does not exist: expected a file \(configs/recipes\.yaml\)$"
+    with pytest.raises(InputError, match=expected):
+        build_plan(Environment(TWO_NODES), machine(4), request(root=tmp_path))
+
+
 def test_more_processes_than_gpus_are_refused() -> None:
     with pytest.raises(TopologyError, match=r"8 processes per node .* but 4 GPU"):
         plan(hardware=machine(4), overrides=Overrides(nproc_per_node=8))

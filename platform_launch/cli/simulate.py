@@ -10,11 +10,13 @@ from pathlib import Path
 import click
 
 from platform_launch import hardware
-from platform_launch.cli import run
+from platform_launch.cli import launch_options, run
+from platform_launch.cli.options import together
 from platform_launch.cli.voice import Voice
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.hardware import Hardware
+from platform_launch.plan import build_plan
 from platform_launch.project import project_root
 from platform_launch.settings.request import LAUNCHERS
 
@@ -49,15 +51,23 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     nproc = values["nproc_per_node"] or 1
     shares = node_variables(hardware.detect(env), nodes, nproc, Voice())
     ports = _free_ports()
-    arguments = [*options, "--", *click.get_current_context().meta["script_args"]]
-    commands = [
-        Command(
-            (*_entrypoint(root), *arguments), {**env.inherited(), **share, **_platform(nodes, rank, *ports)}
-        )
-        for rank, share in enumerate(shares)
+    environments = [
+        {**env.inherited(), **share, **_platform(nodes, rank, *ports)} for rank, share in enumerate(shares)
     ]
+    _plan(options, Environment(environments[0]))
+    arguments = [*options, "--", *click.get_current_context().meta["script_args"]]
+    commands = [Command((*_entrypoint(root), *arguments), variables) for variables in environments]
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]
     return simulate(commands, [f"node {rank}" for rank in range(nodes)], grace_s=grace_s)
+
+
+def _plan(run_options: Sequence[str], env: Environment) -> None:
+    """Plan node 0's launch, so that what every node would refuse is refused here, once."""
+    flags = run.command.make_context("run", list(run_options)).params
+    together(flags)
+    for name in ("no_doctor", "print_env", "assume_gpus", "form"):
+        del flags[name]
+    build_plan(env, hardware.detect(env, master_addr=env["MASTER_ADDR"]), launch_options.request(flags))
 
 
 def _platform(nodes: int, rank: int, master_port: int, meeting_port: int) -> dict[str, str]:

@@ -134,7 +134,8 @@ def _check_json(
         config = json.loads(named.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{path} names deepspeed_config_file {str(named)!r}, which does not exist",
+            f"{path} names deepspeed_config_file {str(named)!r}, which does not exist"
+            + ("" if named.is_absolute() else f" in the working directory {Path.cwd()}"),
             "write an absolute path: accelerate opens it from the working directory",
         ) from None
     except (OSError, ValueError) as error:

@@ -49,9 +49,8 @@ def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int
     by_recipe = default_script and request.config is None
     _refuse_if_strict(request, table, recipe, gpus)
 
-    script = _existing(request.script or table.script, "--script")
-    chosen = request.config or (recipe.config if default_script else None)
-    config = _existing(chosen, "--config") if chosen is not None else None
+    script = _named(request.script, "--script") or _of_recipe(table.script)
+    config = _named(request.config, "--config") or (_of_recipe(recipe.config) if default_script else None)
     numbers = recipes.TrainingNumbers()
     if config is not None and default_script:
         numbers = recipes.read_numbers(config)
@@ -62,7 +61,7 @@ def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int
             gradient_accumulation_steps=scaling.gradient_accumulation_steps,
             learning_rate=scaling.learning_rate,
         )
-    yaml_path = _existing(request.deepspeed_config or recipe.deepspeed, "--deepspeed-config")
+    yaml_path = _named(request.deepspeed_config, "--deepspeed-config") or _of_recipe(recipe.deepspeed)
     yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
     return Training(
         script=script,
@@ -88,10 +87,10 @@ def _without_recipe(request: Request) -> Training:
         raise UsageError(
             f"--launcher {request.launcher} has no default training", "name one with --script FILE"
         )
-    script = request.script or request.root / str(example)
-    config = _existing(request.config, "--config") if request.config is not None else None
+    config = _named(request.config, "--config")
     return Training(
-        script=_existing(script, "--script"),
+        script=_named(request.script, "--script")
+        or _existing(request.root / str(example), f"the example of --launcher {request.launcher}"),
         script_args=_script_args(config, None, request),
         config=config,
         accelerate_yaml=None,
@@ -99,10 +98,23 @@ def _without_recipe(request: Request) -> Training:
     )
 
 
-def _existing(path: Path, flag: str) -> Path:
+def _named(path: Path | None, flag: str) -> Path | None:
+    """Return the file that a flag names, None where it was not given."""
+    if path is None:
+        return None
+    where = "" if path.is_absolute() else f", seen from the working directory {Path.cwd()}"
+    hint = "correct it" if path.is_absolute() else "nodes may start elsewhere: name it by its absolute path"
+    return _existing(path, f"{flag}{where}", hint)
+
+
+def _of_recipe(path: Path) -> Path:
+    return _existing(path, "configs/recipes.yaml", "restore the file, or correct the recipe")
+
+
+def _existing(path: Path, source: str, hint: str = "") -> Path:
     if not path.is_file():
         kind = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} {kind}: expected a file (from {flag} or configs/recipes.yaml)")
+        raise InputError(f"{path} {kind}: expected a file ({source})", hint)
     return path.resolve()
 
 

@@ -16,10 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
 
-def launch(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def launch(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "platform_launch" / "__main__.py"), *arguments],
         env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **(env or {})},
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=60,
@@ -101,6 +104,15 @@ def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], sa
     assert done.returncode == 64
     assert said in done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+def test_a_simulation_refuses_a_missing_script_once_and_before_any_node(tmp_path: Path) -> None:
+    done = launch("simulate", "--script", "nowhere.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (66, "")
+    assert done.stderr.splitlines()[0] == (
+        "error: nowhere.py does not exist: expected a file (--script, seen from the working directory "
+        f"{tmp_path})"
+    )
 
 
 def test_arguments_after_the_dashes_belong_to_the_script(tmp_path: Path) -> None:

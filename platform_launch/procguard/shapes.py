@@ -17,7 +17,7 @@ GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.
 class Shape(BaseModel):
     """A document of the API. What is sent in must hold nothing unknown: a typing error is not a default."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Phase(str, Enum):
@@ -37,12 +37,16 @@ class Phase(str, Enum):
 class GroupSettings(Shape):
     """What a person sets of a group. The seed's defaults: World Size by the workers, port 29500, nccl."""
 
-    master_addr: Annotated[str, StringConstraints(strip_whitespace=True, max_length=253)] = ""
+    master_addr: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=253, pattern=r"^[^\x00-\x20\x7f]*$")
+    ] = ""
     master_port: Annotated[int, Field(ge=1, le=65535)] = 29500
     world_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
     backend: Literal["nccl", "gloo"] = "nccl"
     kind: Kind = Kind.PROCESS
-    command: Annotated[str, StringConstraints(strip_whitespace=True, max_length=4_000)] = ""
+    command: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=4_000, pattern=r"^[^\x00]*$")
+    ] = ""
     """As typed in a shell, but no shell reads it: words are split by its rules. Empty: each agent's own."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
     backoff_s: Annotated[float, Field(ge=0, le=3_600)] = 5.0
@@ -170,3 +174,68 @@ class Refusal(Shape):
     error: str
     hint: str = ""
     problems: list[ProblemShape] = []
+
+
+class Login(Shape):
+    """Name and password of somebody who logs in."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    password: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+
+
+class Role(str, Enum):
+    """What a person may do: look, or change as well."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+class Session(Shape):
+    """The answer to a login: ``token`` goes into the Authorization header of what follows (``Bearer``)."""
+
+    token: str
+    name: str
+    role: Role
+    expires_at: datetime
+
+
+class Me(Shape):
+    """Who is logged in."""
+
+    name: str
+    role: Role
+
+
+class Move(Shape):
+    """Workers to move to a group; None takes them out of theirs."""
+
+    workers: Annotated[list[Annotated[str, StringConstraints(max_length=80)]], Field(max_length=10_000)]
+    group: GroupName | None
+
+
+class LogMatch(Shape):
+    """A line that holds what was searched for, by its number from 1 and the offset of its first byte."""
+
+    line: int
+    offset: int
+    text: str
+
+
+class LogWindow(Shape):
+    """A part of a run's log. Offsets count the bytes its worker wrote, also those no longer kept.
+
+    ``offset`` is where ``text`` begins: later than asked for where bytes were left out to keep the log within
+    its limit. ``next_offset`` is where to go on, ``size`` the end. ``line`` is the number of the first line.
+    ``matches`` is None when nothing was searched for; ``more`` tells that there are further ones.
+    """
+
+    worker: str
+    generation: int
+    generations: list[int]
+    offset: int
+    next_offset: int
+    size: int
+    line: int
+    text: str
+    matches: list[LogMatch] | None = None
+    more: bool = False

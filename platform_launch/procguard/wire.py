@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
@@ -18,16 +18,25 @@ MAX_LOG_CHUNK = 256 * 1024
 """Bytes of log in one message."""
 
 NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
-Text = Annotated[str, StringConstraints(max_length=4_000)]
-ShortText = Annotated[str, StringConstraints(max_length=400)]
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL cannot hold NUL; a program's output may."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_storable)]
+ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
+LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**53)]
+Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
 class Message(BaseModel):
     """Unknown fields are ignored, so that a newer agent can talk to an older server."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Join(Message):
@@ -100,7 +109,7 @@ class State(str, Enum):
 class Gpu(Message):
     """Use of one GPU that a worker holds."""
 
-    index: int
+    index: Annotated[int, Field(ge=0, lt=1024)]
     name: ShortText = ""
     utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
     memory_used_gib: Annotated[float, Field(ge=0)] | None = None
@@ -117,13 +126,13 @@ class Report(Message):
     number: Number
     state: State
     generation: Generation = 0
-    pid: int | None = None
-    exit_code: int | None = None
+    pid: Code | None = None
+    exit_code: Code | None = None
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
     asked: bool = False
     reason: Text = ""
-    verdict: Annotated[str, StringConstraints(max_length=8_000)] = ""
-    log_bytes: Annotated[int, Field(ge=0)] = 0
+    verdict: LongText = ""
+    log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=32)] = ()
 
 

@@ -1,0 +1,75 @@
+"""How the log of a run lies on disk: ``NODE/NUMBER/GENERATION/OFFSET-LINE.log``, cut into segments.
+
+A file's name holds the offset of its first byte and the number of lines before it, so that nothing else must
+be kept: what is there says what there is, also after kill -9. Segments in the middle may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.procguard.ranks import WorkerName
+from platform_launch.procguard.refused import NotFound
+from platform_launch.procguard.wire import NODE_PATTERN
+
+_FILE = re.compile(r"(\d{16})-(\d{12})\.log")
+_NODE = re.compile(NODE_PATTERN)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file: ``start`` is the offset of its first byte in the run, ``line`` counts the lines before it."""
+
+    path: Path
+    start: int
+    line: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The offset after its last byte."""
+        return self.start + self.size
+
+
+def worker_folder(root: Path, worker: str) -> Path:
+    """Return the folder of a worker's runs. Raises NotFound for what is no worker's name.
+
+    Names come from outside. The pattern begins with a letter or digit and holds no slash, so that no name
+    leaves ``root``; node and number are folders of their own, so that no two workers share one.
+    """
+    try:
+        name = WorkerName.parse(worker)
+    except ValueError as error:
+        raise NotFound(f"there is no worker {worker[:80]!r}") from error
+    if not _NODE.fullmatch(name.node):
+        raise NotFound(f"there is no worker {worker[:80]!r}")
+    return root / name.node / str(name.number)
+
+
+def generations(folder: Path) -> list[int]:
+    """Return the runs of a worker that have a log, oldest first."""
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def segments(folder: Path) -> list[Segment]:
+    """Return the segments of a run's log in order; none when it has no log."""
+    found = []
+    try:
+        for entry in folder.iterdir():
+            named = _FILE.fullmatch(entry.name)
+            if named:
+                found.append(Segment(entry, int(named[1]), int(named[2]), entry.stat().st_size))
+    except FileNotFoundError:  # no log, or a segment that was left out just now
+        return found
+    return sorted(found, key=lambda segment: segment.start)
+
+
+def segment_path(folder: Path, start: int, line: int) -> Path:
+    """Return where a segment lies."""
+    return folder / f"{start:016d}-{line:012d}.log"

@@ -1,0 +1,121 @@
+"""Appending to logs: every byte once, whatever is sent twice, and never beyond a limit."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from platform_launch.procguard.refused import Refused, Unavailable
+from platform_launch.procguard.server.logs.segments import (
+    Segment,
+    generations,
+    segment_path,
+    segments,
+    worker_folder,
+)
+
+_SEGMENTS = 16
+_KEPT_AT_THE_BEGINNING = 4
+KEPT_RUNS = 20
+"""Runs of a worker whose logs are kept."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LOCKS = 64
+
+
+class Full(Refused):
+    """The disk under the logs is full. The bytes stay with the agent, which sends them again."""
+
+    status = 507
+
+
+@dataclass
+class _Run:
+    folder: Path
+    segments: list[Segment]
+
+    @property
+    def size(self) -> int:
+        return self.segments[-1].end if self.segments else 0
+
+
+class Logs:
+    """The logs of all runs below ``root``, at most ``limit_bytes`` each: the beginning and the newest part.
+
+    Thread-safe. :meth:`size` is answered from memory once a run was looked at.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int) -> None:
+        self.root = root
+        self._segment_bytes = max(limit_bytes // _SEGMENTS, 4096)
+        self._runs: dict[tuple[str, int], _Run] = {}
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+
+    def size(self, worker: str, generation: int) -> int:
+        """Return how many bytes of a run's log were taken so far."""
+        run = self._runs.get((worker, generation))
+        return run.size if run is not None else self._look(worker, generation).size
+
+    def append(self, worker: str, generation: int, offset: int, data: bytes) -> int:
+        """Take bytes that begin at ``offset`` of a run's log, and return how many it has now.
+
+        What is there already is skipped; nothing is taken where bytes before ``offset`` are missing. Bytes
+        of a run so old that its log is no longer kept are dropped as if taken. Raises NotFound for what is
+        no worker's name, Full, and Unavailable for other faults of the disk.
+        """
+        with self._locks[hash((worker, generation)) % _LOCKS]:
+            run = self._runs.get((worker, generation)) or self._look(worker, generation)
+            if not run.segments and not self._make_room(worker, generation):
+                return offset + len(data)
+            new = data[max(run.size - offset, 0) :]
+            if offset > run.size or not new:
+                return run.size
+            try:
+                self._write(run, new)
+            except OSError as error:
+                del self._runs[(worker, generation)]  # what was written is seen when it is looked at again
+                raise _refusal(error) from error
+            return run.size
+
+    def _look(self, worker: str, generation: int) -> _Run:
+        folder = worker_folder(self.root, worker) / str(generation)
+        return self._runs.setdefault((worker, generation), _Run(folder, segments(folder)))
+
+    def _make_room(self, worker: str, generation: int) -> bool:
+        """Drop the logs of runs that are too old; False when this one would be."""
+        folder = worker_folder(self.root, worker)
+        kept = [one for one in generations(folder) if one != generation]
+        newer = sum(one > generation for one in kept)
+        for old in kept[: max(len(kept) - KEPT_RUNS + 1, 0)]:
+            if old < generation:
+                shutil.rmtree(folder / str(old), ignore_errors=True)
+                self._runs.pop((worker, old), None)
+        return newer < KEPT_RUNS
+
+    def _write(self, run: _Run, data: bytes) -> None:
+        run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while data:
+            if not run.segments or run.segments[-1].size >= self._segment_bytes:
+                self._begin_segment(run)
+            last = run.segments[-1]
+            with last.path.open("ab", buffering=0) as file:
+                written = file.write(data[: self._segment_bytes - last.size])
+            run.segments[-1] = replace(last, size=last.size + written)
+            data = data[written:]
+
+    def _begin_segment(self, run: _Run) -> None:
+        line = 0
+        if run.segments:
+            last = run.segments[-1]
+            line = last.line + last.path.read_bytes().count(b"\n")
+        run.segments.append(Segment(segment_path(run.folder, run.size, line), run.size, line, 0))
+        while len(run.segments) > _SEGMENTS:
+            run.segments.pop(_KEPT_AT_THE_BEGINNING).path.unlink(missing_ok=True)
+
+
+def _refusal(error: OSError) -> Refused:
+    if error.errno in _NO_ROOM:
+        return Full("the server's disk is full: no log can be taken", "make room under its data folder")
+    return Unavailable(f"the server cannot write logs: {error.strerror}", "look at its data folder")

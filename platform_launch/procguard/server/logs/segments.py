@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.procguard.ranks import WorkerName
-from platform_launch.procguard.refused import NotFound
+from platform_launch.procguard.refused import NotFound, Unavailable
 from platform_launch.procguard.wire import NODE_PATTERN
 
 _FILE = re.compile(r"(\d{16})-(\d{12})\.log")
@@ -58,7 +58,10 @@ def generations(folder: Path) -> list[int]:
 
 
 def segments(folder: Path) -> list[Segment]:
-    """Return the segments of a run's log in order; none when it has no log."""
+    """Return the segments of a run's log in order; none when it has no log.
+
+    Raises Unavailable when the disk does not answer: a log that cannot be seen is not an empty one.
+    """
     found = []
     try:
         for entry in folder.iterdir():
@@ -66,7 +69,11 @@ def segments(folder: Path) -> list[Segment]:
             if named:
                 found.append(Segment(entry, int(named[1]), int(named[2]), entry.stat().st_size))
     except FileNotFoundError:  # no log, or a segment that was left out just now
-        return found
+        pass
+    except OSError as error:
+        raise Unavailable(
+            f"the server cannot read its logs: {error.strerror}", "look at its data folder"
+        ) from error
     return sorted(found, key=lambda segment: segment.start)
 
 

@@ -54,9 +54,17 @@ class Logs:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def size(self, worker: str, generation: int) -> int:
-        """Return how many bytes of a run's log were taken so far."""
+        """Return how many bytes of a run's log were taken so far; 0 while the disk does not answer.
+
+        A heartbeat asks this: it must go on without the disk. :meth:`append` takes nothing then.
+        """
         run = self._runs.get((worker, generation))
-        return run.size if run is not None else self._look(worker, generation).size
+        if run is not None:
+            return run.size
+        try:
+            return self._look(worker, generation).size
+        except Unavailable:
+            return 0
 
     def append(self, worker: str, generation: int, offset: int, data: bytes) -> int:
         """Take bytes that begin at ``offset`` of a run's log, and return how many it has now.

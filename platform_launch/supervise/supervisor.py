@@ -26,7 +26,9 @@ class Outcome:
 
     ``exit_code`` is the command's own, or 128 + ``signal``. Where a signal asked for the end and the command
     then returned 1, it is 128 + that signal too: torchrun, like any Python program that is interrupted,
-    answers a signal with a traceback and 1, which a scheduler would take for a failure.
+    answers a signal with a traceback and 1, which a scheduler would take for a failure. USR1 and USR2 count
+    among those where the command's environment hands them to torchrun, which ends on whatever it handles;
+    any other command may go on after them, and its 1 is a failure of its own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
     to :meth:`Supervisor.stop`; ``killed`` the process ids that only SIGKILL could end.
     """
@@ -57,8 +59,9 @@ class Supervisor:
     ``grace_s``, after which its whole tree is killed, as a second Ctrl-C does at once. ``prefix`` stands
     before each line of output. A log file that cannot be written is reported and given up. For one run.
 
-    ``on_ending(reason)`` hears at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)``
-    that the command has exited, while what it left behind is still being ended.
+    ``on_start(pid)`` hears the command's process id, ``on_ending(reason)`` at once that a signal or
+    :meth:`stop` asked for the end, ``on_exit(code)`` that the command has exited, while what it left behind
+    is still being ended.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Supervisor:
         log_path: Path | None = None,
         prefix: str = "",
         grace_s: float = DEFAULT_GRACE_S,
+        on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
     ) -> None:
@@ -77,7 +81,8 @@ class Supervisor:
         self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
         self._tees: dict[int, Tee] = {}
         self._terminals: dict[int, int] = {}
-        self._on_exit = on_exit
+        self._on_start = on_start
+        self._on_ending, self._on_exit = on_ending, on_exit
         self._watch = Watch(
             grace_s=grace_s, say=self._say, ended=self._on_end, resized=self._on_resize, ending=on_ending
         )
@@ -129,10 +134,11 @@ class Supervisor:
                 self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix)
                 watch.follow(Channel(reading, self._tees[fd]))
             self._log.open()
-            watch.start(
+            pid = watch.start(
                 self._command,
                 {_STDOUT: writing[_STDOUT], _STDERR: writing.get(_STDERR, writing[_STDOUT])},
             )
+            self._on_start(pid)
         finally:
             for fd in writing.values():
                 os.close(fd)
@@ -147,7 +153,11 @@ class Supervisor:
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = code
-        self._on_exit(_as_a_shell(code))
+        warning, watch = self._watch.warned_by, self._watch
+        if code == 1 and watch.stopped_by is None and warning and _ends_torchrun(warning, self._command):
+            watch.stopped_by = warning.name
+            self._on_ending(warning.name)
+        self._on_exit(_stopped_code(_as_a_shell(code), watch.stopped_by))
 
     def _on_resize(self) -> None:
         for fd, ours in self._terminals.items():
@@ -171,6 +181,10 @@ def _fill_closed_descriptors() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(fd, True)
     os.close(fd)
+
+
+def _ends_torchrun(number: signal.Signals, command: Command) -> bool:
+    return number.name in command.env.get("PET_SIGNALS_TO_HANDLE", "").split(",")
 
 
 def _stopped_code(code: int, stopped_by: str | None) -> int:

@@ -45,6 +45,7 @@ class Watch:
     except :meth:`stop`. ``say(level, text)`` takes a line for the user; ``ended(pid, code)`` hears each
     command's exit code (negative for a signal), ``resized()`` that the terminal has a new size, ``ending()``
     that a signal or :meth:`stop` asked for the end. ``what`` names the commands in those lines.
+    ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Watch:
         ending: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         self.stopped_by: str | None = None
+        self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
         self._grace_s = grace_s
         self._what = what
@@ -153,6 +155,8 @@ class Watch:
         else:
             if number is signal.SIGWINCH:
                 self._resized()
+            else:
+                self.warned_by = number
             self._forward(number)
 
     def _forward(self, number: signal.Signals) -> None:

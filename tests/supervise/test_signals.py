@@ -49,6 +49,22 @@ def test_the_generic_code_after_a_signal_becomes_the_signals(supervise: Supervis
     assert "KeyboardInterrupt" in run.log
 
 
+@pytest.mark.parametrize(
+    ("handled", "code", "stopped_by"),
+    [("SIGTERM,SIGUSR1", 128 + signal.SIGUSR1, "SIGUSR1"), ("SIGTERM", 1, None)],
+)
+def test_a_warning_that_torchrun_ends_on_is_no_failure(
+    supervise: Supervise, monkeypatch: pytest.MonkeyPatch, handled: str, code: int, stopped_by: str | None
+) -> None:
+    """torchrun ends on every signal it handles, with 1; another command's 1 after USR1 is its own failure."""
+    monkeypatch.setenv("PET_SIGNALS_TO_HANDLE", handled)
+    run = supervise(*python(REPORT.replace("sys.exit(10 + number)", "sys.exit(1)")))
+    run.read_until(b"ready")
+    run.process.send_signal(signal.SIGUSR1)
+    outcome = run.finish()
+    assert (outcome["exit_code"], outcome["stopped_by"]) == (code, stopped_by)
+
+
 def test_a_signal_reaches_the_whole_group(supervise: Supervise) -> None:
     inner = "trap 'echo inner; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
     run = supervise("sh", "-c", 'trap "wait; exit 4" USR1; sh -c "$0" & wait; exit 5', inner)

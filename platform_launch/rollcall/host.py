@@ -198,13 +198,16 @@ class Host:
         judged = verdict.judge(nodes, self.clock_offsets_s)
         for line in verdict.table(judged.differences):
             self._say("INFO", line)
+        reasons = judged.reasons
+        if judged.exit_code == NodesDisagreeError.exit_code:
+            reasons = (f"the nodes disagree: {'; '.join(reasons)}",)
         self._publish(
             replace(
                 self.state,
                 phase="refused" if judged.exit_code else "running",
                 text=f"all {self._me.nnodes} nodes are here",
                 exit_code=judged.exit_code,
-                reasons=judged.reasons,
+                reasons=reasons,
                 hint=judged.hint,
                 warnings=judged.warnings,
                 restarts_used=max(node.restarts_used for node in nodes),

@@ -18,7 +18,7 @@ _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
-    re.compile(r"training ended with exit code (?P<code>\d+)"),
+    re.compile(r"(?<!the )training ended with exit code (?P<code>\d+)"),  # "the": of another node
     re.compile(r"training ended by signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),

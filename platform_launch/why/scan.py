@@ -32,9 +32,9 @@ _STEMS = """
     fatal finite found glibc heartbeat hostfile illegal imex import initialized insufficient interface
     interrupt invalid kernel kill libcudnn libibverbs mismatch missing mnnvl must ninja nvml offline
     option ordinal pickling panic permitted preempt quota readonly reduction refused requeue resolve retrieved
-    reset resource route segmentation shared signal sigabrt sigbus sigill sigint sigkill sigsegv sigterm
-    statedict timeout traceback truncated unable unavailable unhandled unreachable unrecognized walltime
-    watchdog
+    reset resource route segmentation shared sighup signal sigabrt sigbus sigill sigint sigkill sigquit
+    sigsegv sigterm sigusr statedict timeout traceback truncated unable unavailable unhandled unreachable
+    unrecognized walltime watchdog
 """.split()  # noqa: SIM905 - a hundred words read best as text
 _WHOLE_WORDS = """
     bus cant detected ecc ended ending eof extensions finished inf lost memory minimum module nan oom pipe

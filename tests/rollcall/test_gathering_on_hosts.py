@@ -149,7 +149,9 @@ def test_different_numbers_of_gpus_are_refused_with_a_table(
     codes = [node.code() for node in nodes]
     assert codes == [NodesDisagreeError.exit_code] * 3, nodes[0].text
     for node in nodes:
-        assert node.said("processes per node: 8 on node 0, node 1; 7 on node 2"), node.text
+        assert node.said("the nodes disagree: processes per node: 8 on node 0, node 1; 7 on node 2"), (
+            node.text
+        )
     table = [line.removeprefix("[node 0] [INFO] ") for _, line in nodes[0].lines]
     header = next(index for index, line in enumerate(table) if line.startswith("differs"))
     assert table[header + 1].split() == ["processes", "per", "node", "yes", "8", "0-1"]

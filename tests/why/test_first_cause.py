@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from platform_launch.doctor.catalogue import REFUSALS
 from tests.why.conftest import Explain
 
 
@@ -108,6 +109,55 @@ def test_cause_far_above_its_consequences_is_still_the_cause(explain_text: Expla
 def test_output_after_the_last_error_is_noted(explain_text: Explain) -> None:
     verdict = explain_text(uncaught(OOM) + progress(2000))
     assert any("may have survived" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "expected"),
+    [
+        ("SIGTERM", 15, "terminated"),
+        ("SIGINT", 2, "interrupted"),
+        ("SIGHUP", 1, "hung_up"),
+        ("SIGQUIT", 3, "quit"),
+        ("SIGUSR1", 10, "early_warning"),
+    ],
+)
+def test_the_signal_that_torchrun_ended_on_is_called_by_its_name(
+    explain_text: Explain, name: str, number: int, expected: str
+) -> None:
+    agent = "W1121 03:04:05.1 42 torch/distributed/elastic"
+    log = f"{agent}/agent/server/api.py:753] Received {number} death signal, shutting down workers\n"
+    log += f"{agent}/multiprocessing/api.py:1028] Sending process 43 closing signal {name}\n"
+    log += uncaught(
+        f"torch.distributed.elastic.multiprocessing.api.SignalException: Process 42 got signal: {number}"
+    )
+    assert explain_text(log).cause == expected
+    asked = (
+        f"[node 1] [INFO] node 0 (gpu-0) was told to end ({name}): asked the training to end, 25 s at most\n"
+    )
+    terminated = log.replace(f"{number} death", "15 death").replace(f"signal: {number}", "signal: 15")
+    assert explain_text(asked + terminated).cause == expected
+
+
+def test_a_log_whose_only_error_is_the_launchers_gets_that_as_its_verdict(explain_text: Explain) -> None:
+    waiting = "[node 0] [INFO] waiting for 7 s: 1 of 2 absent: node 1; last seen: never\n" * 3
+    verdict = explain_text(
+        f"{waiting}[node 0] error: 1 of 2 absent: node 1; last seen: never, after 600 s\n"
+        "[node 0] hint:  look at the absent nodes\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("cause", "nodes_absent", 4)
+
+
+def test_every_refusal_of_the_doctor_is_known(explain_text: Explain) -> None:
+    for name in REFUSALS:
+        assert explain_text(f"error: what was found [{name}]\n").cause == "launch_refused", name
+
+
+def test_another_nodes_failure_is_quoted_and_not_taken_for_ones_own(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[node 0] [ERROR] node 1, gpu-1 (10.0.0.1): the training ended with exit code 9\n"
+        "[node 0] [ERROR]   | torch.OutOfMemoryError: CUDA out of memory\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("consequence", "other_node_failed")
 
 
 def test_success_of_the_launcher_ends_the_question(explain_text: Explain) -> None:

@@ -19,7 +19,7 @@ def test_answer_is_printed_one_fact_a_line(logs: Path) -> None:
         "cause:      ValueError: latents have 15 channels, expected 16 (clip 3) [python_exception] on rank 1"
     )
     assert lines[2] == "raised at:  /workspace/raise_rank1.py:6 in step"
-    assert lines[5] == "then:       1 other rank then lost their connection"
+    assert lines[4] == "then:       1 other rank then lost their connection"
 
 
 def test_json_stands_alone_on_standard_output(logs: Path) -> None:

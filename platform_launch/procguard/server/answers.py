@@ -1,0 +1,78 @@
+"""Errors as answers: always a ``Refusal``, whatever went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.shapes import Refusal
+
+_LOG = logging.getLogger(__name__)
+_MEANINGS = {
+    400: "The request cannot be read.",
+    401: "Nobody is logged in, or the credential is not known.",
+    403: "Not allowed for this role, node or page.",
+    404: "There is no such thing.",
+    409: "Not carried out; nothing changed.",
+    413: "The body is too long.",
+    422: "A field is missing, unknown, or not what is expected.",
+    429: "Too many logins were tried.",
+    503: "The database or the disk cannot be used now; nothing changed. Try again.",
+    507: "The disk is full.",
+}
+
+
+def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what the OpenAPI document says about the errors of a route."""
+    return {status: {"model": Refusal, "description": _MEANINGS[status]} for status in statuses}
+
+
+def add_answers(app: FastAPI) -> None:
+    """Turn exceptions into answers."""
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _fault)
+
+
+def answer(refused: Refused) -> Response:
+    """Return what a refusal is answered with."""
+    headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
+    return JSONResponse(refused.refusal.model_dump(), refused.status, headers)
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return answer(error)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return invalid(error.errors())
+
+
+def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
+    """Return the answer to a document that is not as expected, from pydantic's errors. No input is shown."""
+    found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors[:10])
+    # Names of unknown fields come from outside: half of a surrogate pair cannot be encoded.
+    text = found[:2_000].encode(errors="replace").decode()
+    refusal = Refusal(error=text, hint="the fields are described in /openapi.json")
+    return JSONResponse(refusal.model_dump(), 422)
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse(Refusal(error=str(error.detail)).model_dump(), error.status_code, error.headers)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    text = "the server failed to answer; its log says why"
+    return JSONResponse(Refusal(error=text, hint="report it").model_dump(), 500)

@@ -1,0 +1,36 @@
+"""The app: routes, errors, limits and headers put together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from platform_launch import __version__
+from platform_launch.procguard.server.answers import add_answers
+from platform_launch.procguard.server.front import Front
+from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.server.routes import agents, groups, health, people, workers
+
+_ABOUT = """Groups of workers, ranks by rule, started as one.
+
+Every error is a `Refusal`. People log in with `POST /api/v1/login` and send the token as
+`Authorization: Bearer …`; browsers send a cookie, and `X-CSRF-Token` with every change. Agents join with the
+join token and send their own credential as `Authorization: Bearer …`.
+"""
+
+
+def build_app(parts: Parts) -> FastAPI:
+    """Return the app. It starts nothing: the clerk and the database belong to the caller."""
+    app = FastAPI(
+        title="ProcGuard",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.parts = parts
+    app.state.gate = parts.gate
+    add_answers(app)
+    for room in (agents, groups, workers, people, health):
+        app.include_router(room.router)
+    app.add_middleware(Front)
+    return app

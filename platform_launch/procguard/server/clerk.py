@@ -1,0 +1,53 @@
+"""The clerk: the thread that advances groups."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+_LOG = logging.getLogger(__name__)
+EVERY_S = 0.5
+_LATE_S = 15.0
+
+
+class Clerk:
+    """Calls ``tick`` every half second from :meth:`start` to :meth:`stop`. Nothing that it raises ends it.
+
+    A database that cannot be written is no fault here: reports are repeated, and so is the attempt.
+    """
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick = tick
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="procguard-clerk", daemon=True)
+        self._last = time.monotonic()
+        self._trouble = ""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the step that is being made."""
+        self._leave.set()
+        self._thread.join()
+
+    @property
+    def trouble(self) -> str:
+        """What keeps groups from being advanced now; empty while they are."""
+        late_s = time.monotonic() - self._last
+        return f"groups were not looked after for {late_s:.0f} s" if late_s > _LATE_S else self._trouble
+
+    def _work(self) -> None:
+        while not self._leave.wait(EVERY_S):
+            try:
+                self._tick()
+                trouble = ""
+            except Exception as error:
+                trouble = str(error) or type(error).__name__
+                if trouble != self._trouble:  # said once, not twice a second
+                    _LOG.exception("groups cannot be advanced")
+            self._trouble = trouble
+            self._last = time.monotonic()

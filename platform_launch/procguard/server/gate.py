@@ -1,0 +1,134 @@
+"""Who may do what: the dependencies every route of people stands behind.
+
+``Viewer`` and ``Operator`` are what a route takes. Both ask, for everything but reading, that a cookie comes
+with the X-CSRF-Token of its session and from a page of this server; a Bearer token needs neither, since no
+foreign page can send one.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from typing import Annotated, cast
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyCookie, APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.responses import Response
+
+from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.server.sessions import Person, Sessions
+
+SESSION_COOKIE = "procguard_session"
+CSRF_COOKIE = "procguard_csrf"
+CSRF_HEADER = "X-CSRF-Token"
+_READING = ("GET", "HEAD", "OPTIONS")
+
+_cookie = APIKeyCookie(name=SESSION_COOKIE, scheme_name="session cookie", auto_error=False)
+_csrf = APIKeyHeader(name=CSRF_HEADER, scheme_name="CSRF token", auto_error=False)
+_bearer = HTTPBearer(
+    scheme_name="session token", description="The `token` of POST /api/v1/login.", auto_error=False
+)
+
+
+class Unauthorized(Refused):
+    """Nobody is logged in, or a credential is not known."""
+
+    status = 401
+
+
+class Forbidden(Refused):
+    """Somebody is, but may not do this."""
+
+    status = 403
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Tells who sent a request."""
+
+    sessions: Sessions
+
+    def person(self, request: Request) -> Person | None:
+        """Return who sent a request; None where nobody is logged in. Reads the database."""
+        token = bearer(request) or request.cookies.get(SESSION_COOKIE)
+        return self.sessions.who(token) if token else None
+
+    def admit(self, request: Request) -> Person:
+        """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""
+        person = self.person(request)
+        if person is None:
+            raise Unauthorized("not logged in", "POST /api/v1/login, or `procguard ctl login`")
+        if request.method not in _READING and not bearer(request):
+            from_own_page(request)
+            sent = request.headers.get(CSRF_HEADER, "")
+            if not hmac.compare_digest(sent.encode(), self.sessions.csrf(person.session).encode()):
+                raise Forbidden(
+                    f"the header {CSRF_HEADER} is missing or is not this session's",
+                    f"send the value of the cookie {CSRF_COOKIE}, or use a Bearer token",
+                )
+        return person
+
+    def give_cookies(self, request: Request, response: Response, token: str, session: str) -> None:
+        """Let the browser keep a session. The CSRF token is for the page's own scripts to read."""
+        secure = request.url.scheme == "https"
+        for name, value, hidden in (
+            (SESSION_COOKIE, token, True),
+            (CSRF_COOKIE, self.sessions.csrf(session), False),
+        ):
+            response.set_cookie(
+                name,
+                value,
+                max_age=self.sessions.lasts_s,
+                httponly=hidden,
+                secure=secure,
+                samesite="lax",
+            )
+
+
+def bearer(request: Request) -> str | None:
+    """Return the token in the Authorization header."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def from_own_page(request: Request) -> None:
+    """Raise Forbidden when a browser says that another site's page sent this. Scripts say nothing."""
+    origin = request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if origin is None and site in ("none", "same-origin"):
+        return
+    if origin is None or urlsplit(origin).netloc != request.headers.get("Host"):
+        raise Forbidden(
+            f"sent by a page of {(origin or 'another site')[:200]!r}",
+            "only this server's own pages may; a proxy before it must pass the Host header on",
+        )
+
+
+def gate_of(request: Request) -> Gate:
+    """Return the gate of the app that serves a request."""
+    return cast(Gate, request.app.state.gate)
+
+
+def _viewer(
+    request: Request,
+    _token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+    _session: Annotated[str | None, Security(_cookie)],
+    _page: Annotated[str | None, Security(_csrf)],
+) -> Person:
+    # The parameters only tell the OpenAPI document how to log in.
+    return gate_of(request).admit(request)
+
+
+Viewer = Annotated[Person, Depends(_viewer)]
+"""Whoever is logged in."""
+
+
+def _operator(person: Viewer) -> Person:
+    if not person.operator:
+        raise Forbidden(f"{person.name} may look, not change", "an operator may: procguard user list")
+    return person
+
+
+Operator = Annotated[Person, Depends(_operator)]
+"""Who may change things."""

@@ -1,0 +1,45 @@
+"""For those who watch the server: is it alive, is it useful, how much of what."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from platform_launch.procguard.refused import Unavailable
+from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.parts import Here
+from platform_launch.procguard.shapes import Shape
+
+router = APIRouter(tags=["health"])
+
+
+class Health(Shape):
+    """The server answers."""
+
+    status: str = "ok"
+
+
+@router.get("/healthz", operation_id="alive")
+async def alive() -> Health:
+    """Answer as long as the server is alive. Asks neither database nor disk."""
+    return Health()
+
+
+@router.get("/readyz", operation_id="ready", responses=refusals(503))
+def ready(here: Here) -> Health:
+    """Answer 200 when the database can be read and groups are looked after, else 503 with the reason."""
+    here.accounts.find("")
+    if here.clerk.trouble:
+        raise Unavailable(here.clerk.trouble, "the server's log says more")
+    return Health()
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
+)
+def metrics(here: Here) -> Response:
+    """Return counts for Prometheus. They hold no names, and need no login."""
+    return Response(here.meter.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,147 @@
+"""Sessions: a signed token that carries a name, the account's epoch and the session's own id.
+
+Nothing is stored for a session while it lasts. It ends when its time is over, when its account's epoch moves
+on (a new password, another role, the account removed), or when somebody logs out: the ids of those are kept in
+a file until their time would be over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Protocol
+
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+
+from platform_launch.procguard.refused import Unavailable
+from platform_launch.procguard.shapes import Role
+
+
+class Account(Protocol):
+    """Somebody who may log in."""
+
+    @property
+    def name(self) -> str:
+        """The name, as it is shown."""
+
+    @property
+    def role(self) -> Role:
+        """What this person may do."""
+
+    @property
+    def password_hash(self) -> str:
+        """What :func:`~platform_launch.procguard.server.passwords.hash_password` made."""
+
+
+class Accounts(Protocol):
+    """Where accounts are kept."""
+
+    def find(self, name: str) -> Account | None:
+        """Return an account as it is now. Raises Unavailable."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who is logged in, and by which session."""
+
+    name: str
+    role: Role
+    session: str
+
+    @property
+    def operator(self) -> bool:
+        """Whether the role may change things."""
+        return self.role is Role.OPERATOR
+
+
+class Sessions:
+    """Makes tokens, reads them and ends them. Thread-safe."""
+
+    def __init__(self, secret: str, accounts: Accounts, ended_file: Path, hours: float) -> None:
+        self._secret = secret.encode()
+        self._accounts = accounts
+        self._ended = _Ended(ended_file)
+        self.lasts_s = int(hours * 3600)
+        self._serializer = URLSafeTimedSerializer(
+            secret,
+            salt="procguard session",
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+    def begin(self, account: Account) -> tuple[str, str, datetime]:
+        """Return a new session's token, its id and when it ends."""
+        session = secrets.token_urlsafe(12)
+        token = self._serializer.dumps([account.name, _epoch(account), session])
+        return str(token), session, datetime.now(timezone.utc) + timedelta(seconds=self.lasts_s)
+
+    def who(self, token: str) -> Person | None:
+        """Return whose token it is; None when it is nobody's (any more). Raises Unavailable."""
+        try:
+            name, epoch, session = self._serializer.loads(token, max_age=self.lasts_s)
+        except (BadSignature, ValueError, TypeError):
+            return None
+        account = self._accounts.find(name)
+        if account is None or _epoch(account) != epoch or session in self._ended:
+            return None
+        return Person(account.name, account.role, session)
+
+    def end(self, person: Person) -> None:
+        """End a session. Raises Unavailable when the server could forget that it did."""
+        self._ended.add(person.session, time.time() + self.lasts_s)
+
+    def csrf(self, session: str) -> str:
+        """Return what a page of this session must send with every change."""
+        return hmac.new(self._secret, b"procguard csrf " + session.encode(), hashlib.sha256).hexdigest()
+
+
+def _epoch(account: Account) -> str:
+    """Return what is another one after a change of role or password, or of the person behind the name.
+
+    A hash of a password has a salt of its own: it is never the same twice.
+    """
+    return hashlib.sha256(f"{account.role.value} {account.password_hash}".encode()).hexdigest()[:16]
+
+
+class _Ended:
+    """Ids of sessions that were ended, until when they must be remembered; a line each in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._until: dict[str, float] = {}
+        self._lock = threading.Lock()
+        with suppress(OSError):
+            for line in path.read_text(encoding="ascii", errors="replace").splitlines():
+                with suppress(ValueError):
+                    until, session = line.split(" ", 1)
+                    self._until[session] = float(until)
+        self._forget()
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._until
+
+    def add(self, session: str, until: float) -> None:
+        """Remember an id, also after the server was started again."""
+        with self._lock:
+            self._forget()
+            self._until[session] = until
+            text = "".join(f"{when:.0f} {one}\n" for one, when in self._until.items())
+            new = self._path.with_suffix(".new")
+            try:
+                handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(handle, "w", encoding="ascii") as file:
+                    file.write(text)
+                new.replace(self._path)
+            except OSError as error:
+                raise Unavailable(f"logged out, but not noted down: {error.strerror}") from error
+
+    def _forget(self) -> None:
+        now = time.time()
+        self._until = {session: until for session, until in self._until.items() if until > now}

@@ -33,7 +33,12 @@ def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker; those of a folder whose lab has one name on this machine."""
+    """Keep the tests of a file on one worker; those of a folder whose lab has one name on this machine.
+
+    Files with trainings and hosts come first: begun last, the longest would run alone at the end.
+    """
+    long = {item.path for item in items if item.get_closest_marker("train") or item.get_closest_marker("lab")}
+    items.sort(key=lambda item: item.path not in long)
     for item in items:
         folder = item.path.parent
         shared = folder.name in ("slurm", "lab")

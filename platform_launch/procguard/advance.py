@@ -1,0 +1,214 @@
+"""A group's next step: the group, what its workers report and the time give the next group. Pure.
+
+Nothing here acts. The caller writes the next group down first and answers heartbeats by it after, so that a
+decision that could not be written is simply made again from the reports, which are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from platform_launch.errors import shown_list
+from platform_launch.procguard.failing import Failed, earlier_exit, first_failure, has_finished, why_not_ready
+from platform_launch.procguard.freeze import Members, freeze
+from platform_launch.procguard.group import CannotStartError, Group, Happened, Run, Step
+from platform_launch.procguard.member import Member
+from platform_launch.procguard.ranks import WorkerName
+from platform_launch.procguard.shapes import Failure, Phase
+from platform_launch.procguard.wire import State
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a step is taken.
+
+    ``clock_s`` and ``elapsed_s`` (since the group's phase began, or the server was started) are of the
+    monotonic clock: no wall clock that jumps ends a run. ``at`` is the time to show.
+    """
+
+    clock_s: float
+    elapsed_s: float
+    at: datetime
+
+
+def advance(group: Group, members: Members, moment: Moment) -> Step:
+    """Return the group's next step; the same group where there is none. ``members`` has all workers of it."""
+    step = _STEPS.get(group.phase)
+    if step is None or group.run is None:
+        return Step(_with_verdict(group, members))
+    return step(group, group.run, members, moment)
+
+
+def enter(group: Group, phase: Phase, at: datetime, **changes: object) -> Group:
+    """Return the group in another phase."""
+    return replace(group, phase=phase, phase_since=at, silent=(), **changes)  # type: ignore[arg-type]
+
+
+def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> Step:
+    """Begin a new generation: the rank table is frozen here. Raises CannotStartError."""
+    run = freeze(group.settings, group.workers, members, group.generation)
+    fresh = enter(
+        group,
+        Phase.PREPARING,
+        at,
+        generation=run.generation,
+        run=run,
+        restarts_used=restarts_used,
+        then=None,
+        failure=None,
+        failed_at=None,
+        started_at=None,
+        ended_at=None,
+    )
+    return Step(fresh, (Happened("preparing", f"generation {run.generation}"),))
+
+
+def waiting_for(group: Group, members: Members) -> tuple[WorkerName, ...]:
+    """Return whom it waits for: while it prepares, those not ready; while it stops, those that still run."""
+    run = group.run
+    if run is None:
+        return ()
+    if group.phase is Phase.PREPARING:
+        return tuple(place.worker for place in run.places if not _is_ready(run, members[place.worker]))
+    if group.phase is Phase.STOPPING:
+        return tuple(worker for worker in group.workers if _may_still_run(run, members[worker]))
+    return ()
+
+
+def _prepare(group: Group, run: Run, members: Members, moment: Moment) -> Step:
+    for place in run.places:
+        text = why_not_ready(run, members[place.worker])
+        if text is not None:
+            failure = Failure(worker=str(place.worker), text=f"cannot start: {text}")
+            return _fail(group, run, Failed(moment.clock_s, failure), moment.at)
+    missing = waiting_for(group, members)
+    if not missing:
+        running = enter(group, Phase.RUNNING, moment.at, started_at=moment.at)
+        return Step(running, (Happened("running", f"generation {run.generation}"),))
+    if moment.elapsed_s > run.settings.ready_within_s:
+        reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
+        text = f"not ready within {run.settings.ready_within_s:g} s: {shown_list(reasons)}"
+        failure = Failure(worker=str(missing[0]), text=text)
+        return _fail(group, run, Failed(moment.clock_s, failure), moment.at)
+    return Step(group)
+
+
+def _watch(group: Group, run: Run, members: Members, moment: Moment) -> Step:
+    failed = first_failure(run, members, clock_s=moment.clock_s, elapsed_s=moment.elapsed_s)
+    if failed is not None:
+        return _fail(group, run, failed, moment.at, _overdue(run, members))
+    if all(has_finished(run, members[place.worker]) for place in run.places):
+        ended = enter(group, Phase.FINISHED, moment.at, ended_at=moment.at)
+        return Step(ended, (Happened("finished", f"generation {run.generation}"),))
+    silent = _overdue(run, members)
+    if silent == group.silent:
+        return Step(group)
+    events: tuple[Happened, ...] = ()
+    if not group.silent:
+        events = (Happened("degraded", f"silent: {shown_list([str(worker) for worker in silent])}"),)
+    elif not silent:
+        events = (Happened("recovered", "every worker is heard again"),)
+    return Step(replace(group, silent=silent), events)
+
+
+def _stop(group: Group, run: Run, members: Members, moment: Moment) -> Step:
+    group = _with_verdict(group, members)
+    earlier = earlier_exit(group, run, members)
+    if earlier is not None:
+        group = replace(group, failure=earlier.failure, failed_at=earlier.at)
+    if waiting_for(group, members):
+        return Step(group)
+    then = group.then or Phase.STOPPED
+    if then is Phase.PREPARING:
+        return _begin_or_fail(group, members, moment, 0)
+    if then is Phase.BACKING_OFF:
+        return Step(enter(group, then, moment.at, then=None))
+    detail = group.failure.text if then is Phase.FAILED and group.failure else f"generation {run.generation}"
+    ended = enter(group, then, moment.at, then=None, ended_at=moment.at)
+    return Step(ended, (Happened(then.value, detail),))
+
+
+def _back_off(group: Group, run: Run, members: Members, moment: Moment) -> Step:  # noqa: ARG001 - a step
+    if moment.elapsed_s < group.backoff_s:
+        return Step(_with_verdict(group, members))
+    return _begin_or_fail(group, members, moment, group.restarts_used + 1)
+
+
+_STEPS: Mapping[Phase, Callable[[Group, Run, Members, Moment], Step]] = {
+    Phase.PREPARING: _prepare,
+    Phase.RUNNING: _watch,
+    Phase.STOPPING: _stop,
+    Phase.BACKING_OFF: _back_off,
+}
+
+
+def _begin_or_fail(group: Group, members: Members, moment: Moment, restarts_used: int) -> Step:
+    try:
+        return begin(group, members, moment.at, restarts_used)
+    except CannotStartError as error:
+        failure = Failure(worker=None, text=f"cannot start again: {error}")
+        ended = enter(group, Phase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
+        return Step(ended, (Happened("failed", failure.text),))
+
+
+def _fail(group: Group, run: Run, failed: Failed, at: datetime, overdue: tuple[WorkerName, ...] = ()) -> Step:
+    """Stop the rest: a run fails as one. What follows depends on the restarts that are left."""
+    failure = failed.failure
+    others = [str(worker) for worker in overdue if str(worker) != failure.worker]
+    if others:
+        text = f"{failure.text} (silent at that time: {shown_list(others)})"
+        failure = failure.model_copy(update={"text": text})
+    again = group.restarts_used < run.settings.max_restarts
+    stopping = enter(
+        group,
+        Phase.STOPPING,
+        at,
+        then=Phase.BACKING_OFF if again else Phase.FAILED,
+        failure=failure,
+        failed_at=failed.at,
+    )
+    whose = f"{failure.worker}: {failure.text}" if failure.worker else failure.text
+    after = f"; restart {group.restarts_used + 1} of {run.settings.max_restarts} follows" if again else ""
+    return Step(stopping, (Happened("failing", f"generation {run.generation}: {whose}{after}"),))
+
+
+def _is_ready(run: Run, member: Member) -> bool:
+    """Whether it could start now: a worker that was ready and has gone silent since could not."""
+    return member.says(run.generation, State.READY) and member.silent_s <= run.settings.silent_after_s
+
+
+def _may_still_run(run: Run, member: Member) -> bool:
+    """Whether to wait for this worker's end. One that is still ready could have its start under way."""
+    if member.silent_s > run.settings.fail_after_s:
+        return False
+    return member.report is None or member.busy or member.says(run.generation, State.READY)
+
+
+def _why_missing(member: Member, run: Run) -> str:
+    report = member.report
+    if member.silent_s > run.settings.silent_after_s or report is None:
+        return f"no heartbeat for {member.silent_s:.0f} s"
+    if member.busy:
+        return f"generation {report.generation} still {report.state.value}"
+    return report.reason or "its agent has not answered"
+
+
+def _overdue(run: Run, members: Members) -> tuple[WorkerName, ...]:
+    """Return the workers that should be heard and are not. One that has done its part may go."""
+    limit = run.settings.silent_after_s
+    late = (place.worker for place in run.places if members[place.worker].silent_s > limit)
+    return tuple(worker for worker in late if not has_finished(run, members[worker]))
+
+
+def _with_verdict(group: Group, members: Members) -> Group:
+    """Take over what the failing worker's agent makes of the log: reading it takes longer than failing."""
+    failure, run = group.failure, group.run
+    if failure is None or failure.worker is None or failure.verdict or run is None:
+        return group
+    member = members.get(WorkerName.parse(failure.worker))
+    report = member.report if member else None
+    if report is None or report.generation != run.generation or not report.verdict:
+        return group
+    return replace(group, failure=failure.model_copy(update={"verdict": report.verdict}))

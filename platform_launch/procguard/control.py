@@ -1,0 +1,395 @@
+"""The one who decides: what agents report is held in memory, what people change in the database.
+
+Heartbeats read and write memory only. Whoever changes something (people, joining nodes, the clerk) holds one
+lock, writes it down first and takes it over after.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from platform_launch.errors import shown, shown_list
+from platform_launch.procguard import asked, views
+from platform_launch.procguard.advance import Moment, advance
+from platform_launch.procguard.freeze import Members, rank_table
+from platform_launch.procguard.group import CannotStartError, Group, Happened, Step
+from platform_launch.procguard.joining import Joining, credential_hash, roster_of
+from platform_launch.procguard.ledger import Ledger, Membership, Store
+from platform_launch.procguard.live import LiveWorker
+from platform_launch.procguard.member import Member
+from platform_launch.procguard.orders import order_for
+from platform_launch.procguard.ranks import WorkerName
+from platform_launch.procguard.refused import NotFound, Refused, Unavailable
+from platform_launch.procguard.shapes import (
+    Changed,
+    Event,
+    GroupSettings,
+    GroupShape,
+    NewGroup,
+    Phase,
+    RankPreview,
+    WorkerShape,
+)
+from platform_launch.procguard.wire import Beat, Join, Joined, Order, Orders
+
+SERVER = "server"
+"""Who did what nobody asked for, in the audit log."""
+
+_CHECK_EVERY_S = 5.0
+"""How often to ask whether the database is still ours."""
+
+_PAUSE_S = 5.0
+"""When the clerk was away for so long, the whole process was: it heard nobody, and nobody was silent."""
+
+
+def utc_now() -> datetime:
+    """Return the time to show."""
+    return datetime.now(timezone.utc)
+
+
+class Control:
+    """Groups, workers and what is wanted of them.
+
+    ``log_size`` tells how many bytes of a worker's log of a generation the server has; ``clock`` is monotonic
+    and decides everything, ``now`` is only shown. Every method may be called from any thread; all but
+    ``join``, ``who``, ``heartbeat`` and those that only look take the writers' lock and raise Unavailable
+    when the database cannot be written.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        log_size: views.LogSize,
+        heartbeat_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._ledger = Ledger(store)
+        self._roster = roster_of(self._ledger)
+        self._joining = Joining(self._ledger, self._roster, now)
+        self._log_size = log_size
+        self._heartbeat_s = heartbeat_s
+        self._clock = clock
+        self._now = now
+        self._listening_since = self._ticked_at = self._checked_at = self._shown_at = clock()
+        self._entered: dict[str, tuple[Phase, datetime, float]] = {}
+        self._silent: frozenset[WorkerName] = frozenset()
+        self._heard = False
+        self._version = 0
+        self._counting = threading.Lock()
+
+    @property
+    def version(self) -> int:
+        """A number that increases with every visible change; by heartbeats alone at most once a second."""
+        return self._version
+
+    # Agents
+
+    def join(self, join: Join) -> Joined:
+        """Take a node in. Raises Refused where its name is another living agent's."""
+        with self._ledger.writing:
+            credential = self._joining.join(join, self._clock(), self._listening_since)
+        self._changed()
+        return Joined(credential=credential, heartbeat_s=self._heartbeat_s)
+
+    def who(self, credential: str) -> str | None:
+        """Return the node whose agent this is, None where it is nobody's."""
+        return self._roster.by_credential.get(credential_hash(credential))
+
+    def heartbeat(self, node: str, beat: Beat) -> Orders:
+        """Take in what a node's workers do and say what is wanted of them. Memory only."""
+        live = self._roster.nodes.get(node)
+        if live is None or beat.node != node or beat.instance != live.node.instance:
+            raise Refused(
+                f"the agent of node {beat.node!r} is no longer known by this credential",
+                "join again with the join token",
+            )
+        clock_s = self._clock()
+        live.seen_at = clock_s
+        seen_at_once = False
+        for report in beat.workers:
+            worker = live.workers.get(report.number)
+            if worker is not None and worker.take(report, clock_s):
+                seen_at_once = True
+        self._heard = True
+        if seen_at_once:
+            self._changed()
+        orders = {number: self._order(worker) for number, worker in live.workers.items()}
+        return Orders.model_construct(orders=orders, heartbeat_s=self._heartbeat_s)
+
+    # The clerk
+
+    def tick(self) -> None:
+        """Advance every group that needs it.
+
+        Raises Unavailable when that cannot be written: call again. Raises LaunchError when another server has
+        taken the database over: this one must end.
+        """
+        with self._ledger.writing:
+            clock_s = self._clock()
+            if clock_s - self._ticked_at > _PAUSE_S:
+                self._listening_since = clock_s
+            try:
+                if clock_s - self._checked_at >= _CHECK_EVERY_S:
+                    self._ledger.store.check()
+                    self._checked_at = clock_s
+                self._advance_all(clock_s)
+            finally:
+                self._ticked_at = self._clock()
+        self._count_heartbeats(clock_s)
+
+    # Groups
+
+    def create_group(self, new: NewGroup, who: str) -> GroupShape:
+        """Create a group. Raises Refused where the name is taken."""
+        with self._ledger.writing:
+            world = self._ledger.world
+            if new.name in world.groups:
+                raise Refused(f"there is a group {new.name} already", "choose another name")
+            group = Group(new.name, new.settings, Phase.IDLE, self._now())
+            with self._ledger.change(world.with_group(group)) as change:
+                change.put_group(group)
+                change.event(self._now(), who, "create", group.name, "")
+        self._changed()
+        return self.group(new.name)
+
+    def delete_group(self, name: str, who: str) -> None:
+        """Delete a group that is at rest; its workers are in none then."""
+        with self._ledger.writing:
+            group = self._resting(name)
+            world = self._ledger.world.without_group(name)
+            with self._ledger.change(world) as change:
+                change.put_workers(world.workers[worker] for worker in group.workers)
+                change.delete_group(name)
+                change.event(self._now(), who, "delete", name, "")
+        self._changed()
+
+    def change_settings(self, name: str, settings: GroupSettings, who: str) -> GroupShape:
+        """Change what the next run will be; the one under way keeps what it began with."""
+        with self._ledger.writing:
+            group = self._group(name)
+            detail = _differences(group.settings, settings)
+            if detail:
+                self._write(
+                    group, Step(replace(group, settings=settings), (Happened("settings", detail),)), who
+                )
+        return self.group(name)
+
+    def move(self, workers: Sequence[str], group: str | None, who: str) -> None:
+        """Put workers into a group, or into none. Raises Refused while a concerned group is in a run."""
+        with self._ledger.writing:
+            world = self._ledger.world
+            rows = [self._row(worker) for worker in workers]
+            for name in {row.group for row in rows if row.group != group} | {group}:
+                if name is not None:
+                    self._resting(name)
+            moved = [row for row in rows if row.group != group]
+            if not moved:
+                return
+            after = world.moved(moved, group)
+            with self._ledger.change(after) as change:
+                change.put_workers(after.workers[row.worker] for row in moved)
+                names = shown_list([str(row.worker) for row in moved])
+                change.event(self._now(), who, "move", group or "no group", names)
+        self._changed()
+
+    def start(self, name: str, who: str) -> Changed:
+        """Start a group; one that is under way stays as it is. Raises Refused with ``problems``."""
+        return self._ask(name, who, lambda group, members: asked.start(group, members, self._now()))
+
+    def stop(self, name: str, who: str) -> Changed:
+        """Stop a group."""
+        return self._ask(name, who, lambda group, _: asked.stop(group, self._now()))
+
+    def restart(self, name: str, who: str) -> Changed:
+        """Stop a group and start it again. Raises Refused with ``problems``, and stops nothing then."""
+        return self._ask(name, who, lambda group, members: asked.restart(group, members, self._now()))
+
+    def forget(self, node: str, who: str) -> None:
+        """Remove a node that is gone."""
+        with self._ledger.writing:
+            self._joining.forget(node, who, self._clock(), self._listening_since)
+        self._changed()
+
+    # Looking
+
+    def groups(self) -> list[GroupShape]:
+        """Return all groups by name."""
+        return [self._shape(group) for _, group in sorted(self._ledger.world.groups.items())]
+
+    def group(self, name: str) -> GroupShape:
+        """Return a group. Raises NotFound."""
+        return self._shape(self._group(name))
+
+    def workers(self) -> list[WorkerShape]:
+        """Return all workers by node and number."""
+        world, clock_s = self._ledger.world, self._clock()
+        return [
+            views.worker_shape(
+                node,
+                worker,
+                world.group_of(worker.worker),
+                self._member(worker.worker, clock_s),
+            )
+            for node, worker in self._roster.all_workers()
+        ]
+
+    def worker(self, worker: str) -> WorkerShape:
+        """Return a worker. Raises NotFound."""
+        name = self._row(worker).worker
+        live = self._roster.nodes[name.node]
+        group = self._ledger.world.group_of(name)
+        return views.worker_shape(live, live.workers[name.number], group, self._member(name, self._clock()))
+
+    def preview(
+        self, name: str, settings: GroupSettings | None = None, workers: Sequence[str] | None = None
+    ) -> RankPreview:
+        """Return the rank table as it would be with other settings or workers. Raises NotFound."""
+        group = self._group(name)
+        chosen = group.workers if workers is None else tuple(self._row(worker).worker for worker in workers)
+        wanted = settings or group.settings
+        return views.preview(rank_table(wanted, chosen, self._members(chosen)), wanted.backend)
+
+    def events(self, before: int | None = None, limit: int = 100) -> list[Event]:
+        """Return the newest entries of the audit log, or those before one, newest first."""
+        return self._ledger.store.events(before, limit)
+
+    def record(self, who: str, action: str, object: str, detail: str) -> None:  # noqa: A002 - an event's word
+        """Write an entry into the audit log."""
+        with self._ledger.writing, self._ledger.change(self._ledger.world) as change:
+            change.event(self._now(), who, action, object, detail)
+        self._changed()
+
+    # Within
+
+    def _order(self, worker: LiveWorker) -> Order:
+        """Return what is wanted of a worker: the same object for as long as it is the same."""
+        world = self._ledger.world
+        row = world.workers.get(worker.worker)
+        group = world.groups.get(row.group) if row and row.group else None
+        known = max(worker.report.generation if worker.report else 0, row.generation if row else 0)
+        basis = (group.run if group else None, group.phase if group else None, known)
+        order = worker.order
+        if order is None or worker.order_for is None or not _same(worker.order_for, basis):
+            order = order_for(group, worker.worker, known)
+            worker.order_for = basis
+        size = self._log_size(worker.text, order.generation)
+        if order.log_offset != size:
+            order = order.model_copy(update={"log_offset": size})
+        worker.order = order
+        return order
+
+    def _advance_all(self, clock_s: float) -> None:
+        trouble: Exception | None = None
+        for group in list(self._ledger.world.groups.values()):
+            if not group.active and (group.failure is None or group.failure.verdict):
+                continue
+            try:
+                moment = Moment(clock_s, clock_s - self._entered_at(group, clock_s), self._now())
+                step = advance(group, self._members(group.workers), moment)
+                if step.group is not group or step.events:
+                    self._write(group, step, SERVER)
+            except Unavailable:
+                raise
+            except Exception as error:  # one group's trouble is not another's; raised below
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+
+    def _entered_at(self, group: Group, clock_s: float) -> float:
+        """Return when the group's phase began, or when this server first saw it."""
+        known = self._entered.get(group.name)
+        if known is None or known[:2] != (group.phase, group.phase_since):
+            known = self._entered[group.name] = (group.phase, group.phase_since, clock_s)
+        return known[2]
+
+    def _ask(self, name: str, who: str, ask: Callable[[Group, Members], Step]) -> Changed:
+        with self._ledger.writing:
+            group = self._group(name)
+            try:
+                step = ask(group, self._members(group.workers))
+            except CannotStartError as error:
+                problems = [views.problem_shape(problem) for problem in error.problems]
+                raise Refused(f"{name} cannot start: {error}", error.problems[0].hint, problems) from error
+            changed = step.group is not group
+            if changed:
+                self._write(group, step, who)
+            return Changed(group=self.group(name), changed=changed)
+
+    def _write(self, before: Group, step: Step, who: str) -> None:
+        at = self._now()
+        with self._ledger.change(self._ledger.world.with_group(step.group)) as change:
+            change.put_group(step.group)
+            for event in step.events:
+                change.event(at, who, event.action, before.name, event.detail)
+        self._changed()
+
+    def _count_heartbeats(self, clock_s: float) -> None:
+        """Let heartbeats that came or are late be seen, at most once a second."""
+        if clock_s - self._shown_at < 1.0:
+            return
+        silent = frozenset(worker.worker for worker in self._silent_workers(clock_s))
+        if self._heard or silent != self._silent:
+            self._silent, self._heard, self._shown_at = silent, False, clock_s
+            self._changed()
+
+    def _silent_workers(self, clock_s: float) -> list[LiveWorker]:
+        world = self._ledger.world
+        since = self._listening_since
+        return [
+            worker
+            for _, worker in self._roster.all_workers()
+            if clock_s - max(worker.seen_at or since, since)
+            > views.silent_after_s(world.group_of(worker.worker))
+        ]
+
+    def _changed(self) -> None:
+        with self._counting:
+            self._version += 1
+
+    def _group(self, name: str) -> Group:
+        group = self._ledger.world.groups.get(name)
+        if group is None:
+            raise NotFound(f"no group {shown(name)}", "look at the list of groups")
+        return group
+
+    def _resting(self, name: str) -> Group:
+        group = self._group(name)
+        if group.active:
+            raise Refused(f"{name} is {group.phase.value}", "stop it first")
+        return group
+
+    def _row(self, worker: str) -> Membership:
+        try:
+            row = self._ledger.world.workers.get(WorkerName.parse(worker))
+        except ValueError:
+            row = None
+        if row is None:
+            raise NotFound(f"no worker {shown(worker)}", "look at the list of workers")
+        return row
+
+    def _members(self, workers: Sequence[WorkerName]) -> Members:
+        clock_s = self._clock()
+        return {worker: self._member(worker, clock_s) for worker in workers}
+
+    def _member(self, worker: WorkerName, clock_s: float) -> Member:
+        row = self._ledger.world.workers.get(worker)
+        return self._roster.member(worker, row.generation if row else 0, clock_s, self._listening_since)
+
+    def _shape(self, group: Group) -> GroupShape:
+        return views.group_shape(group, self._members(group.workers), self._log_size)
+
+
+def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
+    """Compare what orders are made from; runs by identity, as they are large and never edited."""
+    return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
+
+
+def _differences(before: GroupSettings, after: GroupSettings) -> str:
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    return "; ".join(f"{key}: {old[key]!r} → {new[key]!r}" for key in new if old[key] != new[key])

@@ -1,0 +1,128 @@
+"""How to reach a database by its URL, and what people are told when it is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from platform_launch.errors import InputError, InstallationError, LaunchError, shown
+
+BUSY_TIMEOUT_S = 3.0
+"""How long to wait for somebody else's lock on SQLite before an answer of 503."""
+
+WRITES = "procguard_writes"
+"""Marks a connection that is going to write: SQLite must know at the beginning of a transaction."""
+
+
+class DatabaseError(LaunchError):
+    """The database cannot be reached or used, or another server has it."""
+
+    exit_code = 75
+
+
+def database_url(text: str) -> URL:
+    """Read a URL: a file of SQLite, or PostgreSQL. Raises InputError, InstallationError."""
+    expected = "sqlite:////path/to/procguard.db or postgresql://user:password@host/database"
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError) as error:
+        raise InputError("the database is not a URL", f"expected {expected}") from error
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+            raise InputError(
+                "the database is no file, and would be lost with the server", f"expected {expected}"
+            )
+        return url.set(drivername="sqlite+pysqlite", database=str(Path(url.database).resolve()))
+    if backend != "postgresql":
+        raise InputError(
+            f"database {shown(url.drivername)}: not a kind that can be used", f"expected {expected}"
+        )
+    if importlib.util.find_spec("psycopg") is None:
+        raise InstallationError(
+            "a PostgreSQL database needs the package psycopg", "pip install 'platform-launch[postgres]'"
+        )
+    return url.set(drivername="postgresql+psycopg")
+
+
+@contextmanager
+def opened(text: str) -> Iterator[Engine]:
+    """Open a database and close it at the end. Raises LaunchError when it cannot be reached."""
+    url = database_url(text)
+    engine = _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
+    shown_url = url.render_as_string(hide_password=True)
+    try:
+        try:
+            with engine.connect():
+                pass
+        except (DBAPIError, OSError) as error:
+            raise DatabaseError(
+                f"the database {shown_url} cannot be opened: {reason(error)}",
+                "correct the URL in the configuration, or see that it can be reached and written",
+            ) from error
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def is_sqlite(engine: Engine) -> bool:
+    """Tell whether this is a file of SQLite."""
+    return engine.dialect.name == "sqlite"
+
+
+def reason(error: BaseException) -> str:
+    """Return what the database's driver said, in one line."""
+    original = getattr(error, "orig", None) or error
+    return " ".join(str(original).split()) or type(original).__name__
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database:
+        try:
+            Path(url.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise DatabaseError(
+                f"the folder of the database {url.database} cannot be made: {error.strerror}",
+                "correct `data` or `database` in the configuration",
+            ) from error
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: SqliteConnection, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's signature
+    connection.isolation_level = None  # transactions are begun below, not by the driver's guess
+    # FULL: a generation that was given out must not be given out again after a power cut.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader that turns writer half way is refused at once where another writes; one that says so waits.
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql(url: URL) -> Engine:
+    return create_engine(
+        url,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 10,
+            "application_name": "procguard",
+            # A lock that somebody holds, or a network that was cut, must not hold the clerk for ever.
+            "options": "-c lock_timeout=3000 -c statement_timeout=15000 -c timezone=UTC",
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 20_000,
+        },
+    )

@@ -1,0 +1,104 @@
+"""Who may log in. Read and written on connections of its own, also while a server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from platform_launch.procguard.database.engine import WRITES, reason
+from platform_launch.procguard.database.tables import users
+from platform_launch.procguard.refused import NotFound, Refused, Unavailable
+
+Role = Literal["viewer", "operator"]
+
+
+@dataclass(frozen=True)
+class User:
+    """One who may log in. ``epoch`` counts what ends all sessions: a new password, another role."""
+
+    name: str
+    role: Role
+    password_hash: str
+    epoch: int
+    created_at: datetime
+
+
+class Users:
+    """The users of a database. ``password_hash`` is text that the caller made with argon2 and reads again.
+
+    Every method raises Unavailable when the database is out of reach or locked.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def find(self, name: str) -> User | None:
+        """Return a user, None where there is none of that name."""
+        if "\0" in name:
+            return None
+        with self._connection() as connection:
+            row = connection.execute(select(users).where(users.c.name == name)).first()
+            return User(**row._mapping) if row else None
+
+    def all(self) -> list[User]:
+        """Return all users by name."""
+        with self._connection() as connection:
+            rows = connection.execute(select(users).order_by(users.c.name))
+            return [User(**row._mapping) for row in rows]
+
+    def add(self, name: str, role: Role, password_hash: str) -> None:
+        """Add a user. Raises Refused where the name is taken.
+
+        The epoch starts at a number that no earlier user of the name had: an old session stays ended.
+        """
+        now = datetime.now(timezone.utc)
+        row = {"name": name, "role": role, "password_hash": password_hash, "created_at": now}
+        try:
+            with self._connection(writes=True) as connection:
+                connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
+        except IntegrityError as error:
+            raise Refused(
+                f"there is a user {name!r} already", "choose another name, or set a password"
+            ) from error
+
+    def set_password(self, name: str, password_hash: str) -> None:
+        """Change a password, which ends all sessions. Raises NotFound."""
+        self._change(name, password_hash=password_hash)
+
+    def set_role(self, name: str, role: Role) -> None:
+        """Change a role, which ends all sessions. Raises NotFound."""
+        self._change(name, role=role)
+
+    def remove(self, name: str) -> None:
+        """Remove a user, which ends all sessions. Raises NotFound."""
+        with self._connection(writes=True) as connection:
+            if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
+                raise _unknown(name)
+
+    def _change(self, name: str, **values: Any) -> None:
+        with self._connection(writes=True) as connection:
+            row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
+            if connection.execute(row).rowcount == 0:
+                raise _unknown(name)
+
+    @contextmanager
+    def _connection(self, *, writes: bool = False) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as plain:
+                connection = plain.execution_options(**{WRITES: writes})
+                with connection.begin():
+                    yield connection
+        except IntegrityError:
+            raise
+        except DBAPIError as error:
+            raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"no user {name!r}", "look at the list of users")

@@ -1,0 +1,105 @@
+"""The connection that all changes of the server go through."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+
+from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+
+from platform_launch.procguard.database.claim import try_session_lock
+from platform_launch.procguard.database.engine import WRITES, DatabaseError, is_sqlite, reason
+from platform_launch.procguard.database.tables import server
+from platform_launch.procguard.refused import Unavailable
+
+_NOT_NOW = (OperationalError, InternalError, InterfaceError)
+"""Locked, full, read-only, gone: the database's state, not the statement's fault."""
+
+
+class Writer:
+    """Writes on the connection that holds the claim; used by one thread at a time.
+
+    In PostgreSQL a connection that is lost takes the claim along. It is claimed again before the next change,
+    and only if nobody has served in between: what another server changed is not in this one's memory.
+    """
+
+    def __init__(self, engine: Engine, connection: Connection) -> None:
+        self._engine = engine
+        self._connection: Connection | None = connection.execution_options(**{WRITES: True})
+        self._token = secrets.token_hex(16)
+
+    def sign(self) -> None:
+        """Write down who serves this database from now on."""
+        row = {
+            "token": self._token,
+            "host": socket.gethostname()[:255],
+            "pid": os.getpid(),
+            "since": datetime.now(timezone.utc),
+        }
+        with self.begin() as connection:
+            if connection.execute(update(server).where(server.c.id == 1).values(row)).rowcount == 0:
+                connection.execute(server.insert().values(id=1, **row))
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Open a transaction, committed at the end of the block.
+
+        Raises Unavailable, and nothing is changed then; DatabaseError when another server has taken over.
+        """
+        try:
+            connection = self._connected()
+            with connection.begin():
+                yield connection
+        except _NOT_NOW as error:
+            if error.connection_invalidated:
+                self._let_go()
+            raise Unavailable(
+                f"the database cannot be written: {reason(error)}", "nothing was changed; try again later"
+            ) from error
+
+    def check(self) -> None:
+        """Make sure that the claim still holds. Raises as :meth:`begin` does."""
+        if not is_sqlite(self._engine):
+            with self.begin() as connection:
+                self._verify(connection)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            connection = self._engine.connect().execution_options(**{WRITES: True})
+            try:
+                self._claim_again(connection)
+            except BaseException:
+                connection.invalidate()
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _claim_again(self, connection: Connection) -> None:
+        if not is_sqlite(self._engine):
+            if not try_session_lock(connection):
+                raise _superseded()
+            with connection.begin():
+                self._verify(connection)
+
+    def _verify(self, connection: Connection) -> None:
+        if connection.scalar(select(server.c.token).where(server.c.id == 1)) != self._token:
+            raise _superseded()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(DBAPIError):
+                connection.close()
+
+
+def _superseded() -> DatabaseError:
+    return DatabaseError(
+        "the database was out of reach, and another server has served it since",
+        "stop this server; people and agents should use the other one",
+    )

@@ -1,0 +1,86 @@
+"""The next generation of a group: its rank table and commands, or why it has none. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from platform_launch.errors import shown, shown_list
+from platform_launch.procguard.group import CannotStartError, Run
+from platform_launch.procguard.member import Member
+from platform_launch.procguard.ranks import Problem, RankTable, WorkerName, assign
+from platform_launch.procguard.shapes import GroupSettings
+
+Members = Mapping[WorkerName, Member]
+
+
+def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members) -> RankTable:
+    """Give out the ranks, with all that speaks against a start: the command's problems as well."""
+    table = assign(
+        workers,
+        master_addr=settings.master_addr,
+        master_port=settings.master_port,
+        world_size=settings.world_size,
+        kind=settings.kind,
+        aliases={worker.node: members[worker].names for worker in workers if worker in members},
+    )
+    ranked = [place.worker for place in table.places] or workers
+    problem = _problem_of_command(settings.command, ranked, members)
+    return replace(table, problems=(*table.problems, problem)) if problem else table
+
+
+def freeze(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members, after: int) -> Run:
+    """Return the run that a start now would be. Raises CannotStartError.
+
+    Its generation is higher than ``after`` and than any that one of the workers ever had: a worker that comes
+    from another group must not take a new order for an old one.
+    """
+    table = rank_table(settings, workers, members)
+    if table.problems:
+        raise CannotStartError(table.problems)
+    known = [_highest(members[worker]) for worker in workers if worker in members]
+    own = tuple(_split(settings.command) or ())
+    nodes = {place.worker.node: place.worker for place in table.places}
+    return Run(
+        generation=max([after, *known]) + 1,
+        settings=settings,
+        places=table.places,
+        idle=table.idle,
+        commands={node: own or members[worker].command for node, worker in nodes.items()},
+    )
+
+
+def _highest(member: Member) -> int:
+    return max(member.generation, member.report.generation if member.report else 0)
+
+
+def _split(command: str) -> list[str] | None:
+    """Return the words, or None where they cannot be told apart or passed to a program."""
+    try:
+        return None if "\0" in command else shlex.split(command)
+    except ValueError:
+        return None
+
+
+def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Members) -> Problem | None:
+    words = _split(command)
+    if words is None:
+        return Problem(
+            "bad-command",
+            f"the command {shown(command)} cannot be split into words",
+            "close every quotation mark; write a quotation mark that is meant as such as \\'",
+            {"command": command[:200]},
+        )
+    if words:
+        return None
+    without = sorted({worker.node for worker in ranked if worker in members and not members[worker].command})
+    if not without:
+        return None
+    names = shown_list(without)
+    return Problem(
+        "no-command",
+        f"no command: neither the group nor the agent of {names} names one",
+        "enter the group's command, or start those agents with --command",
+        {"nodes": names},
+    )

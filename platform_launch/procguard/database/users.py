@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from platform_launch.procguard.database.engine import WRITES, reason
 from platform_launch.procguard.database.tables import users
 from platform_launch.procguard.refused import NotFound, Refused, Unavailable
-
-Role = Literal["viewer", "operator"]
+from platform_launch.procguard.shapes import Role
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,13 @@ class Users:
             return None
         with self._connection() as connection:
             row = connection.execute(select(users).where(users.c.name == name)).first()
-            return User(**row._mapping) if row else None
+            return _user(row) if row else None
 
     def all(self) -> list[User]:
         """Return all users by name."""
         with self._connection() as connection:
             rows = connection.execute(select(users).order_by(users.c.name))
-            return [User(**row._mapping) for row in rows]
+            return [_user(row) for row in rows]
 
     def add(self, name: str, role: Role, password_hash: str) -> None:
         """Add a user. Raises Refused where the name is taken.
@@ -58,7 +57,7 @@ class Users:
         The epoch starts at a number that no earlier user of the name had: an old session stays ended.
         """
         now = datetime.now(timezone.utc)
-        row = {"name": name, "role": role, "password_hash": password_hash, "created_at": now}
+        row = {"name": name, "role": role.value, "password_hash": password_hash, "created_at": now}
         try:
             with self._connection(writes=True) as connection:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
@@ -73,7 +72,7 @@ class Users:
 
     def set_role(self, name: str, role: Role) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
-        self._change(name, role=role)
+        self._change(name, role=role.value)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
@@ -98,6 +97,10 @@ class Users:
             raise
         except DBAPIError as error:
             raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
+
+
+def _user(row: Row[Any]) -> User:
+    return User(row.name, Role(row.role), row.password_hash, row.epoch, row.created_at)
 
 
 def _unknown(name: str) -> NotFound:

@@ -1,1 +1,1 @@
-"""The web page: pages.add_pages(app, control, visitor=FindVisitor, runs=ListRuns) puts it on the server's app."""
+"""The web page: ``pages.add_pages`` puts it on the server's application."""

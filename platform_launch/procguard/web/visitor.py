@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 @dataclass(frozen=True)
 class Visitor:
-    """A person who is logged in. ``csrf`` goes into the X-CSRF-Token header of each change the page asks for."""
+    """A person who is logged in. ``csrf`` is sent as X-CSRF-Token with each change that the page asks for."""
 
     name: str
     operator: bool
@@ -19,7 +19,4 @@ class Visitor:
 
 
 FindVisitor = Callable[[Request], Visitor | None]
-"""Who sent a request, None where nobody is logged in. May read the database: never called in the event loop."""
-
-ListRuns = Callable[[str], list[int]]
-"""The generations of a worker (``gn6-0``) that a log is kept of."""
+"""Who sent a request, None where nobody is logged in. May read the database: not for the event loop."""

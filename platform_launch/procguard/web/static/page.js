@@ -1,0 +1,324 @@
+// What every page does: keeps itself fresh, asks before what cannot be undone, says what was refused.
+"use strict";
+
+const words = JSON.parse(document.body.dataset.words);
+const $ = (selector, within = document) => within.querySelector(selector);
+const say = (key, values = {}) => words[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// Morphing keeps what a person does meanwhile: an open dialog, unfolded details, a field being typed in.
+Idiomorph.defaults.ignoreActiveValue = true;
+Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
+  !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG"));
+
+// Requests: JSON as the API wants it. Fields with data-number are numbers, empty ones null.
+htmx.defineExtension("json", {
+  onEvent(name, event) {
+    if (name === "htmx:configRequest") event.detail.headers["Content-Type"] = "application/json";
+  },
+  encodeParameters(_xhr, parameters, source) {
+    const body = {};
+    for (const [name, value] of Object.entries(Object.fromEntries(parameters.entries?.() ?? Object.entries(parameters)))) {
+      const numeric = source.elements?.[name]?.dataset?.number !== undefined;
+      body[name] = numeric ? (value === "" ? null : Number(value)) : value;
+    }
+    if (source.dataset.selection !== undefined) {
+      body.workers = [...selected].sort();
+      body.group ??= null;
+    }
+    return JSON.stringify(body);
+  },
+});
+
+// Notices
+function notice(text, bad = false) {
+  const box = element("div", undefined, bad ? "bad" : "");
+  box.append(element("div", text));
+  const close = element("button", say("dismiss"), "quiet");
+  close.type = "button";
+  close.addEventListener("click", () => box.remove());
+  box.append(close);
+  if (bad) box.setAttribute("role", "alert");
+  $("#notices").append(box);
+  while ($("#notices").children.length > 3) $("#notices").firstChild.remove();
+  setTimeout(() => box.remove(), bad ? 15000 : 5000);
+}
+
+function refusal(xhr) {
+  try {
+    const said = JSON.parse(xhr.responseText);
+    if (said.error) return said;
+  } catch { /* not the API's answer: a proxy's, or none */ }
+  return { error: say("failed"), hint: "", problems: [] };
+}
+
+document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
+  const source = detail.requestConfig.elt;
+  const verb = detail.requestConfig.verb;
+  if (verb === "get" || detail.pathInfo.requestPath.startsWith("/fragments/")) return;
+  const errors = source.dataset.errors && document.getElementById(source.dataset.errors);
+  if (errors) errors.replaceChildren();
+  if (!detail.successful) {
+    const said = refusal(detail.xhr);
+    const lines = [`${said.error}${said.hint ? `. ${said.hint}` : ""}`,
+      ...(said.problems ?? []).slice(1).map((one) => `${one.text}. ${one.hint}`)];
+    if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
+    else notice(lines.join(" · "), true);
+    if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");
+    return;
+  }
+  if (source.dataset.go) return void location.assign(source.dataset.go);
+  if (source.dataset.done) notice(source.dataset.done);
+  if (source.dataset.selection !== undefined) select([...selected], false);
+  if (source.tagName === "FORM" && source.dataset.keep === undefined) source.reset();
+  source.closest("dialog")?.close();
+  source.dispatchEvent(new CustomEvent("done"));
+  refresh();
+});
+
+// Dialogs
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) document.getElementById(opener.dataset.opens).showModal();
+  if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();
+});
+
+document.body.addEventListener("htmx:confirm", (event) => {
+  if (!event.detail.question) return;
+  event.preventDefault();
+  const { elt, question, issueRequest } = event.detail;
+  const dialog = $("#confirm");
+  $("#confirm-title").textContent = say("confirm", { action: elt.dataset.ok });
+  $("#confirm-text").textContent = question;
+  $("#confirm-ok").textContent = elt.dataset.ok;
+  $("#confirm-ok").classList.toggle("danger", elt.dataset.danger !== undefined);
+  dialog.returnValue = "cancel";
+  dialog.addEventListener("close", () => dialog.returnValue === "ok" && issueRequest(true), { once: true });
+  dialog.showModal();
+});
+
+// Language and theme are cookies: the server then sends the page right at once.
+function remember(name, value) {
+  document.cookie = `${name}=${value}; path=/; max-age=31536000; samesite=lax`;
+}
+$("#language").addEventListener("change", (event) => {
+  remember("language", event.target.value);
+  location.reload();
+});
+$("#theme").addEventListener("click", () => {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark"
+    || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  remember("theme", document.documentElement.dataset.theme);
+});
+
+// Freshness: the server says that something changed, the page fetches what it shows. A tab nobody looks at
+// holds no connection; browsers allow only six to one server.
+const QUIET_MS = 15000;
+let source = null;
+let heard = 0;
+let offlineSince = null;
+let pause = 1000;
+let again = 0;
+
+function refresh() {
+  htmx.trigger(document.body, "changed");
+}
+
+function connection(state) {
+  const live = $("#live");
+  live.dataset.state = state;
+  live.lastElementChild.textContent = say(`live.${state}`);
+  const offline = state === "offline";
+  offlineSince = offline ? offlineSince ?? new Date() : null;
+  $("#offline").hidden = !offline;
+  document.body.classList.toggle("stale", offline);
+  if (offline) $("#offline-since").textContent = say("offline.since", { time: offlineSince.toLocaleTimeString() });
+}
+
+function listen() {
+  clearTimeout(again);
+  source?.close();
+  source = new EventSource("/stream");
+  heard = Date.now();
+  const alive = () => {
+    heard = Date.now();
+    pause = 1000;
+    if ($("#live").dataset.state !== "live") {
+      connection("live");
+      refresh();
+    }
+  };
+  source.addEventListener("alive", alive);
+  source.addEventListener("changed", () => { alive(); refresh(); });
+  source.addEventListener("error", lost);
+}
+
+function lost() {
+  source?.close();
+  source = null;
+  clearTimeout(again);
+  if (document.hidden) return;
+  again = setTimeout(async () => {
+    // A stream that ended after its time is no trouble; one that cannot be had again is.
+    try {
+      const answer = await fetch("/stream", { method: "HEAD" });
+      if (answer.status === 401 || answer.redirected) return void location.reload();
+      if (!answer.ok && answer.status !== 405) throw new Error(answer.status);
+      listen();
+    } catch {
+      connection("offline");
+      pause = Math.min(pause * 1.5, 10000);
+      lost();
+    }
+  }, offlineSince || pause > 1000 ? pause : 100);
+}
+
+if (document.body.dataset.live !== undefined) {
+  listen();
+  setInterval(() => source && !document.hidden && Date.now() - heard > QUIET_MS && (connection("offline"), lost()), 2000);
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      source?.close();
+      source = null;
+      clearTimeout(again);
+    } else if (!source) {
+      listen();
+      refresh();
+    }
+  });
+  addEventListener("pagehide", () => source?.close());
+}
+
+// A request that a person waits for shows that it is under way; refreshing does not.
+document.body.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  if (detail.requestConfig.triggeringEvent?.type !== "changed") $("#progress")?.classList.add("on");
+});
+document.body.addEventListener("htmx:afterRequest", () => $("#progress")?.classList.remove("on"));
+
+// The table of workers: what is ticked is kept here, whatever page is shown.
+const selected = new Set();
+let lastTicked = null;
+const boxes = () => [...document.querySelectorAll("td.tick input")];
+
+function select(names, on) {
+  for (const name of names) on ? selected.add(name) : selected.delete(name);
+  showSelection();
+}
+
+function showSelection() {
+  const bar = $("#selection");
+  if (!bar) return;
+  for (const box of boxes()) {
+    box.checked = selected.has(box.value);
+    box.closest("tr").classList.toggle("ticked", box.checked);
+  }
+  const all = $("#tick-all");
+  if (all) {
+    const ticked = boxes().filter((box) => box.checked).length;
+    all.checked = ticked > 0 && ticked === boxes().length;
+    all.indeterminate = ticked > 0 && !all.checked;
+  }
+  bar.hidden = selected.size === 0;
+  $("#selected-count").textContent = say("selected", { n: selected.size.toLocaleString() });
+}
+
+document.addEventListener("click", async ({ target, shiftKey }) => {
+  if (target.matches("td.tick input")) {
+    const all = boxes();
+    const from = shiftKey && lastTicked ? all.findIndex((box) => box.value === lastTicked) : -1;
+    const to = all.indexOf(target);
+    const range = from < 0 ? [target] : all.slice(Math.min(from, to), Math.max(from, to) + 1);
+    lastTicked = target.value;
+    select(range.map((box) => box.value), target.checked);
+  } else if (target.id === "tick-all") {
+    const on = target.checked;
+    const query = new URLSearchParams(new FormData($("#filter")));
+    const answer = await fetch(`/fragments/names?${query}`).catch(() => null);
+    if (answer?.ok) select(await answer.json(), on);
+    else showSelection();
+  } else if (target.id === "clear-selection") {
+    select([...selected], false);
+  } else if (target.closest("[data-page]")) {
+    $("#page").value = target.closest("[data-page]").dataset.page;
+    htmx.trigger("#filter", "submit");
+  } else if (target.closest("[data-all-groups]")) {
+    $("#groups").setAttribute("hx-get", "/fragments/groups?all=1");
+  }
+});
+
+// Another filter begins at its first page.
+$("#filter")?.addEventListener("input", () => { $("#page").value = "1"; }, true);
+$("#filter")?.addEventListener("reset", () => { $("#page").value = "1"; });
+
+// After the page fetched something
+function localTimes() {
+  for (const time of document.querySelectorAll("time")) {
+    const text = new Date(time.dateTime).toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+function groupOptions() {
+  const choice = $("#filter-group");
+  const names = $("#group-names");
+  if (!choice || !names) return;
+  const known = [...choice.options].slice(2).map((option) => option.value);
+  const wanted = JSON.parse(names.dataset.names);
+  if (known.join(" ") === wanted.join(" ")) return;
+  const value = choice.value;
+  [...choice.options].slice(2).forEach((option) => option.remove());
+  choice.append(...wanted.map((name) => new Option(name, name, false, name === value)));
+}
+
+function afterSwap() {
+  localTimes();
+  groupOptions();
+  showSelection();
+}
+document.body.addEventListener("htmx:afterSwap", afterSwap);
+afterSwap();
+
+// A group's settings: what is not saved, and what somebody else saved meanwhile.
+const settings = $("#settings-form");
+if (settings) {
+  const content = () => new URLSearchParams(new FormData(settings)).toString();
+  let kept = content();
+  let saved = $("#saved").dataset.settings;
+  let members = $("#saved").dataset.members;
+  let ours = false;
+  const compare = () => {
+    const changed = content() !== kept;
+    for (const id of ["unsaved", "settings-undo"]) if ($(`#${id}`)) $(`#${id}`).hidden = !changed;
+  };
+  settings.addEventListener("input", compare);
+  settings.addEventListener("reset", () => setTimeout(compare));
+  settings.addEventListener("done", () => {
+    kept = content();
+    ours = true;
+    for (const field of settings.elements) { // so that "undo" goes back to what is saved now
+      if (field.tagName === "SELECT") for (const option of field.options) option.defaultSelected = option.selected;
+      else if (field.name) field.defaultValue = field.value;
+    }
+    compare();
+  });
+  document.body.addEventListener("htmx:afterSwap", ({ detail }) => {
+    if (detail.target.id !== "group") return;
+    const now = $("#saved").dataset;
+    if (now.settings !== saved) {
+      if (!ours) $("#elsewhere").hidden = false;
+      saved = now.settings;
+      ours = false;
+    }
+    if (now.members !== members) {
+      members = now.members;
+      htmx.trigger(document.body, "members");
+    }
+  });
+}

@@ -6,34 +6,24 @@ lock, writes it down first and takes it over after.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from platform_launch.errors import shown, shown_list
+from platform_launch.errors import LaunchError, shown_list
 from platform_launch.procguard import asked, views
 from platform_launch.procguard.advance import Moment, advance
-from platform_launch.procguard.freeze import Members, rank_table
+from platform_launch.procguard.freeze import Members
 from platform_launch.procguard.group import CannotStartError, Group, Happened, Step
-from platform_launch.procguard.joining import Joining, credential_hash, roster_of
-from platform_launch.procguard.ledger import Ledger, Membership, Store
+from platform_launch.procguard.joining import Joining, credential_hash
+from platform_launch.procguard.ledger import Store
 from platform_launch.procguard.live import LiveWorker
-from platform_launch.procguard.member import Member
+from platform_launch.procguard.looking import Looking
 from platform_launch.procguard.orders import order_for
 from platform_launch.procguard.ranks import WorkerName
-from platform_launch.procguard.refused import NotFound, Refused, Unavailable
-from platform_launch.procguard.shapes import (
-    Changed,
-    Event,
-    GroupSettings,
-    GroupShape,
-    NewGroup,
-    Phase,
-    RankPreview,
-    WorkerShape,
-)
+from platform_launch.procguard.refused import Refused, Unavailable
+from platform_launch.procguard.shapes import Changed, GroupSettings, GroupShape, NewGroup, Phase
 from platform_launch.procguard.wire import Beat, Join, Joined, Order, Orders
 
 SERVER = "server"
@@ -51,7 +41,7 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Control:
+class Control(Looking):
     """Groups, workers and what is wanted of them.
 
     ``log_size`` tells how many bytes of a worker's log of a generation the server has; ``clock`` is monotonic
@@ -69,24 +59,14 @@ class Control:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._ledger = Ledger(store)
-        self._roster = roster_of(self._ledger)
+        super().__init__(store, log_size, clock, now)
         self._joining = Joining(self._ledger, self._roster, now)
-        self._log_size = log_size
         self._heartbeat_s = heartbeat_s
-        self._clock = clock
-        self._now = now
-        self._listening_since = self._ticked_at = self._checked_at = self._shown_at = clock()
+        self._ticked_at = self._checked_at = self._shown_at = self._listening_since
         self._entered: dict[str, tuple[Phase, datetime, float]] = {}
         self._silent: frozenset[WorkerName] = frozenset()
         self._heard = False
-        self._version = 0
-        self._counting = threading.Lock()
-
-    @property
-    def version(self) -> int:
-        """A number that increases with every visible change; by heartbeats alone at most once a second."""
-        return self._version
+        self._superseded = ""
 
     # Agents
 
@@ -102,7 +82,13 @@ class Control:
         return self._roster.by_credential.get(credential_hash(credential))
 
     def heartbeat(self, node: str, beat: Beat) -> Orders:
-        """Take in what a node's workers do and say what is wanted of them. Memory only."""
+        """Take in what a node's workers do and say what is wanted of them. Memory only.
+
+        Raises Refused where the credential is an earlier installation's, Unavailable where another server has
+        taken the database over.
+        """
+        if self._superseded:
+            raise Unavailable(self._superseded, "ask the server that has it")
         live = self._roster.nodes.get(node)
         if live is None or beat.node != node or beat.instance != live.node.instance:
             raise Refused(
@@ -135,9 +121,7 @@ class Control:
             if clock_s - self._ticked_at > _PAUSE_S:
                 self._listening_since = clock_s
             try:
-                if clock_s - self._checked_at >= _CHECK_EVERY_S:
-                    self._ledger.store.check()
-                    self._checked_at = clock_s
+                self._check(clock_s)
                 self._advance_all(clock_s)
             finally:
                 self._ticked_at = self._clock()
@@ -155,8 +139,8 @@ class Control:
             with self._ledger.change(world.with_group(group)) as change:
                 change.put_group(group)
                 change.event(self._now(), who, "create", group.name, "")
-        self._changed()
-        return self.group(new.name)
+            self._changed()
+            return self.group(new.name)
 
     def delete_group(self, name: str, who: str) -> None:
         """Delete a group that is at rest; its workers are in none then."""
@@ -167,6 +151,7 @@ class Control:
                 change.put_workers(world.workers[worker] for worker in group.workers)
                 change.delete_group(name)
                 change.event(self._now(), who, "delete", name, "")
+            self._entered.pop(name, None)
         self._changed()
 
     def change_settings(self, name: str, settings: GroupSettings, who: str) -> GroupShape:
@@ -216,49 +201,6 @@ class Control:
             self._joining.forget(node, who, self._clock(), self._listening_since)
         self._changed()
 
-    # Looking
-
-    def groups(self) -> list[GroupShape]:
-        """Return all groups by name."""
-        return [self._shape(group) for _, group in sorted(self._ledger.world.groups.items())]
-
-    def group(self, name: str) -> GroupShape:
-        """Return a group. Raises NotFound."""
-        return self._shape(self._group(name))
-
-    def workers(self) -> list[WorkerShape]:
-        """Return all workers by node and number."""
-        world, clock_s = self._ledger.world, self._clock()
-        return [
-            views.worker_shape(
-                node,
-                worker,
-                world.group_of(worker.worker),
-                self._member(worker.worker, clock_s),
-            )
-            for node, worker in self._roster.all_workers()
-        ]
-
-    def worker(self, worker: str) -> WorkerShape:
-        """Return a worker. Raises NotFound."""
-        name = self._row(worker).worker
-        live = self._roster.nodes[name.node]
-        group = self._ledger.world.group_of(name)
-        return views.worker_shape(live, live.workers[name.number], group, self._member(name, self._clock()))
-
-    def preview(
-        self, name: str, settings: GroupSettings | None = None, workers: Sequence[str] | None = None
-    ) -> RankPreview:
-        """Return the rank table as it would be with other settings or workers. Raises NotFound."""
-        group = self._group(name)
-        chosen = group.workers if workers is None else tuple(self._row(worker).worker for worker in workers)
-        wanted = settings or group.settings
-        return views.preview(rank_table(wanted, chosen, self._members(chosen)), wanted.backend)
-
-    def events(self, before: int | None = None, limit: int = 100) -> list[Event]:
-        """Return the newest entries of the audit log, or those before one, newest first."""
-        return self._ledger.store.events(before, limit)
-
     def record(self, who: str, action: str, object: str, detail: str) -> None:  # noqa: A002 - an event's word
         """Write an entry into the audit log."""
         with self._ledger.writing, self._ledger.change(self._ledger.world) as change:
@@ -283,6 +225,17 @@ class Control:
             order = order.model_copy(update={"log_offset": size})
         worker.order = order
         return order
+
+    def _check(self, clock_s: float) -> None:
+        """Ask whether this still is the server: one that is not must not tell agents what to do."""
+        if clock_s - self._checked_at < _CHECK_EVERY_S:
+            return
+        try:
+            self._ledger.store.check()
+        except LaunchError as error:
+            self._superseded = error.message
+            raise
+        self._checked_at = clock_s
 
     def _advance_all(self, clock_s: float) -> None:
         trouble: Exception | None = None
@@ -347,42 +300,6 @@ class Control:
             if clock_s - max(worker.seen_at or since, since)
             > views.silent_after_s(world.group_of(worker.worker))
         ]
-
-    def _changed(self) -> None:
-        with self._counting:
-            self._version += 1
-
-    def _group(self, name: str) -> Group:
-        group = self._ledger.world.groups.get(name)
-        if group is None:
-            raise NotFound(f"no group {shown(name)}", "look at the list of groups")
-        return group
-
-    def _resting(self, name: str) -> Group:
-        group = self._group(name)
-        if group.active:
-            raise Refused(f"{name} is {group.phase.value}", "stop it first")
-        return group
-
-    def _row(self, worker: str) -> Membership:
-        try:
-            row = self._ledger.world.workers.get(WorkerName.parse(worker))
-        except ValueError:
-            row = None
-        if row is None:
-            raise NotFound(f"no worker {shown(worker)}", "look at the list of workers")
-        return row
-
-    def _members(self, workers: Sequence[WorkerName]) -> Members:
-        clock_s = self._clock()
-        return {worker: self._member(worker, clock_s) for worker in workers}
-
-    def _member(self, worker: WorkerName, clock_s: float) -> Member:
-        row = self._ledger.world.workers.get(worker)
-        return self._roster.member(worker, row.generation if row else 0, clock_s, self._listening_since)
-
-    def _shape(self, group: Group) -> GroupShape:
-        return views.group_shape(group, self._members(group.workers), self._log_size)
 
 
 def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:

@@ -14,6 +14,9 @@ from platform_launch.procguard.shapes import GroupSettings
 
 Members = Mapping[WorkerName, Member]
 
+HIGHEST_GENERATION = 2**31 - 1
+"""What a message can hold."""
+
 
 def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members) -> RankTable:
     """Give out the ranks, with all that speaks against a start: the command's problems as well."""
@@ -40,14 +43,27 @@ def freeze(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Me
     if table.problems:
         raise CannotStartError(table.problems)
     known = [_highest(members[worker]) for worker in workers if worker in members]
+    generation = max([after, *known]) + 1
+    if generation > HIGHEST_GENERATION:
+        raise CannotStartError((_too_high(workers, members, generation),))
     own = tuple(_split(settings.command) or ())
     nodes = {place.worker.node: place.worker for place in table.places}
     return Run(
-        generation=max([after, *known]) + 1,
+        generation=generation,
         settings=settings,
         places=table.places,
         idle=table.idle,
         commands={node: own or members[worker].command for node, worker in nodes.items()},
+    )
+
+
+def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int) -> Problem:
+    names = shown_list([str(worker) for worker in workers if _highest(members[worker]) + 1 == generation])
+    return Problem(
+        "generation-too-high",
+        f"{names} report(s) generation {generation - 1}: expected less",
+        "its agent's folder is damaged: stop that agent, remove the folder and start it again",
+        {"workers": names, "generation": str(generation - 1)},
     )
 
 

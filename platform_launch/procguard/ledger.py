@@ -101,20 +101,21 @@ class World:
     def moved(self, rows: Iterable[Membership], to: str | None) -> World:
         """Return a world in which workers are in another group; what they were told before stays known."""
         changed = {row.worker: Membership(row.worker, to, self._highest(row)) for row in rows}
-        return self._with_workers({**self.workers, **changed})
+        return self._regrouped({**self.workers, **changed})
 
     def with_rows(self, rows: Iterable[Membership], gone: Iterable[WorkerName] = ()) -> World:
         """Return a world with more workers, and without some."""
         left = {**self.workers, **{row.worker: row for row in rows}}
         for worker in gone:
             left.pop(worker, None)
-        return self._with_workers(left)
+        return self._regrouped(left)
 
     def _highest(self, row: Membership) -> int:
         group = self.groups.get(row.group) if row.group else None
         return max(row.generation, group.generation if group else 0)
 
-    def _with_workers(self, rows: Mapping[WorkerName, Membership]) -> World:
+    def _regrouped(self, rows: Mapping[WorkerName, Membership]) -> World:
+        """Return a world with these rows, and groups that have their members by them."""
         members: dict[str, list[WorkerName]] = {name: [] for name in self.groups}
         for worker, row in rows.items():
             if row.group in members:

@@ -103,11 +103,6 @@ class Roster:
     nodes: dict[str, LiveNode] = field(default_factory=dict)
     by_credential: dict[str, str] = field(default_factory=dict)
 
-    def worker(self, name: WorkerName) -> LiveWorker | None:
-        """Return a worker, None where no node has it."""
-        live = self.nodes.get(name.node)
-        return live.workers.get(name.number) if live else None
-
     def all_workers(self) -> Iterator[tuple[LiveNode, LiveWorker]]:
         """Go through all workers, by node and number."""
         for _, live in sorted(self.nodes.items()):

@@ -49,7 +49,7 @@ class GroupSettings(Shape):
     ] = ""
     """As typed in a shell, but no shell reads it: words are split by its rules. Empty: each agent's own."""
     max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
-    backoff_s: Annotated[float, Field(ge=0, le=3_600)] = 5.0
+    backoff_s: Annotated[float, Field(ge=0, le=300)] = 5.0
     """Before the first restart; doubled for each further one, five minutes at most."""
     silent_after_s: Annotated[float, Field(ge=2, le=86_400)] = 15.0
     """A worker without a heartbeat for so long is silent, and its running group degraded."""

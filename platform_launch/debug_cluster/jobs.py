@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -85,25 +84,6 @@ def processes(folder: Folder, name: str | None, known: Iterable[Record]) -> Iter
         inside = process.session in sessions or process.pid in grouped
         if inside or (running.variable(process.pid, MARKER) or "").startswith(prefix):
             yield process
-
-
-def end(process: Process, number: signal.Signals) -> bool:
-    """Signal a process, and no other that got its number meanwhile; tell whether it was there."""
-    try:
-        handle = os.pidfd_open(process.pid)
-    except OSError:
-        return False
-    try:
-        found = running.look(process.pid)
-        if found is None or found.started != process.started:
-            return False
-        signal.pidfd_send_signal(handle, number)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        os.close(handle)
 
 
 def _session_is_its(record: Record) -> bool:

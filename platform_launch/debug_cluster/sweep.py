@@ -54,7 +54,7 @@ def _ask_leaders(known: Iterable[Record]) -> None:
     for record in known:
         leader = running.look(record.leader)
         if leader is not None and leader.started == record.leader_started:
-            jobs.end(leader, signal.SIGTERM)
+            running.end(leader, signal.SIGTERM)
 
 
 def _led(known: Iterable[Record]) -> bool:
@@ -76,7 +76,7 @@ def _signal_all(
         left = {process.pid: process for process in jobs.processes(folder, name, known)}
         found.update(left)
         for pid in left.keys() - asked:
-            jobs.end(left[pid], number)
+            running.end(left[pid], number)
             asked.add(pid)
         if not left or time.monotonic() >= deadline:
             return left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,3 +68,32 @@ def ancestors(pid: int, proc_root: Path = PROC) -> set[int]:
         process = look(pid, proc_root)
         pid = process.parent if process else 0
     return line
+
+
+def end(process: Process, number: signal.Signals) -> bool:
+    """Signal a process, and no other that got its number meanwhile; tell whether it was there."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        found = look(process.pid)
+        if found is None or found.started != process.started:
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(handle)
+
+
+def boot_id(proc_root: Path = PROC) -> str:
+    """Return the kernel's name for its present run (random(4)): process ids and CLOCK_BOOTTIME mean nothing
+    beyond it. Empty where it cannot be read.
+    """
+    try:
+        return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

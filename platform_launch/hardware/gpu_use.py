@@ -1,0 +1,72 @@
+"""How much of each GPU is in use now: asked again and again, so the driver stays open in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from platform_launch.hardware.gpus import Gpu
+
+_GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU's use at one moment; None where the driver does not say (a MIG instance's utilization)."""
+
+    index: int
+    name: str
+    utilization_percent: float | None
+    memory_used_gib: float | None
+    memory_total_gib: float | None
+
+
+class GpuMeter:
+    """Reads the use of GPUs that were found before. Each call may take as long as the driver likes."""
+
+    def __init__(self, devices: Sequence[Gpu]) -> None:
+        self._devices = tuple(devices)
+        self._pynvml: Any = None
+
+    def read(self) -> tuple[GpuUse, ...]:
+        """Return the use of each GPU; empty without GPUs, and while the driver answers with errors."""
+        if not self._devices:
+            return ()
+        import pynvml  # costs 20 ms, which a CPU machine need not pay
+
+        try:
+            if self._pynvml is None:
+                pynvml.nvmlInit()
+                self._pynvml = pynvml
+            return tuple(self._use(gpu) for gpu in self._devices)
+        except pynvml.NVMLError:
+            self.close()
+            return ()
+
+    def close(self) -> None:
+        """Let the driver go; the next reading opens it again."""
+        if self._pynvml is not None:
+            with suppress(self._pynvml.NVMLError):
+                self._pynvml.nvmlShutdown()
+            self._pynvml = None
+
+    def _use(self, gpu: Gpu) -> GpuUse:
+        nvml = self._pynvml
+        if gpu.uuid:
+            handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+        else:
+            handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
+        utilization = memory = None
+        with suppress(nvml.NVMLError_NotSupported):
+            utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        with suppress(nvml.NVMLError_NotSupported):
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return GpuUse(
+            gpu.index,
+            gpu.name,
+            utilization,
+            None if memory is None else memory.used / _GIB,
+            None if memory is None else memory.total / _GIB,
+        )

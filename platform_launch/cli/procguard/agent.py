@@ -1,0 +1,240 @@
+"""``procguard agent``: one node of ProcGuard, until it is told to end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from platform_launch import __version__, hardware
+from platform_launch.cli.voice import Voice
+from platform_launch.environment import Environment
+from platform_launch.errors import HardwareError, InputError, InstallationError, UsageError, shown
+
+if TYPE_CHECKING:
+    from platform_launch.hardware.gpu_use import GpuMeter
+    from platform_launch.procguard.agent.worker import Limits
+    from platform_launch.procguard.wire import Join
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_MOST_ADDRESSES = 32
+
+
+@click.command("agent")
+@click.option("--server", "url", required=True, metavar="URL", help="Where the server listens.")
+@click.option("--node", metavar="NAME", help="This node's name (default: its short host name).")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many workers it has."
+)
+@click.option("--command", "command_line", default="", metavar="COMMAND", help="For groups that name none.")
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="COMMAND",
+    help="Start this command only; a last * stands for any further words. May be repeated.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="Where commands start (default: here).",
+)
+@click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER", help="What this agent remembers.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Holds the join token.")
+@click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for https.")
+@click.option(
+    "--orphan-after",
+    "orphan_after_s",
+    type=click.FloatRange(1),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a training goes on without an agent.",
+)
+@click.option(
+    "--leave-running", is_flag=True, help="Trainings go on for that long when this agent is stopped."
+)
+def command(
+    url: str,
+    node: str | None,
+    workers: int,
+    command_line: str,
+    allowed: tuple[str, ...],
+    directory: Path,
+    state: Path | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    orphan_after_s: float,
+    leave_running: bool,
+) -> int:
+    """Register this node's workers, and start and stop what the server wants of them.
+
+    The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. TERM and Ctrl-C end the node's trainings
+    in good order; a second one leaves them running.
+    """
+    try:
+        from platform_launch.procguard.agent.connection import Connection
+    except ImportError as error:
+        raise _without_extra(error) from error
+    from platform_launch.procguard.agent.gpus import GpuWatch
+    from platform_launch.procguard.agent.loop import Agent, run
+    from platform_launch.procguard.agent.state import StateFolder
+    from platform_launch.procguard.agent.worker import Limits
+
+    env, voice = Environment.of_this_process(), Voice()
+    _check_url(url, voice)
+    name = _node(node, env)
+    limits = Limits(
+        directory=_directory(directory),
+        command=_words(command_line, "--command"),
+        allowed=_allowed(allowed, command_line),
+        orphan_after_s=orphan_after_s,
+    )
+    folder = StateFolder((state or _default_state(env, name)).absolute())
+    folder.open()
+    try:
+        join = _join(name, folder.instance(), workers, limits, env)
+        connection = Connection(url, join, folder, token=_token(token_file, env), ca_file=ca_file)
+        _introduce(voice, join, url, limits, folder.path)
+        run(
+            Agent(folder, connection, env, limits, workers, GpuWatch(_meter(env, voice)), leave_running),
+            voice.say,
+        )
+    finally:
+        folder.close()
+    return 0
+
+
+def _without_extra(error: ImportError) -> InstallationError:
+    return InstallationError(
+        f"the agent needs the package {error.name}, which is not here",
+        "pip install 'platform-launch[procguard]'",
+    )
+
+
+def _check_url(url: str, voice: Voice) -> None:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
+        raise UsageError(f"--server {shown(url)}: expected http://HOST:PORT or https://HOST:PORT")
+    if parts.scheme == "http" and host not in _LOOPBACK:
+        voice.warn(
+            f"{url} is not encrypted: whoever can read or change this traffic can run commands on this node; "
+            "use https unless the network is your own"
+        )
+
+
+def _node(given: str | None, env: Environment) -> str:
+    from platform_launch.procguard.wire import NODE_PATTERN
+
+    name = given if given is not None else env.hostname.split(".", 1)[0]
+    if not re.fullmatch(NODE_PATTERN, name):
+        where = "--node" if given is not None else "this machine's host name"
+        raise UsageError(
+            f"{where} {shown(name)} is no node name: expected up to 64 letters, digits, dots and dashes",
+            "pass --node",
+        )
+    return name
+
+
+def _words(command_line: str, flag: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command_line))
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} {shown(command_line)} cannot be split into words: {error}", "close every quotation mark"
+        ) from error
+
+
+def _allowed(patterns: tuple[str, ...], command_line: str) -> tuple[str, ...] | None:
+    """Return what the agent is limited to, None for nothing. Raises UsageError for what makes no sense."""
+    from platform_launch.procguard.agent.check import ANY, is_allowed
+
+    for pattern in patterns:
+        if _words(pattern, "--allow") in ((), (ANY,)):
+            raise UsageError(f"--allow {shown(pattern)} names no command", "leave --allow out to allow any")
+    if patterns and command_line and not is_allowed(_words(command_line, "--command"), patterns):
+        raise UsageError(
+            f"--command {shown(command_line)} is not among the commands that --allow lists", "add it there"
+        )
+    return patterns or None
+
+
+def _directory(given: Path) -> Path:
+    if not given.is_dir():
+        raise InputError(f"--directory {given}: no such folder", "create it, or name another")
+    return given.absolute()
+
+
+def _default_state(env: Environment, node: str) -> Path:
+    """Return a folder for this node alone: a home folder is often one for all nodes."""
+    base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME", "/")) / ".local" / "state")
+    return Path(base) / "procguard" / f"agent-{node}"
+
+
+def _token(file: Path | None, env: Environment) -> str | None:
+    from platform_launch.procguard.agent.variables import JOIN_TOKEN
+
+    if file is None:
+        found = env.text(JOIN_TOKEN)
+        token, source = (found.value, JOIN_TOKEN) if found else (None, "")
+    else:
+        try:
+            token, source = file.read_text(encoding="utf-8").strip(), f"--token-file {file}"
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise InputError(f"--token-file {file}: {reason}", "name a file with the join token") from error
+    if token is not None and not (token and token.isascii() and token.isprintable()):
+        raise InputError(f"{source} holds no token: expected one line of letters and digits")
+    return token
+
+
+def _join(node: str, instance: str, workers: int, limits: Limits, env: Environment) -> Join:
+    from platform_launch.hardware import network
+    from platform_launch.procguard.wire import Join
+
+    addresses = [address for interface in network.find() for address in interface.addresses]
+    return Join(
+        node=node,
+        instance=instance,
+        workers=workers,
+        hostname=env.hostname[:400],
+        addresses=tuple(addresses[:_MOST_ADDRESSES]),
+        version=__version__,
+        command=limits.command,
+        allowed=limits.allowed,
+    )
+
+
+def _meter(env: Environment, voice: Voice) -> GpuMeter:
+    """Return the meter of this node's GPUs; without a working driver there is nothing to show."""
+    from platform_launch.hardware.gpu_use import GpuMeter
+
+    try:
+        return GpuMeter(hardware.detect(env).gpus.devices)
+    except (HardwareError, UsageError) as error:
+        voice.warn(f"the use of GPUs will not be shown: {error.message}")
+        return GpuMeter(())
+
+
+def _introduce(voice: Voice, join: Join, url: str, limits: Limits, state: Path) -> None:
+    """Say what this agent will do, and what it will not."""
+    last = f" to {join.node}-{join.workers - 1}" if join.workers > 1 else ""
+    voice.title(f"ProcGuard agent {join.version}: node {join.node}, {join.workers} worker(s)")
+    voice.info(f"worker(s) {join.node}-0{last} take their orders from {url}")
+    voice.info(f"commands start in {limits.directory}; this agent's memory is {state}")
+    if limits.command:
+        voice.info(f"a group that names no command runs: {shlex.join(limits.command)}")
+    if limits.allowed is None:
+        voice.info("not limited: whoever operates the server can run any command here (--allow limits it)")
+    else:
+        voice.info(f"limited to: {'; '.join(limits.allowed)}")

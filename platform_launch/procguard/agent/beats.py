@@ -1,0 +1,57 @@
+"""The thread that sends heartbeats: regularly, at once when something changed, patiently when it fails."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from platform_launch.procguard.agent.connection import Connection, TroubleError
+from platform_launch.procguard.agent.exchange import Exchange
+
+_JITTER = 0.1
+# A connection that the server closed while idle shows as one failure, which nobody needs to hear of.
+_FIRST_RETRY_S = 0.2
+_LONGEST_RETRY_S = 15.0
+_DEFAULT_S = 2.0
+
+
+class Beats:
+    """Sends what the exchange holds. ``say(level, text)`` hears of changes, not of attempts."""
+
+    def __init__(self, connection: Connection, exchange: Exchange, say: Callable[[str, str], None]) -> None:
+        self.joined = False
+        self.refused: TroubleError | None = None
+        self._connection = connection
+        self._exchange = exchange
+        self._say = say
+        self._failures = 0
+        self._said = ""
+
+    def run(self) -> None:
+        """Send until the exchange is closed, and once more then."""
+        pause_s, going = 0.0, True
+        while going:
+            going = self._exchange.wait(pause_s, for_change=self._failures == 0)
+            try:
+                pause_s = self._beat() * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load
+            except TroubleError as trouble:
+                pause_s = self._failed(trouble)
+
+    def _beat(self) -> float:
+        asked_at = time.monotonic()
+        orders = self._connection.beat(self._exchange.take())
+        self._exchange.answer(orders, asked_at)
+        if self._said or not self.joined:
+            self._say("SUCCESS", f"connected to {self._connection.url}")
+        self.joined, self.refused, self._failures, self._said = True, None, 0, ""
+        return min(max(orders.heartbeat_s, 0.05), 60.0) if orders.heartbeat_s > 0 else _DEFAULT_S
+
+    def _failed(self, trouble: TroubleError) -> float:
+        self._failures += 1
+        self.refused = trouble if trouble.status else None
+        if trouble.text != self._said and (self._failures > 1 or trouble.status):
+            self._said = trouble.text
+            self._say("WARN", f"{trouble.text}; trying again, trainings here go on")
+        longest_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16))
+        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load

@@ -1,0 +1,148 @@
+"""What an agent says to the server, and what can be wrong on the way."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from platform_launch.errors import InputError, shown
+from platform_launch.procguard.agent.state import StateFolder
+from platform_launch.procguard.wire import Beat, Join, Joined, LogTaken, Orders, Report
+
+_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+_UNAUTHORIZED = 401
+_TAKEN = 409
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class TroubleError(Exception):
+    """The server cannot be talked to now. ``status`` is that of its answer, 0 where there was none."""
+
+    def __init__(self, text: str, hint: str = "", status: int = 0) -> None:
+        super().__init__(text)
+        self.text = f"{text} ({hint})" if hint else text
+        self.status = status
+
+
+class Connection:
+    """A connection to the server at ``url``, from any thread. Proxies of the environment are not used.
+
+    Raises InputError for a ``ca_file`` that cannot be read.
+    """
+
+    def __init__(
+        self, url: str, join: Join, state: StateFolder, *, token: str | None, ca_file: Path | None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._join = join
+        self._state = state
+        self._token = token
+        self._credential = state.credential(self.url)
+        self._client = httpx.Client(
+            base_url=self.url,
+            timeout=_TIMEOUT,
+            verify=_trust(ca_file) if ca_file else True,
+            trust_env=False,
+            headers={"User-Agent": f"procguard-agent/{join.version}"},
+        )
+
+    def beat(self, reports: Sequence[Report]) -> Orders:
+        """Send a heartbeat; join first where the server does not know us. Raises TroubleError."""
+        if self._credential is None:
+            self._join_in()
+        content = Beat(node=self._join.node, instance=self._join.instance, workers=tuple(reports))
+        try:
+            return self._post("/api/v1/agent/heartbeat", Orders, content.model_dump_json().encode())
+        except TroubleError as error:
+            if error.status != _UNAUTHORIZED:
+                raise
+        self._join_in()
+        return self._post("/api/v1/agent/heartbeat", Orders, content.model_dump_json().encode())
+
+    def send_log(self, number: int, generation: int, offset: int, chunk: bytes) -> int:
+        """Send a piece of a run's output; return how much of it the server has now. Raises TroubleError."""
+        path = f"/api/v1/agent/log?number={number}&generation={generation}&offset={offset}"
+        return self._post(path, LogTaken, chunk, kind="application/octet-stream").offset
+
+    def close(self) -> None:
+        """Close it."""
+        self._client.close()
+
+    def _join_in(self) -> None:
+        self._credential = self._token
+        try:
+            joined = self._post("/api/v1/agent/join", Joined, self._join.model_dump_json().encode())
+        except TroubleError as error:
+            self._credential = None
+            raise _as_join(error, self._join.node) from error
+        self._credential = joined.credential
+        try:
+            self._state.keep_credential(self.url, joined.credential)
+        except OSError as error:
+            raise TroubleError(f"{self._state.path}: {error.strerror}: the credential is not kept") from error
+
+    def _post(
+        self, path: str, answer: type[Answer], content: bytes, *, kind: str = "application/json"
+    ) -> Answer:
+        headers = {"Content-Type": kind}
+        if self._credential is not None:
+            headers["Authorization"] = f"Bearer {self._credential}"
+        try:
+            response = self._client.post(path, content=content, headers=headers)
+        except httpx.TimeoutException as error:
+            raise TroubleError(f"no answer from {self.url} in time") from error
+        except httpx.HTTPError as error:
+            raise TroubleError(f"cannot reach {self.url}: {_reason(error)}", _hint(error)) from error
+        if response.status_code != httpx.codes.OK:
+            raise _refused(self.url, response)
+        try:
+            return answer.model_validate_json(response.content)
+        except ValidationError as error:
+            text = f"{self.url} answers {shown(response.text)}, which is no answer of a ProcGuard server"
+            raise TroubleError(text, "look at --server") from error
+
+
+def _trust(ca_file: Path) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(
+            f"--ca-file {ca_file}: {error.strerror or error}",
+            "name a file with the server's authority, in PEM",
+        ) from error
+
+
+def _as_join(error: TroubleError, node: str) -> TroubleError:
+    if error.status == _UNAUTHORIZED:
+        hint = "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with"
+        return TroubleError(f"the join token is not the server's: {error.text}", hint, error.status)
+    if error.status == _TAKEN:
+        hint = "give each agent a --node of its own; if that one is gone, forget the node on the server"
+        return TroubleError(f"another agent is node {node}: {error.text}", hint, error.status)
+    return error
+
+
+def _refused(url: str, response: httpx.Response) -> TroubleError:
+    """Return the server's own words, where the answer is one of this API."""
+    try:
+        said = response.json()
+        text, hint = str(said["error"]), str(said.get("hint", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text, hint = f"HTTP {response.status_code}", "look at --server and at what stands before the server"
+    return TroubleError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _hint(error: httpx.HTTPError) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "pass --ca-file with the authority that signed the server's certificate"
+    return ""

@@ -1,0 +1,68 @@
+"""What the agent's threads tell each other: the newest reports one way, the newest orders the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from platform_launch.procguard.wire import Order, Orders, Report
+
+
+class Exchange:
+    """Holds the last of each; ``wake`` is called when orders have come."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._reports: tuple[Report, ...] = ()
+        self._sent: tuple[Report, ...] = ()
+        self._orders: Mapping[int, Order] = {}
+        self._asked_at = float("-inf")
+        self._closed = False
+
+    def offer(self, reports: Sequence[Report]) -> None:
+        """Say what is now; a change is to be sent at once."""
+        with self._changed:
+            self._reports = tuple(reports)
+            if _essence(self._reports) != self._sent:
+                self._changed.notify_all()
+
+    def take(self) -> tuple[Report, ...]:
+        """Return what is to be sent now."""
+        with self._changed:
+            self._sent = _essence(self._reports)
+            return self._reports
+
+    def answer(self, orders: Orders, asked_at: float) -> None:
+        """Take the server's answer; ``asked_at``: when the heartbeat was sent, on the monotonic clock."""
+        with self._changed:
+            self._orders, self._asked_at = orders.orders, asked_at
+        self._wake()
+
+    def orders(self) -> tuple[Mapping[int, Order], float]:
+        """Return the last orders and when they were asked for."""
+        with self._changed:
+            return self._orders, self._asked_at
+
+    def wait(self, limit_s: float, *, for_change: bool) -> bool:
+        """Wait; end at once when closed, and with ``for_change`` when there is news. False when closed."""
+        until = time.monotonic() + limit_s
+        with self._changed:
+            while not self._closed and (left := until - time.monotonic()) > 0:
+                if for_change and _essence(self._reports) != self._sent:
+                    break
+                self._changed.wait(left)
+            return not self._closed
+
+    def close(self) -> None:
+        """Let every thread come to its end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _essence(reports: Sequence[Report]) -> tuple[Report, ...]:
+    """Return the reports without what changes all the time."""
+    quiet = {"log_bytes": 0, "gpus": (), "ended_s_ago": None}
+    return tuple(report.model_copy(update=quiet) for report in reports)

@@ -1,0 +1,37 @@
+"""What a keeper is told to run: written by the agent, read by the keeper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from platform_launch.procguard.agent import records
+
+MARKER = "PROCGUARD_RUN"
+"""Every process of a run carries it, ``INSTANCE:NUMBER:GENERATION``, to be found when its keeper is gone."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One training. ``environment`` is its whole environment, ``lock`` the file that a living agent holds.
+
+    ``orphan_after_s``: how long it goes on without an agent.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    grace_s: float
+    lock: str
+    orphan_after_s: float
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run's folder. Raises OSError."""
+        records.write(folder / records.LAUNCH, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Launch:
+        """Read what :meth:`write` wrote. Raises KeyError, TypeError for anything else."""
+        found = records.read(folder / records.LAUNCH) or {}
+        return cls(**{**found, "command": tuple(found["command"])})

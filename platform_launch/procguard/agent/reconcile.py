@@ -1,0 +1,174 @@
+"""What is wanted of a worker and what is found → the next step, and what to report. Pure.
+
+The same question asked again has the same answer, so that nothing depends on having been asked once: not on
+a message, not on this agent having lived when it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from platform_launch.procguard.wire import Action, Gpu, Order, Report, State
+
+
+class Stage(Enum):
+    """How far a run has come, by its records."""
+
+    READY = "ready"
+    STALE = "stale"
+    """It was ready before this machine was started anew; the program may be gone, the port taken."""
+    STARTING = "starting"
+    """It is written down that it starts, and its keeper has not answered yet."""
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+    """It was started, and its keeper is gone without having written down the end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The newest run that a worker knows of. ``ending``: somebody has asked for its end."""
+
+    generation: int
+    stage: Stage
+    ending: bool = False
+    pid: int | None = None
+    exit_code: int | None = None
+    ended_s_ago: float | None = None
+    asked: bool = False
+    reason: str = ""
+    verdict: str = ""
+    log_bytes: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process may belong to it."""
+        return self.stage in (Stage.STARTING, Stage.RUNNING)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why this generation cannot start here."""
+
+    generation: int
+    reason: str
+
+
+class Next(Enum):
+    """What an agent does now."""
+
+    NOTHING = "nothing"
+    END = "end"
+    """Ask the run to end."""
+    WITHDRAW = "withdraw"
+    """Forget that it was ready."""
+    CHECK = "check"
+    """Look whether the order's generation could start; write down that it is ready, or refuse."""
+    START = "start"
+
+
+def decide(order: Order | None, run: Run | None, *, leftovers: bool = False, leaving: bool = False) -> Next:
+    """Return the next step.
+
+    ``leftovers``: processes of an earlier run are still being ended. ``leaving``: this agent is told to end
+    its trainings and go. Without an order everything stays as it is: the server has not spoken yet.
+    """
+    alive = run is not None and run.alive
+    if leaving:
+        return Next.END if alive else Next.NOTHING
+    if order is None:
+        return Next.NOTHING
+    if order.action is Action.STOP:
+        return _stop(order, run)
+    known = -1 if run is None else run.generation
+    if known > order.generation:  # an older server's word; what is newer stays
+        return Next.NOTHING
+    if known < order.generation:
+        if alive:
+            return Next.END
+        # RUN without having been ready is never a start: the report says "lost".
+        return Next.CHECK if order.action is Action.PREPARE and not leftovers else Next.NOTHING
+    assert run is not None
+    if order.action is Action.PREPARE:
+        return Next.CHECK if run.stage is Stage.STALE and not leftovers else Next.NOTHING
+    return Next.START if run.stage is Stage.READY else Next.NOTHING
+
+
+def _stop(order: Order, run: Run | None) -> Next:
+    if run is None or run.generation > order.generation:
+        return Next.NOTHING
+    if run.alive:
+        return Next.END
+    return Next.WITHDRAW if run.stage in (Stage.READY, Stage.STALE) else Next.NOTHING
+
+
+_STATES = {
+    Stage.READY: State.READY,
+    Stage.STALE: State.IDLE,
+    Stage.STARTING: State.RUNNING,
+    Stage.RUNNING: State.RUNNING,
+    Stage.EXITED: State.EXITED,
+    Stage.LOST: State.LOST,
+}
+
+
+def report(
+    number: int,
+    order: Order | None,
+    run: Run | None,
+    *,
+    refusal: Refusal | None = None,
+    leftovers: Sequence[int] = (),
+    gpus: Sequence[Gpu] = (),
+) -> Report:
+    """Return what to tell the server. ``leftovers`` are the processes of runs whose keeper is gone."""
+    held = tuple(gpus)
+    if run is not None and run.alive:
+        return _about(run, State.STOPPING if run.ending else _STATES[run.stage], number, held)
+    if leftovers:
+        return Report(
+            number=number,
+            state=State.STOPPING,
+            generation=run.generation if run else 0,
+            pid=min(leftovers),
+            reason="its keeper is gone: its processes are being ended",
+            log_bytes=run.log_bytes if run else 0,
+            gpus=held,
+        )
+    if order is not None and (answer := _cannot(order, run, refusal)):
+        state, reason = answer
+        return Report(number=number, state=state, generation=order.generation, reason=reason, gpus=held)
+    if run is None:
+        return Report(number=number, state=State.IDLE, gpus=held)
+    return _about(run, _STATES[run.stage], number, held)
+
+
+def _cannot(order: Order, run: Run | None, refusal: Refusal | None) -> tuple[State, str] | None:
+    """Return the answer to an order about a generation that nothing runs of, and nothing will."""
+    known = -1 if run is None else run.generation
+    stale = run is not None and known == order.generation and run.stage is Stage.STALE
+    if order.action is Action.RUN and stale:
+        return State.LOST, "lost: this machine was started anew after it had become ready"
+    if order.action is Action.RUN and known < order.generation:
+        return State.LOST, "lost: this agent does not remember having been ready for it"
+    if order.action is Action.PREPARE and refusal and refusal.generation == order.generation:
+        return (State.REFUSED, refusal.reason) if known < order.generation or stale else None
+    return None
+
+
+def _about(run: Run, state: State, number: int, gpus: tuple[Gpu, ...]) -> Report:
+    return Report(
+        number=number,
+        state=state,
+        generation=run.generation,
+        pid=run.pid if run.alive else None,
+        exit_code=run.exit_code,
+        ended_s_ago=run.ended_s_ago,
+        asked=run.asked,
+        reason=run.reason,
+        verdict=run.verdict,
+        log_bytes=run.log_bytes,
+        gpus=gpus,
+    )

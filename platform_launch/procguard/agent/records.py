@@ -1,0 +1,112 @@
+"""What a run leaves on disk: one file for each thing that happened, written once, whole or not at all.
+
+    ready.json      the agent: it could start              {boot}
+    launch.json     the agent: what to start, and how       (see launch.py)
+    starting.json   the agent: it starts now                {boot, at}
+    keeper.json     the keeper: I hold it                   {pid, started}   or the agent: nobody will  {void}
+    training.json   the keeper: its process                 {pid}
+    stop.json       the agent: end it                       {reason, grace_s}
+    ending.json     the keeper: its end was asked for       {reason}
+    exited.json     the keeper: the command has exited      {boot, at, exit_code}
+    ended.json      the keeper: nothing is left of it       {boot, at, exit_code, asked, reason}
+    verdict.txt     the keeper: what ``why`` says
+    output.log      its output
+
+Times are seconds of CLOCK_BOOTTIME, which no administrator sets; ``boot`` says of which run of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+READY = "ready.json"
+LAUNCH = "launch.json"
+STARTING = "starting.json"
+KEEPER = "keeper.json"
+TRAINING = "training.json"
+STOP = "stop.json"
+ENDING = "ending.json"
+EXITED = "exited.json"
+ENDED = "ended.json"
+VERDICT = "verdict.txt"
+LOG = "output.log"
+
+_RESERVED_BYTES = 4096
+
+
+def clock_s() -> float:
+    """Return the time since this machine was started, suspended time included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def write(path: Path, record: Mapping[str, object]) -> None:
+    """Write a record over an older one, readable for its owner alone. Raises OSError."""
+    temporary = _written(path, json.dumps(record))
+    try:
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink()
+        raise
+
+
+def claim(path: Path, record: Mapping[str, object]) -> bool:
+    """Write a record if there is none; of several that try at once one succeeds. Raises OSError."""
+    temporary = _written(path, json.dumps(record))
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    else:
+        return True
+    finally:
+        temporary.unlink()
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return a record, None where there is none; one that cannot be read is empty."""
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+class Reserved:
+    """Room for a record that must be written later, whatever fills the disk until then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._room = _written(path, " " * _RESERVED_BYTES)
+
+    def write(self, record: Mapping[str, object]) -> None:
+        """Write the record, of 4096 bytes at most. Raises OSError."""
+        data = json.dumps(record).encode()
+        assert len(data) <= _RESERVED_BYTES
+        with self._room.open("r+b") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._room.replace(self._path)
+
+
+def _written(path: Path, text: str) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+    return Path(name)

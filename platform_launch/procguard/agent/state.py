@@ -1,0 +1,198 @@
+"""The agent's folder: who this agent is, and what its workers have run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from platform_launch.errors import InputError, UsageError
+from platform_launch.hardware import running
+from platform_launch.procguard.agent import records
+from platform_launch.procguard.agent.lock import Lock
+from platform_launch.procguard.agent.reconcile import Run, Stage
+
+_KEPT_RUNS = 5
+# From writing down that a run starts to the first word of its keeper; a loaded machine is slow.
+_KEEPER_S = 60.0
+_VERDICT_CHARACTERS = 8_000
+
+
+class RunFolder:
+    """The records of one generation of one worker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.generation = int(path.name)
+
+    def look(self, boot: str) -> Run:
+        """Return how far the run has come. ``boot`` is this machine's present boot id."""
+        starting = self._read(records.STARTING)
+        if starting is None:
+            ready = self._read(records.READY) or {}
+            return Run(self.generation, Stage.READY if ready.get("boot") == boot else Stage.STALE)
+        ended = self._read(records.ENDED)
+        if ended is not None:
+            return self._ended(ended, boot)
+        keeper = self._read(records.KEEPER)
+        if keeper is None:
+            return self._without_keeper(starting, boot)
+        if keeper.get("void") or not is_alive(keeper):
+            ended = self._read(records.ENDED)  # written between the two looks
+            if ended is not None:
+                return self._ended(ended, boot)
+            return self._lost(str(keeper.get("void") or "lost: its keeper is gone, nobody saw how it ended"))
+        exited = self._read(records.EXITED) or {}
+        ending = self._read(records.ENDING) or {}
+        return Run(
+            self.generation,
+            Stage.RUNNING,
+            ending=bool(ending or exited or self._read(records.STOP)),
+            pid=_whole((self._read(records.TRAINING) or {}).get("pid")),
+            exit_code=_whole(exited.get("exit_code")),
+            ended_s_ago=_ago(exited, boot),
+            reason=str(ending.get("reason", "")),
+            log_bytes=self.log_bytes(),
+        )
+
+    def log_bytes(self) -> int:
+        """Return the size of the output so far."""
+        try:
+            return (self.path / records.LOG).stat().st_size
+        except OSError:
+            return 0
+
+    def give_up(self, reason: str) -> bool:
+        """Settle that no keeper will take this run any more; False when one has. Raises OSError."""
+        return records.claim(self.path / records.KEEPER, {"void": reason})
+
+    def keeper(self) -> dict[str, object]:
+        """Return the record of the keeper."""
+        return self._read(records.KEEPER) or {}
+
+    def _without_keeper(self, starting: dict[str, object], boot: str) -> Run:
+        age_s = _ago(starting, boot)
+        if starting.get("boot") == boot and age_s is not None and age_s < _KEEPER_S:
+            return Run(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
+        with suppress(OSError):
+            if not self.give_up("lost: it was to start, and never did"):
+                return self.look(boot)
+        return self._lost("lost: it was to start, and never did")
+
+    def _ended(self, ended: dict[str, object], boot: str) -> Run:
+        code = _whole(ended.get("exit_code"))
+        verdict = ""
+        with suppress(OSError):
+            verdict = (self.path / records.VERDICT).read_text(encoding="utf-8", errors="replace")
+        return Run(
+            self.generation,
+            Stage.LOST if code is None else Stage.EXITED,
+            exit_code=code,
+            ended_s_ago=_ago(self._read(records.EXITED) or ended, boot),
+            asked=bool(ended.get("asked")),
+            reason=str(ended.get("reason", ""))[:4_000],
+            verdict=verdict[:_VERDICT_CHARACTERS],
+            log_bytes=self.log_bytes(),
+        )
+
+    def _lost(self, reason: str) -> Run:
+        return Run(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())
+
+    def _read(self, name: str) -> dict[str, object] | None:
+        return records.read(self.path / name)
+
+
+class StateFolder:
+    """The folder of one agent on one node, for its owner alone: it holds a credential."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = path / "agent.lock"
+        self._lock = Lock(self.lock)
+
+    def open(self) -> None:
+        """Create the folder and be its only agent. Raises InputError, UsageError."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.path.stat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise InputError(
+                    f"{self.path} is not a folder of this user: it will hold a credential",
+                    "name another --state",
+                )
+            self.path.chmod(0o700)
+            taken = self._lock.take()
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: {error.strerror}: the agent keeps its memory there", "name another --state"
+            ) from error
+        if not taken:
+            raise UsageError(
+                f"another agent uses {self.path}",
+                "one agent a node is enough: raise its --workers; for a second one name another --state",
+            )
+
+    def close(self) -> None:
+        """Let another agent use the folder."""
+        self._lock.release()
+
+    def instance(self) -> str:
+        """Return the name of this installation; made once. Raises OSError."""
+        path = self.path / "instance.json"
+        name = (records.read(path) or {}).get("instance")
+        if not isinstance(name, str) or not 8 <= len(name) <= 64:
+            name = secrets.token_hex(8)
+            records.write(path, {"instance": name})
+        return name
+
+    def credential(self, server: str) -> str | None:
+        """Return the credential that this server gave, None where it gave none."""
+        found = records.read(self.path / "credential.json") or {}
+        credential = found.get("credential")
+        return credential if found.get("server") == server and isinstance(credential, str) else None
+
+    def keep_credential(self, server: str, credential: str) -> None:
+        """Keep the credential; another server's is forgotten. Raises OSError."""
+        records.write(self.path / "credential.json", {"server": server, "credential": credential})
+
+    def runs(self, number: int) -> list[RunFolder]:
+        """Return a worker's runs, oldest first."""
+        with suppress(OSError):
+            names = (entry.name for entry in (self.path / "runs" / str(number)).iterdir())
+            found = (name for name in names if name.isascii() and name.isdigit())
+            return [RunFolder(self._of(number, name)) for name in sorted(map(int, found))]
+        return []
+
+    def make_run(self, number: int, generation: int) -> RunFolder:
+        """Create the folder of a run, and remove the oldest ones. Raises OSError."""
+        path = self._of(number, generation)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in self.runs(number)[:-_KEPT_RUNS]:
+            shutil.rmtree(old.path, ignore_errors=True)
+        return RunFolder(path)
+
+    def _of(self, number: int, generation: int) -> Path:
+        return self.path / "runs" / str(number) / str(generation)
+
+
+def is_alive(keeper: dict[str, object]) -> bool:
+    """Tell whether the process that wrote a keeper's record still runs."""
+    pid = keeper.get("pid")
+    found = running.look(pid) if isinstance(pid, int) else None
+    return found is not None and found.started == keeper.get("started")
+
+
+def _ago(record: dict[str, object], boot: str) -> float | None:
+    """Return how long ago a record was written; after a reboot, the least it can be. None without a time."""
+    at = record.get("at")
+    if not isinstance(at, float):
+        return None
+    now = records.clock_s()
+    return max(0.0, now - at) if record.get("boot") == boot else now
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None

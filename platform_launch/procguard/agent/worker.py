@@ -1,0 +1,202 @@
+"""One worker of this node: its memory, and the steps it takes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.errors import LaunchError
+from platform_launch.hardware import running
+from platform_launch.procguard.agent import keeper, records
+from platform_launch.procguard.agent.check import why_not
+from platform_launch.procguard.agent.launch import Launch
+from platform_launch.procguard.agent.leftovers import Leftovers
+from platform_launch.procguard.agent.reconcile import Next, Refusal, Run, Stage, decide, report
+from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
+from platform_launch.procguard.agent.variables import keeper_variables, training_variables
+from platform_launch.procguard.wire import Gpu, Order, Report
+from platform_launch.supervise.detached import reap_detached, start_detached
+
+BY_ORDER = "stopped by the server's order"
+BY_AGENT = "the agent of this node was told to end"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an agent starts and how, set by whoever starts the agent.
+
+    ``command`` is for groups that name none. ``allowed`` None means any command.
+    """
+
+    directory: Path
+    command: tuple[str, ...] = ()
+    allowed: tuple[str, ...] | None = None
+    orphan_after_s: float = 60.0
+
+
+class Worker:
+    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``say(level, text)``."""
+
+    def __init__(
+        self,
+        number: int,
+        state: StateFolder,
+        env: Environment,
+        limits: Limits,
+        say: Callable[[str, str], None],
+    ) -> None:
+        self.number = number
+        self.order: Order | None = None
+        self.run: Run | None = None
+        self._state = state
+        self._env = env
+        self._limits = limits
+        self._say = say
+        self._boot = running.boot_id()
+        self._instance = state.instance()
+        self._leftovers = Leftovers(self._instance, number)
+        self._refusal: Refusal | None = None
+        self._keepers: set[int] = set()
+        self._lost: int | None = -1  # so that the first look searches for leftovers
+        self._signalled = -1
+        self._said = ""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing of this worker runs."""
+        return not (self.run and self.run.alive) and not self._leftovers.pids
+
+    def advance(self, *, leaving: bool = False) -> None:
+        """Look at what is, take the next step towards what is wanted, and look again."""
+        self._keepers = reap_detached(self._keepers)
+        self._look()
+        step = decide(self.order, self.run, leftovers=bool(self._leftovers.pids), leaving=leaving)
+        if step is Next.NOTHING:
+            return
+        try:
+            self._take(step, leaving=leaving)
+        except (OSError, LaunchError) as error:
+            reason = (
+                error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
+            )
+            self._tell("ERROR", f"cannot {step.value}: {reason}")
+            if step is Next.CHECK and self.order:
+                self._refusal = Refusal(
+                    self.order.generation, f"{reason}: see to this agent's --state folder"
+                )
+        self._look()
+
+    def report(self, gpus: Sequence[Gpu]) -> Report:
+        """Return what to tell the server."""
+        return report(
+            self.number,
+            self.order,
+            self.run,
+            refusal=self._refusal,
+            leftovers=self._leftovers.pids,
+            gpus=gpus,
+        )
+
+    def logs(self) -> list[RunFolder]:
+        """Return the runs whose output is worth sending, newest first."""
+        return self._state.runs(self.number)[:-3:-1]
+
+    def _look(self) -> None:
+        folders = self._state.runs(self.number)
+        self.run = folders[-1].look(self._boot) if folders else None
+        lost = self.run.generation if self.run and self.run.stage is Stage.LOST else None
+        if self._leftovers.pids or lost != self._lost:
+            self._search(folders)
+        if lost is not None and self.run and lost != self._lost:
+            self._tell("WARN", self.run.reason)
+        self._lost = lost
+
+    def _search(self, folders: Sequence[RunFolder]) -> None:
+        kept = {folder.generation for folder in folders if is_alive(folder.keeper())}
+        if self.run and self.run.alive:
+            kept.add(self.run.generation)
+        self._leftovers.look(kept)
+        self._leftovers.end()
+
+    def _take(self, step: Next, *, leaving: bool) -> None:
+        folders = self._state.runs(self.number)
+        if step is Next.WITHDRAW:
+            shutil.rmtree(folders[-1].path)
+        elif step is Next.END:
+            self._end(folders[-1], BY_AGENT if leaving else BY_ORDER)
+        elif self.order is not None and step is Next.CHECK:
+            self._check(self.order, folders)
+        elif self.order is not None:
+            self._start(self.order, folders[-1])
+
+    def _end(self, folder: RunFolder, reason: str) -> None:
+        """Write down that a run shall end; its keeper sees it. A shorter grace time replaces a longer one."""
+        grace_s = self.order.grace_s if self.order else 25.0
+        written = records.read(folder.path / records.STOP)
+        if written is not None and float(written.get("grace_s", 0.0)) <= grace_s:
+            return
+        try:
+            records.write(folder.path / records.STOP, {"reason": reason, "grace_s": grace_s})
+        except OSError:  # a full disk must not keep it running
+            self._signal_keeper(folder)
+        self._tell("INFO", f"asked to end, {grace_s:g} s at most: {reason}")
+
+    def _signal_keeper(self, folder: RunFolder) -> None:
+        found = running.look(int(str(folder.keeper().get("pid", 0))))
+        if found and self._signalled != folder.generation and is_alive(folder.keeper()):
+            self._signalled = folder.generation
+            running.end(found, signal.SIGTERM)
+
+    def _check(self, order: Order, folders: Sequence[RunFolder]) -> None:
+        self._search(folders)
+        if self._leftovers.pids:
+            return
+        order = order if order.command else order.model_copy(update={"command": self._limits.command})
+        reason = why_not(
+            order,
+            allowed=self._limits.allowed,
+            directory=self._limits.directory,
+            path=self._env.get("PATH", ""),
+        )
+        if reason:
+            self._refusal = Refusal(order.generation, reason[:4_000])
+            self._tell("WARN", f"cannot start generation {order.generation}: {reason}")
+            return
+        folder = self._state.make_run(self.number, order.generation)
+        records.write(folder.path / records.READY, {"boot": self._boot})
+        self._tell("INFO", f"ready for generation {order.generation}")
+
+    def _start(self, order: Order, folder: RunFolder) -> None:
+        """Start once: whoever writes ``starting.json`` starts, and after it nobody does again."""
+        mark = f"{self._instance}:{self.number}:{order.generation}"
+        Launch(
+            command=order.command or self._limits.command,
+            environment=training_variables(self._env, order.environment, mark),
+            directory=str(self._limits.directory),
+            grace_s=order.grace_s,
+            lock=str(self._state.lock),
+            orphan_after_s=self._limits.orphan_after_s,
+        ).write(folder.path)
+        if not records.claim(folder.path / records.STARTING, {"boot": self._boot, "at": records.clock_s()}):
+            return
+        argv = (sys.executable, str(Path(keeper.__file__)), str(folder.path))
+        try:
+            self._keepers.add(start_detached(argv, keeper_variables(self._env)))
+        except LaunchError as error:
+            with suppress(OSError):
+                folder.give_up(f"lost: {error.message}")
+            raise
+        self._tell("INFO", f"starts generation {order.generation}")
+
+    def _tell(self, level: str, text: str) -> None:
+        """Say a line once, however often it is found again."""
+        key = f"{self.run.generation if self.run else -1}: {text}"
+        if key != self._said:
+            self._said = key
+            self._say(level, f"worker {self.number}: {text}")

@@ -1,0 +1,332 @@
+"""A real agent and its trainings, against a server that may be gone, new or wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.hardware import running
+from platform_launch.procguard.wire import Action, Order, State
+from tests.procguard.agent_lab import LIMIT_S, TOKEN, Node, Server, node_in, serving, wait_for
+
+HOSTILE = [
+    "two words",
+    "it's",
+    'say "x"',
+    "line\nend",
+    "$(touch owned)",
+    "`id`",
+    "*",
+    "",
+    "-n",
+    "é;&|",
+    "${HOME}",
+]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with node_in(tmp_path / "node") as node:
+        yield node
+
+
+def python(code: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-u", "-c", code, *arguments)
+
+
+SLEEP = python("import time; print('begun'); time.sleep(300)")
+NOTE = "import os; open('starts', 'a').write('x'); print('ran'); "
+
+
+def prepare(generation: int, command: tuple[str, ...], **more: object) -> Order:
+    return Order(action=Action.PREPARE, generation=generation, command=command, **more)  # type: ignore[arg-type]
+
+
+def started(server: Server, generation: int, command: tuple[str, ...], **more: object) -> None:
+    """Take a worker through both steps."""
+    order = prepare(generation, command, **more)
+    server.order(0, order)
+    server.wait(State.READY, generation)
+    server.order(0, order.model_copy(update={"action": Action.RUN}))
+
+
+def stop(generation: int, grace_s: float = 20.0) -> Order:
+    return Order(action=Action.STOP, generation=generation, grace_s=grace_s)
+
+
+def training(server: Server) -> int:
+    """Return the process id of worker 0's training, as reported."""
+    wait_for(lambda: server.reports[0].pid, "the training's process id")
+    pid = server.reports[0].pid
+    assert pid is not None
+    return pid
+
+
+def log(server: Server, generation: int) -> bytes:
+    return server.logs.get((0, generation), b"")
+
+
+def test_start_log_exit_and_the_next_generation(server: Server, node: Node) -> None:
+    node.start(server.url, workers=2)
+    server.wait(State.IDLE, 0, number=1)
+    assert [(join.node, join.workers, join.allowed) for join in server.joins] == [("gn6", 2, None)]
+    show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
+    started(server, 4, python(show, *HOSTILE), environment={"RANK": "3", "MASTER_ADDR": "gn6"})
+    ended = server.wait(State.EXITED, 4)
+    assert (ended.exit_code, ended.asked, ended.reason, ended.verdict) == (0, False, "", "")
+    assert ended.ended_s_ago is not None
+    wait_for(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
+    words, variables, directory = json.loads(log(server, 4))
+    assert words == HOSTILE
+    assert (variables["RANK"], variables["MASTER_ADDR"]) == ("3", "gn6")
+    assert TOKEN not in variables.values()
+    assert directory == str(node.work)
+    assert not (node.work / "owned").exists()
+    # RUN is repeated with every heartbeat, and starts nothing again.
+    beats = server.beats
+    wait_for(lambda: server.beats > beats + 5, "more heartbeats")
+    assert server.state() == (State.EXITED, 4)
+    started(server, 5, python("import sys; print('RuntimeError: CUDA out of memory'); sys.exit(3)"))
+    failed = server.wait(State.EXITED, 5)
+    assert failed.exit_code == 3
+    wait_for(lambda: "memory" in server.reports[0].verdict, "the verdict")
+    assert node.end() == 0
+    assert not node.processes()
+
+
+def test_a_group_is_stopped_and_obeys_or_is_killed(server: Server, node: Node) -> None:
+    node.start(server.url)
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); time.sleep(300)"
+    )
+    started(server, 1, python(stubborn))
+    wait_for(lambda: b"deaf" in log(server, 1), "the training")
+    pid = training(server)
+    server.order(0, stop(1, grace_s=60))
+    server.wait(State.STOPPING, 1)
+    server.order(0, stop(1, grace_s=0.2))  # shorter than what it was given at first
+    ended = server.wait(State.EXITED, 1)
+    assert ended.asked
+    assert ended.exit_code == 128 + signal.SIGKILL
+    assert "server's order" in ended.reason
+    assert running.look(pid) is None
+
+
+def test_a_newer_generation_ends_the_older_first(server: Server, node: Node) -> None:
+    node.start(server.url)
+    started(server, 1, SLEEP)
+    server.wait(State.RUNNING, 1)
+    server.order(0, prepare(2, SLEEP, grace_s=20.0))
+    server.wait(State.READY, 2)
+    seen = [(report.state, report.generation) for report in server.seen]
+    assert seen.index((State.EXITED, 1) if (State.EXITED, 1) in seen else (State.STOPPING, 1)) < seen.index(
+        (State.READY, 2)
+    )
+    assert not node.run_folder(1).joinpath("ended.json").read_text().count('"asked": false')
+
+
+def test_run_without_having_been_ready_is_lost(server: Server, node: Node) -> None:
+    server.order(0, Order(action=Action.RUN, generation=9, command=python(NOTE)))
+    node.start(server.url)
+    assert "does not remember" in server.wait(State.LOST, 9).reason
+    assert not (node.work / "starts").exists()
+
+
+def test_stop_while_ready_withdraws_it(server: Server, node: Node) -> None:
+    node.start(server.url)
+    server.order(0, prepare(3, SLEEP))
+    server.wait(State.READY, 3)
+    server.order(0, stop(3))
+    server.wait(State.IDLE, 0)
+    server.order(0, Order(action=Action.RUN, generation=3, command=SLEEP))
+    server.wait(State.LOST, 3)
+
+
+def test_an_agent_that_is_killed_finds_its_training_again(server: Server, node: Node) -> None:
+    node.start(server.url)
+    ticks = NOTE + "import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"
+    started(server, 1, python(ticks))
+    server.wait(State.RUNNING, 1)
+    wait_for(lambda: b"\n5\n" in log(server, 1), "output")
+    pid, keeper = training(server), node.keeper(1)
+    node.kill()
+    reached = (node.run_folder(1) / "output.log").stat().st_size
+    wait_for(lambda: (node.run_folder(1) / "output.log").stat().st_size > reached, "output without an agent")
+    server.reports.clear()
+    node.start(server.url)
+    server.wait(State.RUNNING, 1)
+    assert training(server) == pid
+    assert node.keeper(1) == keeper
+    assert len(server.joins) == 1  # it kept its credential
+    wait_for(lambda: len(log(server, 1)) > reached, "the log to go on")
+    server.order(0, stop(1))
+    ended = server.wait(State.EXITED, 1)
+    assert ended.asked
+    wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
+    numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
+    assert numbers == list(range(len(numbers)))  # nothing lost, nothing twice
+    assert (node.work / "starts").read_text() == "x"
+
+
+def test_a_training_that_ends_without_an_agent_is_reported_later(server: Server, node: Node) -> None:
+    node.start(server.url)
+    started(server, 1, python("import time; time.sleep(0.7); raise SystemExit(7)"))
+    server.wait(State.RUNNING, 1)
+    node.kill()
+    wait_for((node.run_folder(1) / "ended.json").exists, "the end")
+    time.sleep(0.3)
+    node.start(server.url)
+    ended = server.wait(State.EXITED, 1)
+    assert ended.exit_code == 7
+    assert ended.ended_s_ago is not None
+    assert ended.ended_s_ago > 0.3
+
+
+def test_a_keeper_that_is_killed_takes_its_training_along(server: Server, node: Node) -> None:
+    node.start(server.url)
+    # A child in a session of its own, which hears nothing of its parent's end and ignores SIGTERM.
+    child = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('child'); time.sleep(300)"
+    )
+    parent = (
+        f"import subprocess, sys; subprocess.run([sys.executable, '-uc', {child!r}], start_new_session=True)"
+    )
+    started(server, 1, python(parent))
+    wait_for(lambda: b"child" in log(server, 1), "both processes")
+    os.kill(node.keeper(1), signal.SIGKILL)
+    assert "keeper is gone" in server.wait(State.LOST, 1).reason
+    wait_for(lambda: len(node.processes()) == 1, "only the agent to be left")
+    started(server, 2, python(NOTE))
+    server.wait(State.EXITED, 2)
+
+
+def test_a_server_that_is_away_changes_nothing(server: Server, node: Node) -> None:
+    node.start(server.url)
+    started(server, 1, python("import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"))
+    server.wait(State.RUNNING, 1)
+    pid = training(server)
+    wait_for(lambda: len(log(server, 1)) > 10, "output")
+    server.stop()
+    wait_for(lambda: "cannot reach" in node.said.read_text(), "the agent to notice")
+    time.sleep(1.0)
+    # A server with a new memory: it knows neither the credential nor half of the log.
+    server.reports.clear()
+    server.credential = "credential-2"
+    server.logs[0, 1] = server.logs[0, 1][:10]
+    server.start()
+    assert server.wait(State.RUNNING, 1).pid == pid
+    assert len(server.joins) == 2
+    server.order(0, stop(1))
+    ended = server.wait(State.EXITED, 1)
+    wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
+    numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
+    assert numbers == list(range(len(numbers)))
+    said = node.said.read_text()
+    assert said.count("cannot reach") == 1  # one line for a condition, however often it is tried
+    assert said.count("connected to") == 2
+
+
+def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: Server, node: Node) -> None:
+    node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -c *", "--allow", "nowhere/train.sh")
+    server.wait(State.IDLE, 0)
+    assert server.joins[0].allowed == (f"{sys.executable} -c *", "nowhere/train.sh")
+    port = int(server.url.rpartition(":")[2])
+    cases: tuple[tuple[tuple[str, ...], dict[str, object], str], ...] = (
+        (("sh", "-c", "touch owned"), {}, "is not allowed on this node"),
+        (("nowhere/train.sh",), {}, "there is no program"),
+        ((sys.executable, "-c", "0"), {"environment": {"LD_PRELOAD": "/x.so"}}, "LD_PRELOAD"),
+        ((sys.executable, "-c", "0"), {"check_port": port}, "is taken by pid"),
+        ((), {}, "no command"),
+    )
+    for generation, (command, more, reason) in enumerate(cases, start=1):
+        server.order(0, prepare(generation, command, **more))
+        assert reason in server.wait(State.REFUSED, generation).reason
+    # What was in the way goes away: the same order is answered anew.
+    program = node.work / "nowhere" / "train.sh"
+    server.order(0, prepare(9, ("nowhere/train.sh",)))
+    server.wait(State.REFUSED, 9)
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho allowed\n")
+    program.chmod(0o755)
+    server.wait(State.READY, 9)
+
+
+def test_sigterm_ends_the_trainings_and_says_goodbye(server: Server, node: Node) -> None:
+    node.start(server.url)
+    polite = (
+        "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
+    )
+    started(server, 1, python(polite + "print('begun'); time.sleep(300)"))
+    wait_for(lambda: b"begun" in log(server, 1), "the training")
+    assert node.end() == 0
+    report = server.reports[0]
+    assert (report.state, report.exit_code) == (State.EXITED, 0)
+    assert "agent of this node" in report.reason
+    assert log(server, 1).count(b"saved") == 1
+    assert not node.processes()
+
+
+def test_trainings_left_running_end_when_no_agent_comes(server: Server, node: Node) -> None:
+    node.start(server.url, "--leave-running", "--orphan-after", "1.5")
+    started(server, 1, SLEEP)
+    server.wait(State.RUNNING, 1)
+    assert node.end() == 0
+    assert len(node.processes()) >= 2
+    wait_for(lambda: not node.processes(), "the end of what nobody can stop")
+    ended = json.loads((node.run_folder(1) / "ended.json").read_text())
+    assert (ended["asked"], ended["reason"]) == (False, "the agent of this node is gone")
+
+
+def test_two_agents_one_folder_wrong_token_taken_node(server: Server, node: Node, tmp_path: Path) -> None:
+    first = node.start(server.url)
+    server.wait(State.IDLE, 0)
+    second = node.start(server.url)
+    assert second.wait(LIMIT_S) == 64
+    assert "another agent uses" in node.said.read_text()
+    node.process = first
+    with node_in(tmp_path / "other") as other:
+        assert other.start(server.url, token="wrong").wait(LIMIT_S) == 64
+        assert "the join token is not the server's" in other.said.read_text()
+        server.taken = True
+        waiting = other.start(server.url)
+        wait_for(lambda: "another agent is node gn6" in other.said.read_text(), "the refusal")
+        server.taken = False
+        wait_for(lambda: len(server.joins) == 2, "the node to be free")
+        assert waiting.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--server", "ftp://x"], 64, "expected http://HOST:PORT"),
+        (["--server", "http://h:port"], 64, "expected http://HOST:PORT"),
+        (["--server", "http://127.0.0.1:1", "--node", "../x"], 64, "is no node name"),
+        (["--server", "http://127.0.0.1:1", "--allow", "*"], 64, "names no command"),
+        (["--server", "http://127.0.0.1:1", "--allow", "a", "--command", "b"], 64, "is not among"),
+        (["--server", "http://127.0.0.1:1", "--command", "a 'b"], 64, "cannot be split"),
+        (["--server", "http://127.0.0.1:1", "--directory", "/nowhere"], 66, "no such folder"),
+        (["--server", "http://127.0.0.1:1", "--token-file", "/nowhere"], 66, "No such file"),
+        (["--server", "https://127.0.0.1:1", "--ca-file", "/nowhere"], 66, "--ca-file /nowhere"),
+    ],
+)
+def test_mistakes_on_the_command_line(
+    flags: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from platform_launch.cli.procguard import main
+
+    assert main(["agent", "--state", str(tmp_path / "state"), *flags]) == code
+    assert said in capsys.readouterr().err

@@ -29,7 +29,7 @@ Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_stora
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
-Generation = Annotated[int, Field(ge=0, lt=2**53)]
+Generation = Annotated[int, Field(ge=0, lt=2**31)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 

@@ -39,7 +39,7 @@ def add_answers(app: FastAPI) -> None:
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _fault)
+    app.add_exception_handler(Exception, fault)
 
 
 def answer(refused: Refused) -> Response:
@@ -72,7 +72,8 @@ async def _http(_request: Request, error: Exception) -> Response:
     return JSONResponse(Refusal(error=str(error.detail)).model_dump(), error.status_code, error.headers)
 
 
-async def _fault(request: Request, error: Exception) -> Response:
+async def fault(request: Request, error: Exception) -> Response:
+    """Return the answer to what should not happen, and log it."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     text = "the server failed to answer; its log says why"
     return JSONResponse(Refusal(error=text, hint="report it").model_dump(), 500)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import FastAPI
 
 from platform_launch import __version__
@@ -9,6 +11,7 @@ from platform_launch.procguard.server.answers import add_answers
 from platform_launch.procguard.server.front import Front
 from platform_launch.procguard.server.parts import Parts
 from platform_launch.procguard.server.routes import agents, groups, health, people, workers
+from platform_launch.procguard.web.pages import add_pages
 
 _ABOUT = """Groups of workers, ranks by rule, started as one.
 
@@ -18,8 +21,11 @@ join token and send their own credential as `Authorization: Bearer …`.
 """
 
 
-def build_app(parts: Parts) -> FastAPI:
-    """Return the app. It starts nothing: the clerk and the database belong to the caller."""
+def build_app(parts: Parts, stopping: asyncio.Event | None = None) -> FastAPI:
+    """Return the app. It starts nothing: the clerk and the database belong to the caller.
+
+    ``stopping`` is to be set in the event loop when the server ends: it ends streams that would go on.
+    """
     app = FastAPI(
         title="ProcGuard",
         version=__version__,
@@ -32,5 +38,6 @@ def build_app(parts: Parts) -> FastAPI:
     add_answers(app)
     for room in (agents, groups, workers, people, health):
         app.include_router(room.router)
-    app.add_middleware(Front)
+    add_pages(app, parts.control, visitor=parts.gate.visitor)
+    app.add_middleware(Front, parts=parts, stopping=stopping or asyncio.Event())
     return app

@@ -10,8 +10,6 @@ from platform_launch.procguard.server.answers import answer, invalid
 from platform_launch.procguard.server.parts import Parts, node_of
 from platform_launch.procguard.wire import Beat, Orders
 
-PATH = "/api/v1/agent/heartbeat"
-
 
 def answer_beat(parts: Parts, credential: str | None, body: bytes) -> Response:
     """Return the answer to a heartbeat, errors included."""

@@ -1,20 +1,28 @@
-"""What stands before the whole app: limits of size, and the headers every answer carries."""
+"""What stands before the whole app: limits of size, the headers every answer carries, and heartbeats."""
 
 from __future__ import annotations
 
-from starlette.datastructures import MutableHeaders
+import asyncio
+
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from platform_launch.procguard.server.answers import fault
+from platform_launch.procguard.server.beats import answer_beat
+from platform_launch.procguard.server.gate import bearer
+from platform_launch.procguard.server.parts import Parts
 from platform_launch.procguard.shapes import Refusal
 from platform_launch.procguard.wire import MAX_LOG_CHUNK
 
+HEARTBEAT = "/api/v1/agent/heartbeat"
 MAX_BODY = 1024 * 1024
-MAX_BEAT = 4 * 1024 * 1024
-LARGER_BODIES = {"/api/v1/agent/heartbeat": MAX_BEAT}
-SMALLER_BODIES = {"/api/v1/agent/log": MAX_LOG_CHUNK, "/api/v1/login": 16 * 1024, "/login": 16 * 1024}
-_BODIES = LARGER_BODIES | SMALLER_BODIES
+_BODIES = {
+    HEARTBEAT: 4 * 1024 * 1024,
+    "/api/v1/agent/log": MAX_LOG_CHUNK,
+    "/api/v1/login": 16 * 1024,
+}
 
 # The page brings all it needs, and holds neither scripts nor styles in its text.
 CONTENT_SECURITY = "; ".join(
@@ -30,63 +38,104 @@ CONTENT_SECURITY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
+_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+_NEVER_KEPT = (b"cache-control", b"no-store")
+_KEPT = (b"cache-control", b"public, max-age=3600")
+_ONLY_TLS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Front:
-    """Refuses bodies that are too long before they are read, and adds the headers."""
+    """Refuses bodies that are too long before they are read, adds the headers, answers heartbeats.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    ``stopping`` is set when the server ends: streams that would go on for ever are told that nobody listens.
+    """
+
+    def __init__(self, app: ASGIApp, parts: Parts, stopping: asyncio.Event) -> None:
+        self._app = app
+        self._parts = parts
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
+                headers = message["headers"] = list(message.get("headers", ()))
+                has = {name for name, _ in headers}
+                kept = _KEPT if scope["path"].startswith("/static/") else _NEVER_KEPT
+                headers += [header for header in (*_HEADERS, kept) if header[0] not in has]
                 if scope["scheme"] == "https":
-                    headers.setdefault("Strict-Transport-Security", "max-age=31536000")
+                    headers.append(_ONLY_TLS)
             await send(message)
 
         limit = _BODIES.get(scope["path"], MAX_BODY)
         if _announced(scope) > limit:
-            await too_large(limit)(scope, receive, send_with_headers)
+            await _too_large(limit)(scope, receive, send_with_headers)
+            return
+        body = _Body(receive, limit, self._stopping)
+        if scope["path"] == HEARTBEAT and scope["method"] == "POST":
+            # The same as its route does. Past the framework a server takes more than twice as many.
+            await self._heartbeat(scope, body, send_with_headers)
         else:
-            await self.app(scope, _Limited(receive, limit), send_with_headers)
+            await self._app(scope, body, send_with_headers)
+
+    async def _heartbeat(self, scope: Scope, receive: _Body, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = answer_beat(self._parts, bearer(request), await request.body())
+        except ClientDisconnect:
+            return
+        except HTTPException:
+            response = _too_large(receive.limit)
+        except Exception as error:
+            response = await fault(request, error)
+        await response(scope, receive, send)
 
 
-class _Limited:
-    """Passes a body on that comes without its length, until it is too long."""
+class _Body:
+    """Passes a body on until it is too long, and then what is heard of the client."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
+    def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
+        self.limit = limit
         self._receive = receive
-        self._limit = limit
         self._left = limit
+        self._whole = False
+        self._stopping = stopping
 
     async def __call__(self) -> Message:
+        if self._whole:
+            return await self._until_gone()
         message = await self._receive()
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(413, f"the body is longer than {self._limit} bytes")
+            raise HTTPException(413, f"the body is longer than {self.limit} bytes", {"Connection": "close"})
+        self._whole = not message.get("more_body", False)
         return message
 
+    async def _until_gone(self) -> Message:
+        """Wait for the client to leave, or for the server to."""
+        heard = asyncio.ensure_future(self._receive())
+        ending = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((heard, ending), return_when=asyncio.FIRST_COMPLETED)
+            return heard.result() if heard.done() else {"type": "http.disconnect"}
+        finally:
+            heard.cancel()
+            ending.cancel()
 
-def too_large(limit: int) -> Response:
+
+def _too_large(limit: int) -> Response:
     """Return the answer to a body that is too long. The connection ends: the rest of it is not read."""
     refusal = Refusal(error=f"the body is longer than {limit} bytes")
     return Response(refusal.model_dump_json(), 413, {"Connection": "close"}, "application/json")

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from platform_launch.procguard.refused import Refused
 from platform_launch.procguard.server.sessions import Person, Sessions
+from platform_launch.procguard.web.visitor import Visitor
 
 SESSION_COOKIE = "procguard_session"
 CSRF_COOKIE = "procguard_csrf"
@@ -53,6 +54,13 @@ class Gate:
         """Return who sent a request; None where nobody is logged in. Reads the database."""
         token = bearer(request) or request.cookies.get(SESSION_COOKIE)
         return self.sessions.who(token) if token else None
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """Return who looks at a page; None where nobody is logged in. Reads the database."""
+        person = self.person(request)
+        if person is None:
+            return None
+        return Visitor(person.name, person.operator, self.sessions.csrf(person.session))
 
     def admit(self, request: Request) -> Person:
         """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""

@@ -8,11 +8,11 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from platform_launch.procguard.control import Control
+from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server.clerk import Clerk
 from platform_launch.procguard.server.gate import Gate, Unauthorized
 from platform_launch.procguard.server.logs import Logs
 from platform_launch.procguard.server.meter import Meter
-from platform_launch.procguard.server.sessions import Accounts
 from platform_launch.procguard.server.throttle import Throttle
 
 
@@ -22,7 +22,7 @@ class Parts:
 
     control: Control
     logs: Logs
-    accounts: Accounts
+    accounts: Users
     gate: Gate
     throttle: Throttle
     meter: Meter

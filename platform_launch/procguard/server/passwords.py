@@ -7,7 +7,6 @@ from functools import cache
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
-SHORTEST = 8
 _HASHER = PasswordHasher(time_cost=3, memory_cost=24 * 1024, parallelism=1)
 
 

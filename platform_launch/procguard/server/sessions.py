@@ -1,8 +1,8 @@
 """Sessions: a signed token that carries a name, the account's epoch and the session's own id.
 
 Nothing is stored for a session while it lasts. It ends when its time is over, when its account's epoch moves
-on (a new password, another role, the account removed), or when somebody logs out: the ids of those are kept in
-a file until their time would be over.
+on (a new password, another role, the account removed), or when somebody logs out: the ids of those are kept
+in a file until their time would be over.
 """
 
 from __future__ import annotations
@@ -17,35 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Protocol
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
+from platform_launch.procguard.database.users import User, Users
 from platform_launch.procguard.refused import Unavailable
 from platform_launch.procguard.shapes import Role
-
-
-class Account(Protocol):
-    """Somebody who may log in."""
-
-    @property
-    def name(self) -> str:
-        """The name, as it is shown."""
-
-    @property
-    def role(self) -> Role:
-        """What this person may do."""
-
-    @property
-    def password_hash(self) -> str:
-        """What :func:`~platform_launch.procguard.server.passwords.hash_password` made."""
-
-
-class Accounts(Protocol):
-    """Where accounts are kept."""
-
-    def find(self, name: str) -> Account | None:
-        """Return an account as it is now. Raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +42,7 @@ class Person:
 class Sessions:
     """Makes tokens, reads them and ends them. Thread-safe."""
 
-    def __init__(self, secret: str, accounts: Accounts, ended_file: Path, hours: float) -> None:
+    def __init__(self, secret: str, accounts: Users, ended_file: Path, hours: float) -> None:
         self._secret = secret.encode()
         self._accounts = accounts
         self._ended = _Ended(ended_file)
@@ -76,10 +53,10 @@ class Sessions:
             signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
         )
 
-    def begin(self, account: Account) -> tuple[str, str, datetime]:
+    def begin(self, account: User) -> tuple[str, str, datetime]:
         """Return a new session's token, its id and when it ends."""
         session = secrets.token_urlsafe(12)
-        token = self._serializer.dumps([account.name, _epoch(account), session])
+        token = self._serializer.dumps([account.name, account.epoch, session])
         return str(token), session, datetime.now(timezone.utc) + timedelta(seconds=self.lasts_s)
 
     def who(self, token: str) -> Person | None:
@@ -89,7 +66,7 @@ class Sessions:
         except (BadSignature, ValueError, TypeError):
             return None
         account = self._accounts.find(name)
-        if account is None or _epoch(account) != epoch or session in self._ended:
+        if account is None or account.epoch != epoch or session in self._ended:
             return None
         return Person(account.name, account.role, session)
 
@@ -100,14 +77,6 @@ class Sessions:
     def csrf(self, session: str) -> str:
         """Return what a page of this session must send with every change."""
         return hmac.new(self._secret, b"procguard csrf " + session.encode(), hashlib.sha256).hexdigest()
-
-
-def _epoch(account: Account) -> str:
-    """Return what is another one after a change of role or password, or of the person behind the name.
-
-    A hash of a password has a salt of its own: it is never the same twice.
-    """
-    return hashlib.sha256(f"{account.role.value} {account.password_hash}".encode()).hexdigest()[:16]
 
 
 class _Ended:

@@ -8,6 +8,7 @@ import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
+from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import (
     CSRF_COOKIE,
@@ -18,7 +19,6 @@ from platform_launch.procguard.server.gate import (
 )
 from platform_launch.procguard.server.parts import Here, Parts
 from platform_launch.procguard.server.passwords import is_password
-from platform_launch.procguard.server.sessions import Account
 from platform_launch.procguard.server.throttle import TooMany
 from platform_launch.procguard.shapes import Event, Login, Me, Session
 
@@ -46,7 +46,7 @@ async def login(who: Login, request: Request, response: Response, here: Here) ->
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
 
 
-def _account(here: Parts, who: Login) -> Account | None:
+def _account(here: Parts, who: Login) -> User | None:
     account = here.accounts.find(who.name)
     kept = account.password_hash if account else None
     return account if is_password(kept, who.password) else None

@@ -1,0 +1,37 @@
+"""``procguard ctl``: groups, workers and logs from a terminal, through the server's API."""
+
+from __future__ import annotations
+
+import click
+
+from platform_launch.cli.procguard.ctl import changing, logs, looking, session
+from platform_launch.cli.program import SETTINGS
+
+
+@click.group("ctl", context_settings=SETTINGS)
+def command() -> None:
+    """Look at groups and workers, start and stop them, read logs.
+
+    The server is --server, PROCGUARD_SERVER or the one logged in to last. `ctl login` keeps a token for it;
+    scripts may set PROCGUARD_TOKEN instead.
+    """
+
+
+for _command in (
+    session.login,
+    session.logout,
+    looking.groups,
+    looking.workers,
+    looking.ranks,
+    changing.create,
+    changing.set_,
+    changing.move,
+    changing.start,
+    changing.stop,
+    changing.restart,
+    changing.delete,
+    changing.forget,
+    logs.logs,
+    looking.events,
+):
+    command.add_command(_command)

@@ -1,0 +1,122 @@
+"""``procguard ctl create``, ``set``, ``move``, ``start``, ``stop``, ``restart``, ``delete``, ``forget``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from platform_launch.cli.options import Function
+from platform_launch.cli.procguard.ctl.client import Client, connected, segment
+from platform_launch.cli.procguard.ctl.tables import print_json
+from platform_launch.errors import UsageError
+
+_SETTINGS = (
+    click.option("--master-addr", metavar="NODE", help="The node that rank 0 runs on."),
+    click.option("--master-port", type=click.IntRange(1, 65535)),
+    click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
+    click.option("--backend", type=click.Choice(["nccl", "gloo"])),
+    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
+    click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
+    click.option("--max-restarts", type=click.IntRange(0, 1000)),
+    click.option("--backoff", "backoff_s", type=float, metavar="SECONDS"),
+    click.option("--silent-after", "silent_after_s", type=float, metavar="SECONDS"),
+    click.option("--fail-after", "fail_after_s", type=float, metavar="SECONDS"),
+    click.option("--ready-within", "ready_within_s", type=float, metavar="SECONDS"),
+    click.option("--grace", "grace_s", type=float, metavar="SECONDS", help="Between SIGTERM and SIGKILL."),
+)
+
+
+def _settings(function: Function) -> Function:
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were named."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    size = given.get("world_size")
+    if size is not None:
+        if size != "all" and not (size.isascii() and size.isdigit()):
+            raise UsageError(f"--world-size {size!r}: expected a number, or `all`")
+        given["world_size"] = None if size == "all" else int(size)
+    return given
+
+
+@click.command()
+@click.argument("name")
+@_settings
+@connected
+def create(client: Client, name: str, as_json: bool, **flags: Any) -> None:
+    """Create a group."""
+    made = client.send("POST", "/groups", {"name": name, "settings": _given(flags)})
+    _say(f"{name} is created", made, as_json)
+
+
+@click.command("set")
+@click.argument("name")
+@_settings
+@connected
+def set_(client: Client, name: str, as_json: bool, **flags: Any) -> None:
+    """Change a group's settings; what is not named stays. They concern the next start."""
+    given = _given(flags)
+    if not given:
+        raise UsageError("nothing to set: expected at least one setting", "procguard ctl set --help")
+    path = f"/groups/{segment(name)}"
+    settings = client.get(path)["settings"] | given
+    _say(f"{name} is set", client.send("PUT", f"{path}/settings", settings), as_json)
+
+
+@click.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER…")
+@click.option("--group", metavar="NAME", help="Where to.")
+@click.option("--out", is_flag=True, help="Out of their group, into none.")
+@connected
+def move(client: Client, workers: tuple[str, ...], group: str | None, out: bool, as_json: bool) -> None:
+    """Move workers to a group."""
+    if (group is None) is not out:
+        raise UsageError("expected either --group NAME or --out")
+    client.send("POST", "/move", {"workers": list(workers), "group": group})
+    _say(f"{', '.join(workers)} → {group or 'no group'}", None, as_json)
+
+
+def _asking(action: str, meaning: str, done: str) -> click.Command:
+    @connected
+    def ask(client: Client, name: str, as_json: bool) -> None:
+        answer = client.send("POST", f"/groups/{segment(name)}/{action}")
+        group = answer["group"]
+        said = done if answer["changed"] else "was so already"
+        _say(f"{name}: {said}, now {group['phase']} (run {group['generation']})", answer, as_json)
+
+    return click.command(action, help=meaning)(click.argument("name")(ask))
+
+
+start = _asking("start", "Start all workers of a group, or none.", "starting")
+stop = _asking("stop", "Stop all workers of a group.", "stopping")
+restart = _asking("restart", "Stop all workers of a group and start them again.", "restarting")
+
+
+@click.command()
+@click.argument("name")
+@connected
+def delete(client: Client, name: str, as_json: bool) -> None:
+    """Delete a group that does not run. Its workers are in no group then."""
+    client.send("DELETE", f"/groups/{segment(name)}")
+    _say(f"{name} is deleted", None, as_json)
+
+
+@click.command()
+@click.argument("node")
+@connected
+def forget(client: Client, node: str, as_json: bool) -> None:
+    """Forget a node that is gone."""
+    client.send("DELETE", f"/nodes/{segment(node)}")
+    _say(f"{node} is forgotten", None, as_json)
+
+
+def _say(text: str, answer: object, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(text, err=True)

@@ -1,0 +1,112 @@
+"""Talking to the server's API: what it refuses becomes an error with its words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from platform_launch.cli.procguard.ctl.saved import Server, server
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError, LaunchError, UsageError
+
+if TYPE_CHECKING:
+    import httpx
+
+_TIMEOUT_S = 30.0
+
+SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the server is (PROCGUARD_SERVER).")
+_JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers it.")
+
+
+class UnreachableError(LaunchError):
+    """The server does not answer, or cannot do its work now. Try again."""
+
+    exit_code = 75
+
+
+class RefusedError(UsageError):
+    """The server does not do this. Fix the command."""
+
+
+class Client:
+    """Calls of one server."""
+
+    def __init__(self, to: Server) -> None:
+        self.server = to
+        try:
+            import httpx
+        except ImportError as error:
+            raise InstallationError(
+                "procguard ctl needs the package httpx", "pip install 'platform-launch[procguard]'"
+            ) from error
+        headers = {"Authorization": f"Bearer {to.token}"} if to.token else {}
+        try:
+            self._http = httpx.Client(base_url=to.url, headers=headers, timeout=_TIMEOUT_S)
+        except (httpx.InvalidURL, ValueError, OSError) as error:
+            raise UsageError(f"server {to.url!r}: {plain(str(error))}") from error
+
+    def get(self, path: str, **query: str | int | None) -> Any:
+        """Return what the API answers."""
+        return self._json(
+            "GET", path, params={key: value for key, value in query.items() if value is not None}
+        )
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        """Ask for a change."""
+        return self._json(method, path, json=body)
+
+    def _json(self, method: str, path: str, **more: Any) -> Any:
+        import httpx
+
+        try:
+            response = self._http.request(method, f"/api/v1{path}", **more)
+        except httpx.HTTPError as error:
+            raise UnreachableError(
+                f"the server {self.server.url} does not answer: {plain(str(error)) or type(error).__name__}",
+                "is it running, and is this its address? --server or PROCGUARD_SERVER names another",
+            ) from error
+        return self._read(response)
+
+    def _read(self, response: httpx.Response) -> Any:
+        try:
+            answer = response.json() if response.content else None
+        except ValueError:
+            answer = None
+        if response.is_success and (answer is not None or not response.content):
+            return answer
+        said = answer if isinstance(answer, dict) else {}
+        text = plain(str(said.get("error") or f"{self.server.url} answered {response.status_code}"))
+        problems = [plain(str(one.get("text"))) for one in said.get("problems", ())][1:]
+        text = "; ".join((text, *problems))
+        hint = plain(str(said.get("hint") or ""))
+        if response.status_code == 401 and not response.request.url.path.endswith("/login"):
+            hint = f"procguard ctl login --server {self.server.url}"
+        if response.status_code >= 500:
+            raise UnreachableError(text, hint or "try again")
+        raise RefusedError(text, hint or ("" if said else "is this a ProcGuard server's address?"))
+
+
+def connected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its client, from --server and the variables, and the flag --json."""
+
+    @click.pass_context
+    def command(context: click.Context, /, url: str | None, **values: Any) -> Any:
+        client = Client(server(Environment.of_this_process(), url))
+        return context.invoke(function, client, **values)
+
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    return SERVER_OPTION(_JSON_OPTION(command))
+
+
+def segment(name: str) -> str:
+    """Return a name as a part of an address."""
+    return quote(name, safe="")
+
+
+def plain(text: str) -> str:
+    """Return text that commands no terminal: what a training or a host calls itself comes from outside."""
+    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -1,0 +1,50 @@
+"""``procguard ctl login`` and ``logout``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from platform_launch.cli.output import read_text
+from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, Client, RefusedError
+from platform_launch.cli.procguard.ctl.saved import Saved, Server, server
+from platform_launch.environment import Environment
+from platform_launch.errors import UsageError
+
+
+@click.command()
+@SERVER_OPTION
+@click.option("--name", metavar="NAME", help="Who you are there.")
+@click.option(
+    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="Instead of being asked."
+)
+def login(url: str | None, name: str | None, password_file: Path | None) -> None:
+    """Log in, and keep the token for later calls."""
+    env = Environment.of_this_process()
+    to = Server(server(env, url).url, None)
+    if (name is None or password_file is None) and not sys.stdin.isatty():
+        raise UsageError("no terminal to ask on: expected --name and --password-file")
+    name = name or click.prompt("name", err=True)
+    password = (
+        read_text(password_file).strip("\r\n")
+        if password_file is not None
+        else click.prompt("password", hide_input=True, err=True)
+    )
+    session = Client(to).send("POST", "/login", {"name": name, "password": password})
+    Saved(env).keep(to.url, session["token"])
+    click.echo(f"logged in to {to.url} as {session['name']} ({session['role']})", err=True)
+
+
+@click.command()
+@SERVER_OPTION
+def logout(url: str | None) -> None:
+    """End the session, and forget its token."""
+    env = Environment.of_this_process()
+    to = server(env, url)
+    try:
+        Client(to).send("POST", "/logout")
+    except RefusedError:
+        click.echo("the session had ended already", err=True)
+    Saved(env).keep(to.url, None)

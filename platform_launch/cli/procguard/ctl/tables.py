@@ -1,0 +1,53 @@
+"""Answers as tables for people, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import click
+
+from platform_launch.cli.procguard.ctl.client import plain
+
+_COLOURS = {
+    "running": "green",
+    "finished": "green",
+    "ready": "cyan",
+    "preparing": "cyan",
+    "stopping": "cyan",
+    "backing-off": "yellow",
+    "degraded": "yellow",
+    "silent": "yellow",
+    "failed": "red",
+    "refused": "red",
+    "lost": "red",
+}
+_WIDTH_OF_A_PIPE = 240
+
+
+def print_json(answer: object) -> None:
+    """Print what the API answered."""
+    click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+    """Print rows under their titles; ``empty`` where there are none. A cell that is a state is coloured."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        cells = [plain(str(cell)) for cell in row]
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
+    console.print(table if table.row_count else empty, markup=False)
+
+
+def local(at: str | None) -> str:
+    """Return a time of the server as the clock here shows it."""
+    return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

@@ -1,0 +1,88 @@
+"""``procguard server``: the server with its web page, until it is told to end."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from platform_launch.cli.voice import Voice
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError, UsageError
+
+if TYPE_CHECKING:
+    from platform_launch.procguard.server.assembly import JoinToken
+    from platform_launch.procguard.settings import Settings
+
+
+@click.command("server")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard.yaml.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen (127.0.0.1:8765).")
+@click.option("--data", metavar="FOLDER", help="Where logs and the database lie (procguard-data).")
+@click.option("--database", metavar="URL", help="SQLite in the data folder, or PostgreSQL.")
+def command(config: Path | None, **flags: Any) -> int:
+    """Run the server with its web page. Flags go before the configuration file.
+
+    A first start makes what is missing in the data folder: the database, an operator `admin` with a random
+    password and, on a loopback address, a join token for agents.
+    """
+    env = Environment.of_this_process()
+    settings = settings_from(config, flags)
+    try:
+        from platform_launch.procguard.server.assembly import assembled, join_token, make_first_user
+        from platform_launch.procguard.server.run import prepare_process, serve
+    except ImportError as error:
+        raise missing(error) from error
+    prepare_process()
+    token = join_token(settings, env)
+    with assembled(settings, token.token) as parts:
+        password = make_first_user(parts.accounts, settings)
+        serve(parts, settings, lambda port: _greet(port, settings, env, token, password))
+    Voice().info("the server has ended; trainings go on, and agents wait for it")
+    return 0
+
+
+def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:
+    """Return the settings of a file, with flags over them. Raises InputError, UsageError."""
+    try:
+        from pydantic import ValidationError
+
+        from platform_launch.procguard.settings import Settings, read_settings
+    except ImportError as error:
+        raise missing(error) from error
+    settings = read_settings(config)
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings.model_validate(settings.model_dump() | given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        raise UsageError(
+            f"--{name} {given.get(name)!r}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error
+
+
+def missing(error: ImportError) -> InstallationError:
+    """Say which package the server lacks."""
+    return InstallationError(
+        f"procguard needs the package {error.name}", "pip install 'platform-launch[procguard]'"
+    )
+
+
+def _greet(port: int, settings: Settings, env: Environment, token: JoinToken, password: Path | None) -> None:
+    voice = Voice()
+    scheme = "http" if settings.tls_certificate is None else "https"
+    host = env.hostname if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    voice.title(f"ProcGuard  {url}")
+    if password is not None:
+        voice.info(f"log in as admin, with the password in {password.resolve()}")
+        voice.info("another password: procguard user passwd admin; others: procguard user add NAME")
+    if scheme == "http" and not settings.loopback:
+        voice.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
+    where = "PROCGUARD_JOIN_TOKEN" if token.file is None else str(token.file.resolve())
+    flag = "" if token.file is None else f" --token-file {shlex.quote(where)}"
+    voice.info(f"on each node, with the join token in {where}:")
+    voice.info(f"procguard agent --server {url} --node NAME --workers 1{flag}")

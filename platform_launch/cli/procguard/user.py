@@ -1,0 +1,155 @@
+"""``procguard user``: who may log in. Works on the database, also while a server runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from platform_launch.cli.output import read_text
+from platform_launch.cli.procguard.server import missing, settings_from
+from platform_launch.cli.program import SETTINGS
+from platform_launch.errors import InputError, LaunchError, UsageError, shown
+
+if TYPE_CHECKING:
+    from platform_launch.procguard.database.users import Users
+    from platform_launch.procguard.settings import Settings
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?")
+_ROLES = click.Choice(["viewer", "operator"])
+_SHORTEST = 8
+
+_PLACE = (
+    click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),
+    click.option("--data", metavar="FOLDER", help="The server's data folder."),
+    click.option("--database", metavar="URL", help="The server's database."),
+)
+_PASSWORD = click.option(
+    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="Instead of being asked."
+)
+
+
+class DatabaseAwayError(LaunchError):
+    """The database cannot be used now. Try again."""
+
+    exit_code = 75
+
+
+@click.group("user", context_settings=SETTINGS)
+def command() -> None:
+    """Say who may log in: viewers look, operators change. A running server knows at once."""
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags that say which server is meant."""
+    for option in reversed(_PLACE):
+        function = option(function)
+    return function
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--role", type=_ROLES, default="viewer", show_default=True)
+@_PASSWORD
+@_in_place
+def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
+    """Let somebody log in."""
+    from platform_launch.procguard.shapes import Role
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{shown(name)} is no name: expected letters, digits and _ . @ - between them")
+    with _users(place) as (users, _):
+        kept = _hashed(password_file)
+        users.add(name, Role(role), kept)
+    click.echo(f"{name} may log in as {role}", err=True)
+
+
+@command.command("passwd")
+@click.argument("name")
+@_PASSWORD
+@_in_place
+def passwd(name: str, password_file: Path | None, **place: Any) -> None:
+    """Set another password. Whoever is logged in by that name is logged out."""
+    with _users(place) as (users, settings):
+        if users.find(name) is None:
+            raise UsageError(f"there is no user {shown(name)}", "procguard user list")
+        users.set_password(name, _hashed(password_file))
+        _forget_initial(name, settings)
+    click.echo(f"{name} has a new password; every session by that name is over", err=True)
+
+
+@command.command("role")
+@click.argument("name")
+@click.argument("role", type=_ROLES)
+@_in_place
+def role(name: str, role: str, **place: Any) -> None:
+    """Give somebody another role. Whoever is logged in by that name is logged out."""
+    from platform_launch.procguard.shapes import Role
+
+    with _users(place) as (users, _):
+        users.set_role(name, Role(role))
+    click.echo(f"{name} is {role} now; every session by that name is over", err=True)
+
+
+@command.command("remove")
+@click.argument("name")
+@_in_place
+def remove(name: str, **place: Any) -> None:
+    """Let somebody log in no more. Whoever is logged in by that name is logged out."""
+    with _users(place) as (users, settings):
+        users.remove(name)
+        _forget_initial(name, settings)
+    click.echo(f"{name} may not log in any more", err=True)
+
+
+@command.command("list")
+@_in_place
+def list_(**place: Any) -> None:
+    """List who may log in."""
+    with _users(place) as (users, _):
+        for user in users.all():
+            click.echo(f"{user.name:<24} {user.role.value:<9} since {user.created_at:%Y-%m-%d}")
+
+
+@contextmanager
+def _users(place: dict[str, Any]) -> Iterator[tuple[Users, Settings]]:
+    settings = settings_from(place.pop("config"), place)
+    try:
+        from platform_launch.procguard.database import accounts
+        from platform_launch.procguard.refused import Refused, Unavailable
+    except ImportError as error:
+        raise missing(error) from error
+    try:
+        with accounts(settings.database_url) as users:
+            yield users, settings
+    except Unavailable as error:
+        raise DatabaseAwayError(error.refusal.error, error.refusal.hint) from error
+    except Refused as error:
+        raise UsageError(error.refusal.error, error.refusal.hint) from error
+
+
+def _hashed(password_file: Path | None) -> str:
+    from platform_launch.procguard.server.passwords import hash_password
+
+    if password_file is not None:
+        password = read_text(password_file).strip("\r\n")
+    elif sys.stdin.isatty():
+        password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        raise UsageError("no terminal to ask on: expected --password-file")
+    if not _SHORTEST <= len(password) <= 1024:
+        raise InputError(f"the password has {len(password)} character(s): expected {_SHORTEST} to 1024")
+    return hash_password(password)
+
+
+def _forget_initial(name: str, settings: Settings) -> None:
+    """Remove the password that a first start wrote down: it is worth nothing any more."""
+    from platform_launch.procguard.server.assembly import FIRST_USER, initial_password
+
+    if name == FIRST_USER:
+        initial_password(settings).unlink(missing_ok=True)

@@ -1,0 +1,89 @@
+"""The parts of a server, put together from its settings, and what a first start makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.procguard.control import Control
+from platform_launch.procguard.database import serving
+from platform_launch.procguard.database.users import Users
+from platform_launch.procguard.server.clerk import Clerk
+from platform_launch.procguard.server.gate import Gate
+from platform_launch.procguard.server.logs import Logs
+from platform_launch.procguard.server.meter import Meter
+from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.private import read_or_make
+from platform_launch.procguard.server.sessions import Sessions
+from platform_launch.procguard.server.throttle import Throttle
+from platform_launch.procguard.settings import TOKEN_VARIABLE, Settings, read_join_token
+from platform_launch.procguard.shapes import Role
+
+FIRST_USER = "admin"
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class JoinToken:
+    """What agents join with, and the file it lies in; None where it came by a variable."""
+
+    token: str
+    file: Path | None
+
+
+def join_token(settings: Settings, env: Environment) -> JoinToken:
+    """Return the token that was set, or for a server only this machine can reach a random one.
+
+    Raises InputError where none is set and others could reach the server.
+    """
+    token = read_join_token(settings, env)
+    if token:
+        return JoinToken(token, None if TOKEN_VARIABLE in env else settings.join_token_file)
+    path = settings.data / "join-token"
+    return JoinToken(read_or_make(path), path)
+
+
+def initial_password(settings: Settings) -> Path:
+    """Return where the password of a first user is kept until it is changed."""
+    return settings.data / "initial-password"
+
+
+def make_first_user(users: Users, settings: Settings) -> Path | None:
+    """Where nobody could log in, make an operator, and return the file that holds the password."""
+    if users.all():
+        return None
+    path = initial_password(settings)
+    users.add(FIRST_USER, Role.OPERATOR, hash_password(read_or_make(path)))
+    return path
+
+
+@contextmanager
+def assembled(settings: Settings, token: str) -> Iterator[Parts]:
+    """Open the database and hold it, the only server of it; the clerk works until the end.
+
+    Raises LaunchError when another server has it or it cannot be opened.
+    """
+    with serving(settings.database_url) as database:
+        secret = read_or_make(settings.data / "session-secret")
+        logs = Logs(settings.data / "logs", settings.log_limit_mib * _MIB)
+        control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
+        ended = settings.data / "ended-sessions"
+        parts = Parts(
+            control=control,
+            logs=logs,
+            accounts=database.users,
+            gate=Gate(Sessions(secret, database.users, ended, settings.session_hours)),
+            throttle=Throttle(),
+            meter=Meter(control),
+            clerk=Clerk(control.tick),
+            join_token=token,
+        )
+        parts.clerk.start()
+        try:
+            yield parts
+        finally:
+            parts.clerk.stop()

@@ -1,0 +1,62 @@
+"""One connection: uvicorn's, with limits on the head of a request that it leaves open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD = 64 * 1024
+HEAD_WITHIN_S = 20.0
+
+
+class Connection(HttpToolsProtocol):
+    """Closes when a request's head is too long, or takes too long to come."""
+
+    _in_head = False
+    _head_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+        if self._timer is None:
+            self._arm()
+
+    def on_headers_complete(self) -> None:
+        """Pass the request on."""
+        self._in_head = False
+        self._disarm()
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self.send_400_response("The head of the request is too long.")
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(HEAD_WITHIN_S, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_late(self) -> None:
+        self._timer = None
+        self.transport.close()

@@ -1,0 +1,138 @@
+"""A server from its first to its last second: a socket, uvicorn, and an end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+
+from platform_launch.errors import InputError, UsageError
+from platform_launch.procguard.server.app import build_app
+from platform_launch.procguard.server.connection import Connection
+from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.settings import Settings
+
+_WAITING = 4096
+_IDLE_S = 75
+_END_WITHIN_S = 10
+
+
+def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> None:
+    """Serve until SIGTERM or SIGINT; ``ready`` is called with the port once requests are answered.
+
+    A second SIGINT ends it at once. Raises UsageError when the address cannot be listened on, InputError
+    when the certificate cannot be used.
+    """
+    stopping = asyncio.Event()
+    config = uvicorn.Config(
+        build_app(parts, stopping),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_WAITING,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_END_WITHIN_S,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+    _check_certificate(settings)
+    _allow_many_connections()
+    with _listening(settings) as listener:
+        server = _Server(config, stopping, lambda: ready(listener.getsockname()[1]))
+        uvloop.run(server.serve([listener]))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, that says when it is ready, ends streams, and takes a signal for a wish, no failure."""
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let what is being answered be answered."""
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear signals while serving. Unlike uvicorn's own they are not raised again afterwards."""
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {one: signal.signal(one, self.handle_exit) for one in signals}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(
+            f"listen={settings.listen}: {error.strerror}", "expected an address of this machine"
+        ) from error
+    with listener:
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_WAITING)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            hint = (
+                "another server? --listen names another port"
+                if taken
+                else "listen on an address of this machine"
+            )
+            raise UsageError(f"cannot listen on {settings.listen}: {error.strerror}", hint) from error
+        yield listener
+
+
+def _check_certificate(settings: Settings) -> None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return
+    files = f"tls_certificate={settings.tls_certificate}, tls_key={settings.tls_key}"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_certificate, settings.tls_key)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if type(error) is FileNotFoundError else str(error)
+        raise InputError(f"{files}: {reason}", "expected two PEM files that belong together") from error
+
+
+def _allow_many_connections() -> None:
+    """Each agent and each page that is looked at holds a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def prepare_process() -> None:
+    """Let only this user read what the server writes, and everybody see what it complains of."""
+    os.umask(0o077)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -28,8 +28,11 @@ def train(
     command = Command(plan.argv, plan.child_environment(env.inherited()))
     grace_s = DEFAULT_GRACE_S if grace_s is None else grace_s
     if plan.topology.nnodes == 1 or flags.no_roll_call:
+        if plan.topology.nnodes > 1:
+            voice.info("starting training, without waiting for the other nodes")
         outcome = supervise(command, log_path=plan.log_path, prefix=voice.prefix, grace_s=grace_s)
-        return Result(outcome.exit_code, outcome)
+        failed = outcome.exit_code != 0 and outcome.stopped_by is None
+        return Result(outcome.exit_code, outcome, first_failed=plan.topology.node_rank if failed else None)
     return run_together(
         Training(command, plan.log_path, voice.prefix, grace_s),
         _fingerprint(plan, command),

@@ -14,7 +14,7 @@ from platform_launch.cli import launch_options, options
 from platform_launch.cli.options import TogetherFlags
 from platform_launch.cli.voice import Voice
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError
+from platform_launch.errors import LaunchError, UsageError
 from platform_launch.hardware import cgroup
 from platform_launch.plan import LaunchPlan, build_plan
 from platform_launch.platforms import detect
@@ -112,23 +112,35 @@ def _launch(
     from platform_launch.record import write_record, write_termination_message
 
     voice = Voice(f"[node {topology.node_rank}] " if topology.nnodes > 1 else "")
-    with telling_the_others(topology, env, together, voice):
-        plan = build_plan(env, hardware.detect(env, master_addr=topology.master_addr), request)
-        announce(plan, voice, _findings(plan, env) if examine else [])
-    killed_before = cgroup.oom_kills()
-    result = train(plan, env, request.grace_s, together, voice)
+    try:
+        with telling_the_others(topology, env, together, voice):
+            plan = build_plan(env, hardware.detect(env, master_addr=topology.master_addr), request)
+            announce(plan, voice, _findings(plan, env) if examine else [])
+        killed_before = cgroup.oom_kills()
+        result = train(plan, env, request.grace_s, together, voice)
+    except LaunchError as error:
+        voice.keep_error(error.message, error.hint)
+        raise
     _finish_speaking()
     verdict = _verdict(result.outcome, killed_before)
-    lines = [*result.lines, *(verdict.lines() if verdict else [])]
-    if verdict and result.lines and result.lines[0].startswith(f"node {topology.node_rank},"):
+    lines = list(result.lines)
+    if verdict and result.first_failed == topology.node_rank:
         # What the others repeat of this node's words, its own verdict says in full.
-        lines = [*(line for line in result.lines if not line.startswith("  |")), *verdict.lines()]
+        lines = [line for line in lines if not line.startswith("  |")]
     if result.outcome is not None:
-        document = {"exit_code": result.exit_code, "duration_s": round(result.outcome.duration_s, 3)}
-        record = write_record(plan, {**document, "why": verdict.as_dict() if verdict else None})
-        conclude(result.outcome, record, voice)
+        document = {
+            "exit_code": result.exit_code,
+            "duration_s": round(result.outcome.duration_s, 3),
+            "first_failed_node": result.first_failed,
+            "why": verdict.as_dict() if verdict else None,
+        }
+        conclude(result.outcome, write_record(plan, document), voice)
     for line in lines:
+        # Whoever interrupts a job need not be told that it failed.
+        voice.say("WARN" if result.asked else "ERROR", line)
+    for line in (said := verdict.lines() if verdict else []):
         voice.error(line)
+    lines += said
     if result.exit_code:
         write_termination_message("\n".join(lines))
     return result.exit_code

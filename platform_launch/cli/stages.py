@@ -18,25 +18,28 @@ if TYPE_CHECKING:
 
 
 def announce(plan: LaunchPlan, voice: Voice, findings: Sequence[Finding]) -> None:
-    """Say, stage by stage, what was found and what will run.
+    """Say, stage by stage, what was found and what will run; from here on, in the log too.
 
     Raises the LaunchError that stands for the first error among the findings.
     """
+    kept = voice.keep(plan.log_path)
     voice.title("platform_launch: multi-node training")
     _environment(plan, voice)
     _communication(plan, voice)
     _verification(plan, voice, findings)
     _configuration(plan, voice)
+    if kept:
+        voice.info(f"log: {plan.log_path}")
     for warning in plan.warnings:
         voice.warn(warning)
     voice.stage(5, "Launch")
     topology = plan.topology
     if topology.nnodes == 1:
-        voice.success(f"single node: starting {topology.world_size} process(es)")
+        voice.info(f"single node: starting {topology.world_size} process(es)")
     elif topology.is_master:
-        voice.success(f"this is the master node (rank 0 of {topology.nnodes}): starting training")
+        voice.info(f"this is the master node (rank 0 of {topology.nnodes})")
     else:
-        voice.success(
+        voice.info(
             f"this is worker node {topology.node_rank} of {topology.nnodes}: "
             f"joining {topology.master_addr}:{topology.master_port}"
         )
@@ -91,7 +94,6 @@ def _configuration(plan: LaunchPlan, voice: Voice) -> None:
         voice.info(f"accelerate yaml: {training.accelerate_yaml.path}")
     if training.global_batch is not None:
         voice.info(f"global batch: {training.global_batch}, learning rate: {training.learning_rate}")
-    voice.info(f"log: {plan.log_path}")
 
 
 def conclude(outcome: Outcome, record: Path | None, voice: Voice) -> None:

@@ -77,7 +77,7 @@ class Attempt:
         self._rejoins = 0
         self._hosting = Fingerprint.from_json(invitation.fingerprint).node_rank == 0
         self._lock = Lock()
-        self._log_start = _size(training.log_path)
+        self._log_start = 0
         self._supervisor = Supervisor(
             training.command,
             log_path=training.log_path,
@@ -104,7 +104,8 @@ class Attempt:
             elif isinstance(message, lines.Go):
                 for warning in message.warnings:
                     self._say("WARN", f"not the same on all nodes: {warning}")
-                self._say("SUCCESS", f"roll call: {message.text}, and they agree")
+                agree = "differ in what is warned of above" if message.warnings else "agree"
+                self._say("SUCCESS", f"roll call: {message.text}, and they {agree}; starting training")
                 return message.restarts_used
             elif isinstance(message, lines.Leave):
                 if self._hosting:  # it may take a while until all others have heard it
@@ -124,6 +125,7 @@ class Attempt:
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
         self._heed_signals()
+        self._log_start = _size(self._training.log_path)
         try:
             return self._supervisor.run()
         finally:
@@ -148,10 +150,11 @@ class Attempt:
             return own_code
         told = (self._lost.reason, *(f"  | {line}" for line in self._lost.words))
         finished = outcome.exit_code == 0
-        return Settled(NodesAbsentError.exit_code, told, restart=not finished and not why_not_again)
+        restart = not finished and not why_not_again
+        return Settled(NodesAbsentError.exit_code, told, restart, first_failed=0)
 
     def output(self) -> str:
-        """Return the end of what this start wrote into the log."""
+        """Return the end of what the training of this start wrote into the log."""
         try:
             with self._training.log_path.open("rb") as log:
                 log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))

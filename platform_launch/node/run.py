@@ -42,12 +42,16 @@ class Result:
     """How it ended. ``outcome`` is None when this node was told to end while no training was running.
 
     ``lines`` say what happened to the job, the headline first; ``restarts`` counts starts after the first.
+    ``first_failed`` is the rank of the node whose failure the others followed, ``asked`` is set where none
+    failed and a signal to one of them ended all.
     """
 
     exit_code: int
     outcome: Outcome | None
     lines: tuple[str, ...] = ()
     restarts: int = 0
+    first_failed: int | None = None
+    asked: bool = False
 
 
 def run_together(
@@ -60,6 +64,11 @@ def run_together(
     """
     failed: list[Run] = []
     restarts = 0
+    say(
+        "INFO",
+        f"roll call: {fingerprint.nnodes} nodes meet at {meeting.master_addr}:{meeting.meeting_port}, "
+        f"{meeting.roll_call_timeout_s:g} s at most (port: INIT_MASTER_PORT, else the one after MASTER_PORT)",
+    )
     with SignalInbox(_HANDLED) as inbox:
         while True:
             try:
@@ -80,7 +89,14 @@ def run_together(
                 say("WARN", f"{interrupted.number.name}: leaving")
                 return Result(128 + interrupted.number, None, restarts=restarts)
             if not settled.restart:
-                return Result(_exit_code(outcome, settled), outcome, settled.lines, restarts)
+                return Result(
+                    _exit_code(outcome, settled),
+                    outcome,
+                    settled.lines,
+                    restarts,
+                    first_failed=settled.first_failed,
+                    asked=settled.exit_code == 0 and bool(settled.lines),
+                )
             restarts += 1
             for line in settled.lines:
                 say("ERROR", line)

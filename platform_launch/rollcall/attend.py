@@ -20,6 +20,7 @@ from platform_launch.rollcall.store import End, Outcome, State
 
 T = TypeVar("T")
 
+_SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 10.0
 _BEAT_S = 1.0
 _SLOWEST_LOOK_S = 0.5
@@ -110,7 +111,8 @@ class Attendance:
 
     def _wait(self) -> State:
         """Wait until node 0 says something final about this node."""
-        guest, said_at, beat_at = self._guest, time.monotonic(), time.monotonic()
+        guest, began = self._guest, time.monotonic()
+        beat_at, say_at = began, began + _SAY_FIRST_S
         self.in_touch = True
         while True:
             state = guest.state()
@@ -125,9 +127,10 @@ class Attendance:
             if state.phase in ("refused", "over") or (state.phase == "running" and seated):
                 return state
             now = time.monotonic()
-            if now - said_at >= _SAY_EVERY_S and self._hosting is None:
-                said_at = now
-                self._say("INFO", f"connected to node 0 and waiting: {state.text or 'the others are coming'}")
+            if now >= say_at and self._hosting is None:
+                say_at = now + _SAY_EVERY_S
+                text = state.text or "the others are coming"
+                self._say("INFO", f"connected to node 0, waiting for {now - began:.0f} s: {text}")
             if now - beat_at >= _BEAT_S:
                 beat_at = now
                 guest.beat()
@@ -187,7 +190,8 @@ class Attendance:
             finished = self._finished_at < float("inf")
             self._emit(lines.Settled(0, (), restart=False) if finished else lines.Alone())
         else:
-            self._emit(lines.Settled(outcome.exit_code, outcome.lines, outcome.restart))
+            told = (outcome.exit_code, outcome.lines, outcome.restart, outcome.first_failed)
+            self._emit(lines.Settled(*told))
 
     def _ask(self, question: Callable[[Guest], T]) -> T:
         """Ask the store, over a new connection where the old one broke. A watchdog limits how long."""

@@ -18,6 +18,8 @@ _CONSEQUENCE = re.compile(
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Failure|Iteration)\b(?::|$)")
 # What stands before a line: our node, torch's rank.
 _LABELS = re.compile(r"^(?:\[(?:node \d+|rank\d+)\]:? ?)+")
+# The launcher's own lines are in the log as well; this is its last one before the training.
+_BEFORE_TRAINING = re.compile(r"\A.*\[SUCCESS\] roll call: [^\n]*", re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -64,6 +66,7 @@ def last_words(log: str) -> tuple[str, ...]:
 
     The first traceback is where it began: what follows are other ranks and torchrun's own report.
     """
+    log = _BEFORE_TRAINING.sub("", log)
     lines = [_LABELS.sub("", _ANSI.sub("", line)).rstrip() for line in log.replace("\r", "\n").splitlines()]
     lines = [line[:_LONGEST_LINE] for line in lines if line.strip(" ^~")]
     for start, line in enumerate(lines):

@@ -99,11 +99,16 @@ class Stop(Message):
 
 @dataclass(frozen=True)
 class Settled(Message):
-    """The run is over on all nodes. ``exit_code`` is the job's, 0 when every node finished."""
+    """The run is over on all nodes.
+
+    ``exit_code`` is the job's, 0 when every node finished or one was told to end. ``first_failed`` is the
+    rank of the node whose failure the others followed.
+    """
 
     exit_code: int
     lines: tuple[str, ...]
     restart: bool
+    first_failed: int | None = None
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,16 @@ class End:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the run ended for all. ``closed``: node 0 is done, and whoever still trains goes on alone."""
+    """How the run ended for all. ``closed``: node 0 is done, and whoever still trains goes on alone.
+
+    ``first_failed``: see ``lines.Settled``.
+    """
 
     exit_code: int
     lines: tuple[str, ...] = ()
     restart: bool = False
     closed: bool = False
+    first_failed: int | None = None
 
 
 def to_json(value: State | End | Outcome) -> str:

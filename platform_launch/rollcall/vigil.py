@@ -140,10 +140,10 @@ class Vigil:
             self._settle(Outcome(0, (end.reason,)))
             return
         restart = not end.in_good_order and self._why_not_again == "" and 0 in self._reports
-        lines, exit_code = explain(end, list(self._reports.values()))
+        lines, exit_code, first_failed = explain(end, list(self._reports.values()))
         if self._why_not_again not in ("", NOT_ASKED_FOR):
             lines = (*lines, f"not started again: {self._why_not_again}")
-        self._settle(Outcome(exit_code, lines, restart))
+        self._settle(Outcome(exit_code, lines, restart, first_failed=first_failed))
 
     def _settle(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -155,12 +155,12 @@ class Vigil:
         self._store.set(place.SETTLED, place.to_json(outcome))
 
 
-def explain(end: End, reports: list[Report]) -> tuple[tuple[str, ...], int]:
-    """Return the lines that say why the run ended on all nodes, and the exit code it has for all."""
+def explain(end: End, reports: list[Report]) -> tuple[tuple[str, ...], int, int]:
+    """Return the lines that say why the run ended, the exit code for all nodes, and which failed first."""
     cause = first_cause(reports)
     if cause is None or end.kind == "vanished":
-        head, words, exit_code = end.reason, end.words, end.exit_code
+        head, words, exit_code, rank = end.reason, end.words, end.exit_code, end.node_rank
     else:
         head = f"node {cause.node_rank}, {cause.place}: the training ended with exit code {cause.exit_code}"
-        words, exit_code = cause.words, cause.exit_code
-    return (head, *(f"  | {line}" for line in words)), exit_code
+        words, exit_code, rank = cause.words, cause.exit_code, cause.node_rank
+    return (head, *(f"  | {line}" for line in words)), exit_code, rank

@@ -147,7 +147,9 @@ def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...],
     nodes[1].process.terminate()
     assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
     assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
-    assert nodes[0].said("node 1 (node1 (10.213.0.2)) was told to end (SIGTERM)"), everything(nodes)
+    for node in nodes:
+        assert node.said("[WARN] node 1 (node1 (10.213.0.2)) was told to end (SIGTERM)"), everything(nodes)
+        assert not node.said("[ERROR]")
 
 
 def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Approach:
                 raise NeverReachedError(f"node 0 was not reached in {waited_s:g} s: {obstacle}")
             if now - self._said_at >= _SAY_EVERY_S:
                 self._said_at = now
-                self._say("INFO", f"waiting for node 0 since {now - self._began:.0f} s: {obstacle}")
+                self._say("INFO", f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}")
             self._pause(_RETRY_S)
 
     def reconnect(self, known: Guest) -> Guest | None:

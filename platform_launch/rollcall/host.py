@@ -187,7 +187,7 @@ class Host:
             return
         if now - self._said >= _SAY_EVERY_S:
             self._said = now
-            self._say("INFO", text)
+            self._say("INFO", f"waiting for {now - self._began:.0f} s: {text}")
             if suspicion:
                 self._say("WARN", suspicion)
         if text != self.state.text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -34,13 +35,30 @@ def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) ->
         assert node.said("trained")
 
 
+def test_nodes_that_differ_in_what_may_be_meant_start_and_are_not_said_to_agree(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    nodes = [
+        start(machines[rank], rank, 2, logs=tmp_path, env={"NCCL_IB_TC": "106"} if rank else {})
+        for rank in range(2)
+    ]
+    assert [node.code() for node in nodes] == [0, 0], nodes[0].text
+    for node in nodes:
+        assert node.said("[WARN] not the same on all nodes: $NCCL_IB_TC: not set on node 0; 106 on node 1")
+        assert node.said(
+            "all 2 nodes are here, and they differ in what is warned of above; starting training"
+        )
+
+
 def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_path: Path) -> None:
     options = ("--roll-call-timeout", "5")
     nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
     began = time.monotonic()
     assert nodes[0].when("1 of 3 absent: node 2; last seen: never") - began < 10
     assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
+    assert re.search(r"\[INFO\] waiting for \d s: 1 of 3 absent", nodes[0].text)
     for node in nodes:
+        assert node.said("roll call: 3 nodes meet at node0:29501, 5 s at most (port: INIT_MASTER_PORT, else")
         assert node.said("error: 1 of 3 absent: node 2; last seen: never, after 5 s")
 
 
@@ -106,6 +124,7 @@ def test_a_node_that_loses_its_link_while_it_waits_comes_back(
     options = ("--node-timeout", "3")
     nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
     nodes[0].when("1 of 3 absent: node 2; last seen: never")
+    nodes[1].when("connected to node 0, waiting for ")
     machines[1].cut()
     try:
         nodes[1].when("node 0 has not answered for")

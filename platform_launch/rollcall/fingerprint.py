@@ -33,6 +33,7 @@ _LONGEST_VALUE = 160
 class Fingerprint:
     """One node as it presents itself. ``facts`` maps a fact's name to how it reads in a table.
 
+    ``paths`` says where the files lie whose hashes are among the facts; they may differ between nodes.
     ``identity`` is drawn anew by each launcher, so that two nodes with one rank are told from one node that
     came twice. ``wall_clock_s`` is the node's own clock at its arrival. ``restarts_used`` counts the starts
     of this run that failed already. ``master_port_problem`` says why this node does not get through to
@@ -48,6 +49,7 @@ class Fingerprint:
     job_id: str | None
     gpus: int = 0
     facts: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
     wall_clock_s: float = 0.0
     restarts_used: int = 0
     master_port_problem: str = ""
@@ -92,16 +94,19 @@ def take(
     ``free_gib`` the room on the disk of the log folder. Reads the files that are launched, to hash them.
     """
     topology, hardware, training = plan.topology, plan.hardware, plan.training
+    files = {
+        "training config": training.config,
+        "accelerate yaml": training.accelerate_yaml.path if training.accelerate_yaml else None,
+        "script": training.script,
+    }
     facts = {
         "nodes announced": str(topology.nnodes),
         "processes per node": str(topology.nproc_per_node),
         "world size": str(topology.world_size),
         "platform": topology.platform,
         "master port": str(topology.master_port),
-        "training config": hash_of(training.config) if training.config else "none",
         "launcher": plan.launcher,
-        "accelerate yaml": hash_of(training.accelerate_yaml.path) if training.accelerate_yaml else "none",
-        "script": hash_of(training.script),
+        **{name: hash_of(path) if path else "none" for name, path in files.items()},
         "git revision": git_revision or "none",
         **_hardware_facts(hardware),
         **{name: version for name, version in versions.items() if name != "platform-launch"},
@@ -118,6 +123,7 @@ def take(
         job_id=topology.job_id,
         gpus=len(hardware.gpus.devices),
         facts=facts,
+        paths={name: str(path) for name, path in files.items() if path},
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from platform_launch.errors import NodesDisagreeError, TopologyError
+from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rollcall.fingerprint import Fingerprint
 from platform_launch.rollcall.ranks import compact, in_words
 
@@ -24,6 +24,9 @@ MUST_AGREE = frozenset(
         "torch release",
     }
 )
+# Worth saying beside a difference that is only warned of.
+_REMARKS = {"script": "nearly always a mistake: each node runs the file it has"}
+_MOST_PATHS = 4
 _LARGEST_CLOCK_OFFSET_S = 2.0
 
 
@@ -37,7 +40,8 @@ class Difference:
 
     def in_words(self) -> str:
         """Return it as one line."""
-        return f"{self.name}: " + "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
+        said = "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
+        return f"{self.name}: {said}" + (f" ({_REMARKS[self.name]})" if self.name in _REMARKS else "")
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,19 @@ def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
             ranks[node.facts.get(name, "not set" if name.startswith("$") else "none")].append(node.node_rank)
         if len(ranks) > 1:
             by_frequency = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))
-            values = tuple((value, tuple(sorted(of_value))) for value, of_value in by_frequency)
+            values = tuple(
+                (f"{value}{_where(name, of_value, nodes)}", tuple(sorted(of_value)))
+                for value, of_value in by_frequency
+            )
             found.append(Difference(name, name in MUST_AGREE, values))
     return tuple(sorted(found, key=lambda difference: not difference.must_agree))
+
+
+def _where(name: str, ranks: Iterable[int], nodes: Iterable[Fingerprint]) -> str:
+    """Return where the file that a fact hashes lies on these nodes, in brackets; empty for other facts."""
+    there = [node for node in nodes if node.node_rank in ranks and name in node.paths]
+    paths = dict.fromkeys(node.paths[name] for node in there)
+    return f" ({shown_list(paths, _MOST_PATHS)})" if paths else ""
 
 
 def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:

@@ -43,6 +43,23 @@ def test_a_difference_that_may_be_meant_is_a_warning(fact: str) -> None:
     assert verdict.warnings[0].startswith(f"{fact}: ")
 
 
+def test_different_scripts_are_shown_with_their_places_and_as_a_mistake() -> None:
+    nodes = [
+        fingerprint(rank, 3, facts={"script": "aa" if rank else "bb"}, paths={"script": f"/{rank}/train.py"})
+        for rank in range(3)
+    ]
+    (warning,) = judge(nodes, {}).warnings
+    assert warning == (
+        "script: aa (/1/train.py, /2/train.py) on node 1, node 2; bb (/0/train.py) on node 0 "
+        "(nearly always a mistake: each node runs the file it has)"
+    )
+
+
+def test_the_same_file_at_different_places_is_no_difference() -> None:
+    nodes = [fingerprint(rank, paths={"script": f"/{rank}/train.py"}) for rank in range(2)]
+    assert judge(nodes, {}).differences == ()
+
+
 def test_a_variable_that_one_node_lacks_reads_as_not_set() -> None:
     nodes = [fingerprint(rank, 3, facts={"$NCCL_IB_TC": "106"} if rank else {}) for rank in range(3)]
     assert judge(nodes, {}).warnings == ("$NCCL_IB_TC: 106 on node 1, node 2; not set on node 0",)

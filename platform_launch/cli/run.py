@@ -128,7 +128,7 @@ def _launch(
         # What the others repeat of this node's words, its own verdict says in full.
         lines = [line for line in lines if not line.startswith("  |")]
     if result.outcome is not None:
-        document = {
+        document: dict[str, object] = {
             "exit_code": result.exit_code,
             "duration_s": round(result.outcome.duration_s, 3),
             "first_failed_node": result.first_failed,

@@ -24,6 +24,7 @@ from platform_launch.platforms.kubernetes import DOWNWARD, INDEXED_JOB, JOBSET, 
 from platform_launch.platforms.local import LOCAL
 from platform_launch.platforms.mpi import FLUX, HYDRA, MPIJOB, MVAPICH, OPENMPI, PALS
 from platform_launch.platforms.openpai import OPENPAI
+from platform_launch.platforms.procguard import PROCGUARD
 from platform_launch.platforms.reading import Reading
 from platform_launch.platforms.resolve import is_complete, resolve, with_reading
 from platform_launch.platforms.slurm import SLURM
@@ -35,6 +36,7 @@ __all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect"]
 
 PLATFORMS: tuple[Dialect, ...] = (
     bare.TORCHRUN.because("a worker is never started again, whatever else it inherited"),
+    PROCGUARD.because("its agent may run inside any other job, whose place is not the training's"),
     TORCHX.because("sits on Volcano, Kueue, Batch or SLURM, whose indices it does not follow"),
     tables.SKYPILOT.because("runs over Ray, Kubernetes or SLURM and knows its own nodes best"),
     tables.DSTACK.because("runs over clouds, Kubernetes or SLURM and knows its own nodes best"),

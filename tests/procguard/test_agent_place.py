@@ -1,0 +1,139 @@
+"""What a training sees of its place, and what an agent takes for a command, wherever the agent runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from platform_launch.environment import Environment
+from platform_launch.errors import TopologyError
+from platform_launch.platforms import detect
+from platform_launch.procguard.agent.check import is_allowed, why_not
+from platform_launch.procguard.agent.gpus import share
+from platform_launch.procguard.agent.variables import training_variables
+from platform_launch.procguard.ranks import Kind, RankTable, WorkerName, assign
+from platform_launch.procguard.wire import Action, Order
+
+PLATFORMS = Path(__file__).parents[1] / "platforms"
+SURROUNDINGS = [
+    (f"{vector['dialect']}: {vector['name']}", vector["env"])
+    for file in ("vectors.json", "more_vectors.json")
+    for vector in json.loads((PLATFORMS / file).read_text(encoding="utf-8"))["vectors"]
+]
+IDS = [name for name, _ in SURROUNDINGS]
+VARIABLES = [env for _, env in SURROUNDINGS]
+RUN = "5b1f0c2d:0:7"
+
+
+def places(*workers: str, kind: Kind) -> RankTable:
+    return assign(
+        [WorkerName.parse(worker) for worker in workers], master_addr="gn6", master_port=29511, kind=kind
+    )
+
+
+def inside(variables: dict[str, str], place: dict[str, str]) -> Environment:
+    agent = Environment(variables, root=Path("/nonexistent"), hostname="h", address="10.9.9.9")
+    seen = training_variables(agent, place, RUN)
+    return Environment(seen, root=Path("/nonexistent"), hostname="h", address="10.9.9.9")
+
+
+@pytest.mark.parametrize("variables", VARIABLES, ids=IDS)
+def test_a_launcher_reads_the_place_that_the_server_gave(variables: dict[str, str]) -> None:
+    """The agent may run in any job of any platform; what it starts belongs to another."""
+    place = places("gn6-0", "gn7-0", "gn39-0", kind=Kind.NODE).places[1]
+    topology = detect(inside(variables, place.environment("nccl")))
+    assert (topology.platform, topology.nnodes, topology.node_rank) == ("procguard", 3, 1)
+    assert (topology.master_addr, topology.master_port) == ("gn6", 29511)
+
+
+@pytest.mark.parametrize("variables", VARIABLES, ids=IDS)
+def test_a_process_sees_its_ranks_and_no_other(variables: dict[str, str]) -> None:
+    place = places("gn6-0", "gn6-1", "gn7-0", "gn7-1", kind=Kind.PROCESS).places[3]
+    seen = inside(variables, place.environment("gloo"))
+    given = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}
+    assert {name: seen[name] for name in given} == given
+    families = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "PET_", "GROUP_", "ROLE_")
+    assert not [name for name in seen if name.startswith(families)]
+    with pytest.raises(TopologyError, match="one of several processes on this node"):
+        detect(seen)
+
+
+def test_the_rest_of_the_agents_environment_is_kept_and_its_secret_is_not() -> None:
+    variables = {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "",
+        "NCCL_DEBUG": "INFO",
+        "PROCGUARD_JOIN_TOKEN": "s",
+    }
+    seen = training_variables(Environment(variables), {"RANK": "0"}, RUN)
+    assert seen == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "",  # a word to CUDA: no GPU
+        "NCCL_DEBUG": "INFO",
+        "RANK": "0",
+        "PROCGUARD_RUN": RUN,
+        "PYTHONUNBUFFERED": "1",
+    }
+    assert training_variables(Environment({"PYTHONUNBUFFERED": "0"}), {}, RUN)["PYTHONUNBUFFERED"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("command", "patterns", "allowed"),
+    [
+        (("python", "train.py"), ["python train.py"], True),
+        (("python", "train.py", "--lr", "1"), ["python train.py"], False),
+        (("python", "train.py", "--lr", "1"), ["python train.py *"], True),
+        (("python", "train.py"), ["python train.py *"], True),
+        (("python", "train.pyx"), ["python train.py *"], False),
+        (("python",), ["python train.py *"], False),
+        (("/tmp/python", "train.py"), ["python train.py"], False),
+        (("sh", "-c", "python train.py"), ["python train.py *"], False),
+        (("python", "two words"), ["python 'two words'"], True),
+        (("python", "two", "words"), ["python 'two words'"], False),
+        (("python", "anything"), ["python *.py"], False),
+        (("python", "*"), ["python *"], True),
+        (("b",), ["a", "b"], True),
+        (("b",), [], False),
+    ],
+)
+def test_allowed_commands_are_compared_word_by_word(
+    command: tuple[str, ...], patterns: list[str], allowed: bool
+) -> None:
+    assert is_allowed(command, patterns) is allowed
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (("train",), "is not in this agent's PATH"),
+        (("./train.sh",), "may not be executed: chmod"),
+        (("./",), "there is no program"),
+        (("a\0b",), "zero byte"),
+    ],
+)
+def test_what_cannot_start_says_what_to_do(command: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("#!/bin/sh\n")
+    order = Order(action=Action.PREPARE, generation=1, command=command)
+    assert reason in why_not(order, allowed=None, directory=tmp_path, path=str(tmp_path))
+    gone = why_not(order, allowed=None, directory=tmp_path / "gone", path="")
+    assert "zero byte" in gone or "is not here: create it" in gone
+
+
+def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "train"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for command in ("train", "bin/train", str(program)):
+        order = Order(action=Action.PREPARE, generation=1, command=(command,))
+        assert why_not(order, allowed=None, directory=tmp_path, path=str(program.parent)) == ""
+
+
+def test_gpus_are_shared_out() -> None:
+    assert [share("abcd", worker, 4) for worker in range(4)] == [("a",), ("b",), ("c",), ("d",)]
+    assert [share("abcdefgh", worker, 2) for worker in range(2)] == [tuple("abcd"), tuple("efgh")]
+    assert [share("abc", worker, 2) for worker in range(2)] == [("a",), ("b", "c")]
+    assert [share("ab", worker, 4) for worker in range(4)] == [("a",), ("a",), ("b",), ("b",)]
+    assert share("", 0, 1) == ()

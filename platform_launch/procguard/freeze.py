@@ -72,9 +72,9 @@ def _highest(member: Member) -> int:
 
 
 def _split(command: str) -> list[str] | None:
-    """Return the words, or None where they cannot be told apart or passed to a program."""
+    """Return the words, or None where they cannot be told apart."""
     try:
-        return None if "\0" in command else shlex.split(command)
+        return shlex.split(command)
     except ValueError:
         return None
 

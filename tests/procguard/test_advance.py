@@ -1,0 +1,320 @@
+"""A group's steps: by hand where people are told the outcome, by exhaustion and random walks for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from platform_launch.procguard import asked
+from platform_launch.procguard.advance import Moment, advance, waiting_for
+from platform_launch.procguard.freeze import HIGHEST_GENERATION
+from platform_launch.procguard.group import CannotStartError, Group
+from platform_launch.procguard.member import Member
+from platform_launch.procguard.orders import order_for
+from platform_launch.procguard.ranks import WorkerName
+from platform_launch.procguard.shapes import GroupSettings, Phase
+from platform_launch.procguard.wire import Action, Report, State
+from tests.procguard.walk import AT, Walk
+
+A, B = WorkerName("gn6", 0), WorkerName("gn7", 0)
+Reports = dict[WorkerName, Member]
+
+
+def member(worker: WorkerName, state: State | None = None, generation: int = 1, **about: Any) -> Member:
+    kept = {name: about.pop(name) for name in ("silent_s", "same", "ended_at") if name in about}
+    report = None if state is None else Report(number=0, state=state, generation=generation, **about)
+    return Member(worker, report, **{"same": 2, **kept})
+
+
+def both(first: Member, second: Member) -> Reports:
+    return {A: first, B: second}
+
+
+def moment(elapsed_s: float = 1.0) -> Moment:
+    return Moment(1000.0, elapsed_s, AT)
+
+
+def begun(**settings: Any) -> Group:
+    wanted = GroupSettings(**{"master_addr": "gn6", "command": "python train.py", **settings})
+    group = Group("g", wanted, Phase.IDLE, AT, (A, B))
+    return asked.start(group, both(member(A), member(B)), AT).group
+
+
+def running(**settings: Any) -> Group:
+    ready = both(member(A, State.READY), member(B, State.READY))
+    return advance(begun(**settings), ready, moment()).group
+
+
+def test_nothing_starts_before_all_are_ready() -> None:
+    group = begun()
+    assert group.phase is Phase.PREPARING
+    one = both(member(A, State.READY), member(B, State.IDLE, 0))
+    step = advance(group, one, moment())
+    assert step.group is group
+    assert waiting_for(group, one) == (B,)
+    assert order_for(group, A, 0).action is Action.PREPARE
+    assert order_for(group, A, 0).check_port == 29500
+    assert order_for(group, B, 0).check_port is None, "the port is rank 0's"
+    after = advance(group, both(member(A, State.READY), member(B, State.READY)), moment()).group
+    assert after.phase is Phase.RUNNING
+    order = order_for(after, B, 0)
+    assert (order.action, order.generation, order.command) == (Action.RUN, 1, ("python", "train.py"))
+    assert order.environment["RANK"] == "1"
+
+
+def test_a_worker_that_was_ready_and_went_silent_is_waited_for() -> None:
+    late = both(member(A, State.READY), member(B, State.READY, silent_s=16.0))
+    assert advance(begun(), late, moment()).group.phase is Phase.PREPARING
+
+
+def test_not_ready_in_time_names_who_and_why() -> None:
+    group = begun(ready_within_s=10)
+    missing = both(member(A, State.READY), member(B, silent_s=11))
+    after = advance(group, missing, moment(10.5)).group
+    assert after.failure is not None
+    assert (after.phase, after.then) == (Phase.STOPPING, Phase.FAILED)
+    assert after.failure.text == "not ready within 10 s: gn7-0 (no heartbeat for 11 s)"
+
+
+def test_one_that_refuses_ends_the_start_at_once() -> None:
+    refused = both(member(A, State.READY), member(B, State.REFUSED, reason="no such file: train.py"))
+    after = advance(begun(), refused, moment()).group
+    assert after.failure is not None
+    assert after.failure.worker == "gn7-0"
+    assert after.failure.text == "cannot start: no such file: train.py"
+
+
+def test_the_first_failure_is_the_one_that_ended_first_whoever_told_it_first() -> None:
+    group = running()
+    late = member(A, State.EXITED, exit_code=1, ended_at=999.0)
+    step = advance(group, both(late, member(B, State.RUNNING)), moment())
+    assert step.group.failure is not None
+    assert step.group.failure.worker == "gn6-0"
+    assert order_for(step.group, B, 1).action is Action.STOP
+    told = both(late, member(B, State.EXITED, exit_code=7, ended_at=997.5, verdict="CUDA out of memory"))
+    after = advance(step.group, told, moment()).group
+    assert after.phase is Phase.FAILED
+    assert after.failure is not None
+    assert (after.failure.worker, after.failure.exit_code) == ("gn7-0", 7)
+    assert after.failure.verdict == "CUDA out of memory"
+
+
+def test_an_exit_that_was_ordered_is_nobodys_failure() -> None:
+    group = running()
+    stopping = advance(
+        group, both(member(A, State.EXITED, exit_code=1, ended_at=999.0), member(B, State.RUNNING)), moment()
+    ).group
+    told = both(
+        member(A, State.EXITED, exit_code=1, ended_at=999.0),
+        member(B, State.EXITED, exit_code=-15, asked=True, ended_at=990.0),
+    )
+    after = advance(stopping, told, moment()).group
+    assert after.failure is not None
+    assert after.failure.worker == "gn6-0"
+
+
+def test_a_verdict_that_comes_after_the_end_is_taken_over() -> None:
+    group = running()
+    failed = both(member(A, State.EXITED, exit_code=1, ended_at=999.0), member(B, State.LOST))
+    ended = advance(advance(group, failed, moment()).group, failed, moment()).group
+    assert ended.phase is Phase.FAILED
+    told = {**failed, A: member(A, State.EXITED, exit_code=1, ended_at=999.0, verdict="NaN in step 3")}
+    after = advance(ended, told, moment()).group
+    assert after.failure is not None
+    assert after.failure.verdict == "NaN in step 3"
+    assert advance(after, told, moment()).group is after
+
+
+def test_finished_when_all_ended_well_and_those_may_go_silent() -> None:
+    group = running()
+    done = member(A, State.EXITED, exit_code=0, ended_at=1.0, silent_s=100.0)
+    assert advance(group, both(done, member(B, State.RUNNING)), moment()).group is group
+    after = advance(group, both(done, member(B, State.EXITED, exit_code=0, ended_at=2.0)), moment()).group
+    assert after.phase is Phase.FINISHED
+
+
+def test_silent_is_degraded_then_failed() -> None:
+    group = running(silent_after_s=10, fail_after_s=30)
+    quiet = both(member(A, State.RUNNING), member(B, State.RUNNING, silent_s=11))
+    step = advance(group, quiet, moment())
+    assert step.group.silent == (B,)
+    assert [event.action for event in step.events] == ["degraded"]
+    heard = both(member(A, State.RUNNING), member(B, State.RUNNING))
+    assert [event.action for event in advance(step.group, heard, moment()).events] == ["recovered"]
+    gone = both(member(A, State.RUNNING), member(B, State.RUNNING, silent_s=31))
+    after = advance(step.group, gone, moment()).group
+    assert after.phase is Phase.STOPPING
+    assert after.failure is not None
+    assert after.failure.text == "no heartbeat for 31 s"
+    assert waiting_for(after, gone) == (A,), "one that is gone is not waited for"
+
+
+@pytest.mark.parametrize(
+    ("state", "generation", "text"),
+    [
+        (State.LOST, 1, "nobody can tell how it ended"),
+        (State.IDLE, 0, "knows nothing of this run"),
+        (State.EXITED, 0, "knows nothing of this run"),
+        (State.REFUSED, 1, "refuses"),
+        (State.RUNNING, 9, "newer than this one"),
+    ],
+)
+def test_a_worker_that_is_not_where_its_group_is_has_failed(state: State, generation: int, text: str) -> None:
+    reports = both(member(A, State.RUNNING), member(B, state, generation))
+    after = advance(running(), reports, moment()).group
+    assert after.failure is not None
+    assert after.failure.worker == "gn7-0"
+    assert text in after.failure.text
+
+
+def test_one_old_message_that_was_overtaken_ends_nothing() -> None:
+    group = running()
+    old = both(member(A, State.RUNNING), member(B, State.IDLE, 0, same=1))
+    assert advance(group, old, moment()).group is group
+
+
+def test_one_that_never_starts_is_noticed() -> None:
+    reports = both(member(A, State.RUNNING), member(B, State.READY))
+    assert advance(running(), reports, moment(59)).group.phase is Phase.RUNNING
+    after = advance(running(), reports, moment(61)).group
+    assert after.failure is not None
+    assert "was told to start" in after.failure.text
+
+
+def test_restarts_back_off_double_and_end() -> None:
+    group = running(max_restarts=2, backoff_s=200)
+    failed = both(member(A, State.EXITED, exit_code=1), member(B, State.EXITED, exit_code=1))
+    waits = []
+    for generation in (2, 3):
+        group = advance(advance(group, failed, moment()).group, failed, moment()).group
+        assert group.phase is Phase.BACKING_OFF
+        assert group.failure is not None
+        waits.append(group.backoff_s)
+        assert advance(group, failed, moment(group.backoff_s - 1)).group.phase is Phase.BACKING_OFF
+        group = advance(group, failed, moment(group.backoff_s)).group
+        assert (group.phase, group.generation) == (Phase.PREPARING, generation)
+        ready = [member(worker, State.READY, generation) for worker in (A, B)]
+        group = advance(group, both(*ready), moment()).group
+        failed = {w: member(w, State.EXITED, generation, exit_code=1) for w in (A, B)}
+    assert waits == [200.0, 300.0], "doubled, five minutes at most"
+    group = advance(advance(group, failed, moment()).group, failed, moment()).group
+    assert (group.phase, group.restarts_used) == (Phase.FAILED, 2)
+    fresh = asked.start(group, failed, AT).group
+    assert (fresh.restarts_used, fresh.generation, fresh.failure) == (0, 4, None)
+
+
+def test_settings_that_were_broken_meanwhile_end_the_restarts_with_the_reason() -> None:
+    group = replace(running(max_restarts=1), settings=GroupSettings(master_addr="gn9", command="x"))
+    failed = both(member(A, State.LOST), member(B, State.LOST))
+    group = advance(advance(group, failed, moment()).group, failed, moment()).group
+    after = advance(group, failed, moment(1000)).group
+    assert after.phase is Phase.FAILED
+    assert after.failure is not None
+    assert "gn9" in after.failure.text
+
+
+def test_asked_to_start_while_it_stops_it_starts_when_it_has_stopped() -> None:
+    stopping = asked.stop(running(), AT).group
+    reports = both(member(A, State.RUNNING), member(B, State.RUNNING))
+    again = asked.start(stopping, reports, AT).group
+    assert again.then is Phase.PREPARING
+    assert asked.start(again, reports, AT).group is again
+    half = both(member(A, State.EXITED, asked=True, exit_code=-15), member(B, State.STOPPING))
+    assert advance(again, half, moment()).group.phase is Phase.STOPPING
+    done = both(*(member(w, State.EXITED, asked=True, exit_code=-15) for w in (A, B)))
+    after = advance(again, done, moment()).group
+    assert (after.phase, after.generation) == (Phase.PREPARING, 2)
+    assert asked.stop(again, AT).group.then is Phase.STOPPED
+
+
+def test_stopping_waits_for_one_whose_start_may_be_under_way() -> None:
+    stopping = asked.stop(running(), AT).group
+    ready = both(member(A, State.IDLE), member(B, State.READY))
+    assert waiting_for(stopping, ready) == (B,)
+    assert waiting_for(stopping, both(member(A), member(B, State.IDLE))) == (A,), "not heard since the start"
+
+
+def test_a_generation_is_higher_than_any_that_a_worker_had() -> None:
+    group = Group("g", begun().settings, Phase.IDLE, AT, (A, B))
+    known = both(member(A, State.EXITED, 7), Member(B, generation=9))
+    assert asked.start(group, known, AT).group.generation == 10
+    broken = both(member(A, State.EXITED, HIGHEST_GENERATION), member(B))
+    with pytest.raises(CannotStartError, match=f"gn6-0 .* generation {HIGHEST_GENERATION}"):
+        asked.start(group, broken, AT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"command": ""}, "no-command"),
+        ({"command": "python 'train.py"}, "bad-command"),
+        ({"master_addr": ""}, "no-master"),
+        ({"world_size": 3}, "world-size-above"),
+    ],
+)
+def test_what_cannot_start_says_why(settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(CannotStartError) as error:
+        begun(**settings)
+    assert [problem.code for problem in error.value.problems] == [code]
+
+
+def test_no_command_of_the_group_is_each_agents_own() -> None:
+    settings = GroupSettings(master_addr="gn6")
+    group = Group("g", settings, Phase.IDLE, AT, (A, B))
+    own = both(Member(A, command=("run", "a")), Member(B, command=("run", "b c")))
+    run = asked.start(group, own, AT).group.run
+    assert run is not None
+    assert run.commands == {"gn6": ("run", "a"), "gn7": ("run", "b c")}
+
+
+def _any_member(worker: WorkerName) -> list[Member]:
+    """Every kind of report, about this run, an earlier and a later one, from heard to gone."""
+    states: list[tuple[State | None, dict[str, Any]]] = [(state, {}) for state in State]
+    states += [(State.EXITED, {"exit_code": 0}), (State.EXITED, {"exit_code": 3}), (None, {})]
+    states += [(State.EXITED, {"exit_code": 0, "asked": True})]
+    return [
+        member(worker, state, generation, silent_s=silent_s, ended_at=900.0, **about)
+        for (state, about), generation, silent_s in product(states, (0, 1, 2), (0.0, 20.0, 70.0))
+    ]
+
+
+@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.RUNNING, Phase.STOPPING, Phase.BACKING_OFF])
+def test_whatever_is_reported(phase: Phase) -> None:
+    base = running(max_restarts=1)
+    thens = (Phase.STOPPED, Phase.PREPARING) if phase is Phase.STOPPING else (None,)
+    groups = [replace(base, phase=phase, then=then, failed_at=950.0) for then in thens]
+    for group, first, second, elapsed_s in product(groups, _any_member(A), _any_member(B), (1.0, 1e4)):
+        reports = both(first, second)
+        after = advance(group, reports, moment(elapsed_s)).group
+        for known in reports.values():
+            ready, heard = known.says(1, State.READY), known.silent_s < 60
+            if after.phase is Phase.RUNNING and phase is Phase.PREPARING:
+                assert ready
+                assert known.silent_s < 15
+            if phase is Phase.STOPPING and after.phase is not Phase.STOPPING:
+                assert not (heard and (known.busy or ready or known.report is None))
+            if after.phase is Phase.FINISHED:
+                assert known.says(1, State.EXITED)
+                assert known.report is not None
+                assert known.report.exit_code == 0
+        assert after.generation >= group.generation
+        assert (after.generation > group.generation) <= (after.phase is Phase.PREPARING)
+        if after.phase is Phase.STOPPING and phase is not Phase.STOPPING:
+            assert after.failure is not None
+            assert after.failure.text
+
+
+def test_random_walks() -> None:
+    seen: set[Phase] = set()
+    starts = 0
+    for seed in range(200):
+        walk = Walk(seed)
+        for _ in range(500):
+            walk.step()
+        seen |= walk.seen
+        starts += sum(len(agent.starts) for agent in walk.agents)
+    assert seen >= set(Phase) - {Phase.IDLE, Phase.DEGRADED}, "the walks come everywhere"
+    assert starts > 500

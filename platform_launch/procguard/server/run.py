@@ -34,9 +34,20 @@ def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> Non
     when the certificate cannot be used.
     """
     stopping = asyncio.Event()
-    config = uvicorn.Config(
+    config = configured(parts, settings, stopping)
+    _check_certificate(settings)
+    _allow_many_connections()
+    with listening(settings) as listener:
+        server = _Server(config, stopping, lambda: ready(listener.getsockname()[1]))
+        uvloop.run(server.serve([listener]))
+
+
+def configured(parts: Parts, settings: Settings, stopping: asyncio.Event) -> uvicorn.Config:
+    """Return how uvicorn serves; ``stopping`` is set at the end (:func:`build_app`)."""
+    return uvicorn.Config(
         build_app(parts, stopping),
         http=Connection,
+        loop="uvloop",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -50,11 +61,6 @@ def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> Non
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
-    _check_certificate(settings)
-    _allow_many_connections()
-    with _listening(settings) as listener:
-        server = _Server(config, stopping, lambda: ready(listener.getsockname()[1]))
-        uvloop.run(server.serve([listener]))
 
 
 class _Server(uvicorn.Server):
@@ -88,7 +94,8 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Open the socket to listen on. Raises UsageError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

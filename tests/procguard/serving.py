@@ -1,0 +1,125 @@
+"""A real server on a real socket, in a thread; agents and people who speak to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from platform_launch.procguard.server.assembly import assembled
+from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.run import configured, listening
+from platform_launch.procguard.settings import Settings
+from platform_launch.procguard.shapes import Role
+
+TOKEN = "a join token of tests"
+PASSWORD = "correct horse battery"
+LIMIT_S = 30.0
+
+
+@dataclass
+class Served:
+    """A server that answers at ``url``; ``op`` and ``viewer`` may log in with PASSWORD."""
+
+    url: str
+    parts: Parts
+    data: Path
+    clients: list[httpx.Client] = field(default_factory=list)
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        """Return a client, with a token in its header or without."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=LIMIT_S, trust_env=False)
+        self.clients.append(client)
+        return client
+
+    def token(self, name: str) -> str:
+        """Log in, past the limit of tries."""
+        account = self.parts.accounts.find(name)
+        assert account is not None
+        return self.parts.gate.sessions.begin(account)[0]
+
+    def person(self, name: str = "op") -> httpx.Client:
+        """Return a client of somebody who is logged in."""
+        return self.client(self.token(name))
+
+
+@contextmanager
+def served(data: Path, **settings: Any) -> Iterator[Served]:
+    """Serve until the end of the block."""
+    wanted = Settings(data=data, listen="127.0.0.1:0", **settings)
+    with assembled(wanted, TOKEN) as parts:
+        for name, role in (("op", Role.OPERATOR), ("viewer", Role.VIEWER)):
+            if parts.accounts.find(name) is None:
+                parts.accounts.add(name, role, hash_password(PASSWORD))
+        with listening(wanted) as listener:
+            port = listener.getsockname()[1]
+            server = uvicorn.Server(configured(parts, wanted, asyncio.Event()))
+            thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+            thread.start()
+            until(lambda: server.started)
+            found = Served(f"http://127.0.0.1:{port}", parts, data)
+            try:
+                yield found
+            finally:
+                for client in found.clients:
+                    client.close()
+                server.should_exit = True
+                thread.join(LIMIT_S)
+                assert not thread.is_alive(), "the server did not end"
+
+
+def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+    """Wait for a condition, and fail when it does not come."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+class FakeAgent:
+    """A node whose workers do at once what they are told, over the wire."""
+
+    def __init__(self, served: Served, node: str, workers: int = 1) -> None:
+        self.node, self.workers = node, workers
+        self.instance = f"instance-of-{node}"
+        join = {"node": node, "instance": self.instance, "workers": workers, "hostname": f"{node}.lan"}
+        joined = served.client(TOKEN).post("/api/v1/agent/join", json=join | {"command": ["sleep", "9"]})
+        assert joined.status_code == 200, joined.text
+        self.http = served.client(joined.json()["credential"])
+        self.reports: dict[int, dict[str, Any]] = {
+            number: {"number": number, "state": "idle", "generation": 0} for number in range(workers)
+        }
+
+    def beat(self) -> dict[str, Any]:
+        """Send a heartbeat and do what its answer says; return the orders by number."""
+        body = {"node": self.node, "instance": self.instance, "workers": list(self.reports.values())}
+        answer = self.http.post("/api/v1/agent/heartbeat", json=body)
+        assert answer.status_code == 200, answer.text
+        orders: dict[str, Any] = answer.json()["orders"]
+        for number, order in orders.items():
+            self._obey(int(number), order)
+        return orders
+
+    def end(self, number: int, exit_code: int) -> None:
+        """Let a worker's process end."""
+        self.reports[number] |= {"state": "exited", "exit_code": exit_code, "ended_s_ago": 0.0}
+
+    def _obey(self, number: int, order: dict[str, Any]) -> None:
+        report = self.reports[number]
+        same = report["generation"] == order["generation"]
+        if order["action"] == "prepare" and not (same and report["state"] != "idle"):
+            report |= {"state": "ready", "generation": order["generation"]}
+        elif order["action"] == "run" and same and report["state"] == "ready":
+            report |= {"state": "running", "pid": 4711}
+        elif order["action"] == "stop" and report["state"] in ("running", "ready"):
+            self.reports[number] = {"number": number, "state": "idle", "generation": order["generation"]}

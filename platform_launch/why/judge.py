@@ -24,13 +24,19 @@ def judge(strands: Sequence[Strand], catalogue: Catalogue, oom_kills: int | None
     if strands and not failed:
         return Verdict("finished")
     events = [event for strand in failed for event in strand.episode.events.values()]
-    chosen, notes = _choose(failed, events)
+    failed = [strand for strand in failed if not _follows(strand)] or failed
+    chosen, notes = _choose(failed, [e for strand in failed for e in strand.episode.events.values()])
     if chosen is None:
         verdict = _unknown(failed, catalogue)
     else:
         verdict = _verdict(chosen, _exit_of(failed, chosen), oom_kills, catalogue)
         verdict = replace(verdict, consequences=_folded(chosen, events))
     return replace(_with_oom_kills(verdict, oom_kills, catalogue), notes=(*verdict.notes, *notes))
+
+
+def _follows(strand: Strand) -> bool:
+    """Tell whether a node stopped because of another one, which it names."""
+    return any(e.signature.id == "other_node_failed" for e in strand.episode.events.values())
 
 
 def _choose(strands: Sequence[Strand], events: Sequence[Event]) -> tuple[Event | None, list[str]]:

@@ -21,6 +21,8 @@ _ERROR = re.compile(r"error|fatal|fail(?:ed|ure)|exception|panic|abort|cannot|un
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
 _SUCCESS = re.compile(r"\[SUCCESS\] training finished after")
+# All nodes of a job name the first that failed, that one too.
+_FIRST_FAILED = re.compile(r"(?:error:|\[ERROR\]) node (\d{1,6}), ")
 _MOST_STRANDS = 2048
 
 
@@ -57,13 +59,17 @@ class LogReader:
         """Read a line; return False if it meant nothing."""
         if self._tracebacks.take(line):
             return True
-        if self._catalogue.is_noise(line.text):
+        if self._catalogue.is_noise(line.text) or self._names_itself(line):
             return False
         if self._take_summary(line):
             return True
         if signature := self._catalogue.match(line.text):
             return self._take_signature(line, signature)
         return self._take_unknown(line)
+
+    def _names_itself(self, line: Line) -> bool:
+        found = _FIRST_FAILED.match(line.text)
+        return found is not None and int(found[1]) == self._filled(line.where).node
 
     def _take_summary(self, line: Line) -> bool:
         """Read how a process ended, on one line or in torchrun's block of them."""

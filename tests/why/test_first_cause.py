@@ -160,6 +160,18 @@ def test_another_nodes_failure_is_quoted_and_not_taken_for_ones_own(explain_text
     assert (verdict.kind, verdict.cause) == ("consequence", "other_node_failed")
 
 
+def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_text: Explain) -> None:
+    named = "[ERROR] node 1, gpu-1 (10.0.0.1): the training ended with exit code 9\n"
+    stopped = "[node 0] W1 api.py:753] Received 15 death signal, shutting down workers\n[node 0] " + named
+    alone = (
+        "[node 1] internal error: 7\n[node 1] [ERROR] training ended with exit code 9 after 4 s\n[node 1] "
+    )
+    verdict = explain_text(stopped, alone + named)
+    assert (verdict.kind, verdict.where.node) == ("unknown", 1)
+    assert "internal error: 7" in verdict.lines()[0]
+    assert explain_text(alone + named).kind == "unknown"
+
+
 def test_success_of_the_launcher_ends_the_question(explain_text: Explain) -> None:
     verdict = explain_text(uncaught(OOM) + progress(5) + "[SUCCESS] training finished after 3 min 2 s\n")
     assert (verdict.kind, verdict.cause) == ("finished", None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import select
 import signal
 from collections.abc import Callable
@@ -18,8 +16,8 @@ from platform_launch.errors import (
     NodesAbsentError,
 )
 from platform_launch.node.link import Link
+from platform_launch.node.said import Said
 from platform_launch.rollcall import lines
-from platform_launch.rollcall.cause import last_words
 from platform_launch.rollcall.fingerprint import Fingerprint
 from platform_launch.rollcall.lines import Invitation, Message, Settled
 from platform_launch.supervise import Command, Outcome, Supervisor
@@ -27,9 +25,6 @@ from platform_launch.supervise.signals import SignalInbox
 
 # When a node has failed, all have stopped three seconds later; to hear of it takes up to one.
 _STOP_GRACE_S = 1.5
-_TAIL_BYTES = 256 * 1024
-_MOST_LINES = 6
-_LONGEST_LINE = 240
 _MOST_REJOINS = 3
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
@@ -56,7 +51,8 @@ class Interrupted(Exception):  # noqa: N818 - a signal, not an error
 class Attempt:
     """Leads one start from the roll call to the outcome. For one use, in the main thread.
 
-    ``inbox`` collects signals while no training runs; ``say(level, text)`` takes lines for the user.
+    ``inbox`` collects signals while no training runs; ``say(level, text)`` takes lines for the user; ``said``
+    is what the training put into the log.
     """
 
     def __init__(
@@ -77,7 +73,7 @@ class Attempt:
         self._rejoins = 0
         self._hosting = Fingerprint.from_json(invitation.fingerprint).node_rank == 0
         self._lock = Lock()
-        self._log_start = 0
+        self.said = Said(training.log_path)
         self._supervisor = Supervisor(
             training.command,
             log_path=training.log_path,
@@ -125,7 +121,7 @@ class Attempt:
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
         self._heed_signals()
-        self._log_start = _size(self._training.log_path)
+        self.said.begin()
         try:
             return self._supervisor.run()
         finally:
@@ -134,7 +130,7 @@ class Attempt:
 
     def settle(self, outcome: Outcome, why_not_again: str) -> Settled:
         """Tell how the training ended, and return what that means for the whole job."""
-        words = _why(self.output(), self._training.log_path) if outcome.exit_code else ()
+        words = self.said.why() if outcome.exit_code else ()
         self._link.send(lines.Ended(outcome.exit_code, outcome.stopped_by, words, why_not_again))
         own_code = Settled(0, (), restart=False)
         while not self._alone and self._lost is None:
@@ -152,15 +148,6 @@ class Attempt:
         finished = outcome.exit_code == 0
         restart = not finished and not why_not_again
         return Settled(NodesAbsentError.exit_code, told, restart, first_failed=0)
-
-    def output(self) -> str:
-        """Return the end of what the training of this start wrote into the log."""
-        try:
-            with self._training.log_path.open("rb") as log:
-                log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                return log.read().decode(errors="replace")
-        except OSError:
-            return ""
 
     def _connect(self, invitation: Invitation) -> Link:
         return Link(invitation, self._training.command.env, self._on_message)
@@ -229,22 +216,3 @@ def _error(message: lines.Leave) -> LaunchError:
     """Return the error of the family that the exit code stands for, whichever node it comes from."""
     families = {family.exit_code: family for family in LaunchError.__subclasses__()}
     return families.get(message.exit_code, LaunchError)(message.reason, message.hint)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _why(output: str, log: Path) -> tuple[str, ...]:
-    """Return what the other nodes should repeat: the cause where one can be told, else the last words."""
-    from platform_launch.why import LogSource, explain
-
-    # Of a long log only the end is looked at: its line numbers would mislead.
-    name = log.name if len(output) < _TAIL_BYTES else f"the end of {log.name}"
-    verdict = explain([LogSource(name, io.BytesIO(output.encode()))])
-    if verdict.kind in ("cause", "suspect", "unknown"):
-        return tuple(line[:_LONGEST_LINE] for line in verdict.lines()[:_MOST_LINES])
-    return last_words(output)

@@ -81,7 +81,7 @@ def run_together(
                 try:
                     restarts = attempt.meet()
                     outcome = attempt.train()
-                    failed.append(Run(highest_step(attempt.output()), outcome.duration_s))
+                    failed.append(Run(highest_step(attempt.said.text()), outcome.duration_s))
                     settled = attempt.settle(outcome, why_not_again(failed, restarts, meeting.max_restarts))
                 finally:
                     attempt.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +34,17 @@ def write_record(plan: LaunchPlan, outcome: dict[str, object] | None = None) -> 
     except OSError:
         return None
     return path
+
+
+def first_failed(records: Iterable[Path]) -> int | None:
+    """Return the node that failed first, by the records of one launch; None where none says so.
+
+    Nodes that met say the same; of those that did not meet, the one whose training was the shortest.
+    """
+    outcomes = [json.loads(record.read_text(encoding="utf-8"))["outcome"] for record in records]
+    failed = [outcome for outcome in outcomes if outcome["first_failed_node"] is not None]
+    first = min(failed, key=lambda outcome: float(outcome["duration_s"]), default=None)
+    return int(first["first_failed_node"]) if first else None
 
 
 def write_termination_message(text: str, path: Path = _TERMINATION_LOG) -> None:

@@ -16,9 +16,11 @@ from platform_launch.cli.voice import Voice
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.hardware import Hardware
-from platform_launch.plan import build_plan
+from platform_launch.plan import LaunchPlan, build_plan
 from platform_launch.project import project_root
+from platform_launch.record import first_failed
 from platform_launch.settings.request import LAUNCHERS
+from platform_launch.why.sources import node_of
 
 
 @click.command(
@@ -54,20 +56,30 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     environments = [
         {**env.inherited(), **share, **_platform(nodes, rank, *ports)} for rank, share in enumerate(shares)
     ]
-    _plan(options, Environment(environments[0]))
+    logs = _plan(options, Environment(environments[0])).log_path.parent
+    of_earlier_launches = set(logs.glob("train_*"))
     arguments = [*options, "--", *click.get_current_context().meta["script_args"]]
     commands = [Command((*_entrypoint(root), *arguments), variables) for variables in environments]
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]
-    return simulate(commands, [f"node {rank}" for rank in range(nodes)], grace_s=grace_s)
+    code = simulate(commands, [f"node {rank}" for rank in range(nodes)], grace_s=grace_s)
+    written = sorted(set(logs.glob("train_*")) - of_earlier_launches)
+    rank = first_failed(path for path in written if path.suffix == ".json")
+    if rank is not None:
+        log = next((path for path in written if path.suffix == ".log" and node_of(path.name) == rank), None)
+        # Where the nodes speak: their last words came on standard output too.
+        click.echo(f"[ERROR] node {rank} failed first; its log: {log or 'none was written'}")
+    return code
 
 
-def _plan(run_options: Sequence[str], env: Environment) -> None:
+def _plan(run_options: Sequence[str], env: Environment) -> LaunchPlan:
     """Plan node 0's launch, so that what every node would refuse is refused here, once."""
     flags = run.command.make_context("run", list(run_options)).params
     together(flags)
     for name in ("no_doctor", "print_env", "assume_gpus", "form"):
         del flags[name]
-    build_plan(env, hardware.detect(env, master_addr=env["MASTER_ADDR"]), launch_options.request(flags))
+    return build_plan(
+        env, hardware.detect(env, master_addr=env["MASTER_ADDR"]), launch_options.request(flags)
+    )
 
 
 def _platform(nodes: int, rank: int, master_port: int, meeting_port: int) -> dict[str, str]:

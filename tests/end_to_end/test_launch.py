@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,22 +116,25 @@ def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(
     assert int(checkpoints[-1].name.split("-")[1]) >= 20
 
 
-def test_a_script_of_ones_own_runs_on_two_simulated_nodes(tmp_path: Path) -> None:
-    """The README's example, word for word."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    script = tmp_path / "train.py"
-    script.write_text(readme.split("```python\n", 1)[1].split("```", 1)[0])
-    done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
-            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
-        ],
+def simulate_two_nodes(script: Path, logs: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script as the two nodes of a job on this machine."""
+    main = str(ROOT / "platform_launch" / "__main__.py")
+    return subprocess.run(
+        [sys.executable, main, "simulate", "--nodes", "2", "--script", str(script), "--log-dir", str(logs)],
         env=environment(),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+def test_a_script_of_ones_own_runs_on_two_simulated_nodes(tmp_path: Path) -> None:
+    """The README's example, word for word."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = tmp_path / "train.py"
+    script.write_text(readme.split("```python\n", 1)[1].split("```", 1)[0])
+    done = simulate_two_nodes(script, tmp_path / "logs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[node 0] rank 0 of 2: 2 processes answered" in done.stdout
     assert "[node 1] rank 1 of 2: 2 processes answered" in done.stdout
@@ -156,17 +160,7 @@ def test_a_plain_accelerate_script_needs_no_backend_to_train_on_cpu_nodes(tmp_pa
         "accelerator.end_training()\n"
         "os._exit(0)\n"
     )
-    done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
-            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = simulate_two_nodes(script, tmp_path / "logs")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "trained as 0 of 2" in done.stdout
     assert "trained as 1 of 2" in done.stdout
@@ -178,20 +172,16 @@ def test_one_failing_node_ends_the_simulation_with_its_exit_code(tmp_path: Path)
         "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(9)\ntime.sleep(600)\n"
     )
     began = time.monotonic()
-    done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "simulate", "--nodes", "2"),
-            *("--script", str(script), "--log-dir", str(tmp_path / "logs")),
-        ],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = simulate_two_nodes(script, tmp_path / "logs")
     assert done.returncode != 0
     assert time.monotonic() - began < 100
     assert "[node 0] [ERROR] node 1, " in done.stdout
+    (log,) = (tmp_path / "logs").glob("*_node1_*.log")
+    assert done.stdout.splitlines()[-1] == f"[ERROR] node 1 failed first; its log: {log}"
+    # What node 0 repeats of node 1 stands in node 1's log at the line that it names.
+    quoted = re.search(rf"\[node 0\] .*first error was {re.escape(log.name)}:(\d+): (.*)", done.stdout)
+    assert quoted, done.stdout
+    assert log.read_text().splitlines()[int(quoted[1]) - 1] == quoted[2]
 
 
 def test_a_failed_training_ends_with_its_cause_as_the_last_word(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ class WorkerShape(Shape):
     local_rank: int | None
     restarts: int
     exit_code: int | None
+    asked: bool
+    """Whether its end was an order: then the exit code is no failure."""
     reason: str
     heartbeat_age_s: float | None
     gpus: list[Gpu]

@@ -70,6 +70,7 @@ def worker_shape(node: LiveNode, live: LiveWorker, group: Group | None, member: 
         local_rank=place.local_rank if place else None,
         restarts=group.restarts_used if group and place else 0,
         exit_code=report.exit_code if report else None,
+        asked=report.asked if report else False,
         reason=report.reason if report else "",
         heartbeat_age_s=None if report is None else member.silent_s,
         gpus=list(report.gpus) if report else [],

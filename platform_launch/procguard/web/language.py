@@ -77,5 +77,9 @@ class Words:
         return self("duration.seconds", n=whole)
 
     def script(self) -> dict[str, str]:
-        """Return what the page's scripts say."""
-        return {key[3:]: text for key, text in self._messages.items() if key.startswith("js.")}
+        """Return what the page's scripts say: words of their own, and the problems of a refusal."""
+        return {
+            key.removeprefix("js."): text
+            for key, text in self._messages.items()
+            if key.startswith(("js.", "problem."))
+        }

@@ -102,7 +102,7 @@ def shown_state(worker: WorkerShape) -> str:
     """Return the word for a worker's state: a silent one's last report is not news, an exit says which."""
     if worker.silent:
         return SILENT
-    if worker.state is State.EXITED and worker.exit_code:
+    if worker.state is State.EXITED and worker.exit_code and not worker.asked:
         return "failed"
     return worker.state.value
 

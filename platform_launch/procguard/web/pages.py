@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from platform_launch.procguard.control import Control
@@ -20,13 +20,12 @@ from platform_launch.procguard.refused import Refused
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.look import FOLDER, Look, own_path, templates, to_login
 from platform_launch.procguard.web.preview import preview
-from platform_launch.procguard.web.stream import changes
+from platform_launch.procguard.web.stream import Stream
 from platform_launch.procguard.web.visitor import FindVisitor
 
 GROUPS_SHOWN = 24
 EVENTS_SHOWN = 100
 _MAX_FORM = 64 * 1024
-_UNBUFFERED = {"X-Accel-Buffering": "no"}  # for a proxy before the server
 
 
 class _Files(StaticFiles):
@@ -98,7 +97,7 @@ class Pages:
         """Tell the page when to look again."""
         if await run_in_threadpool(self._visitor, request) is None:
             return Response(status_code=401)
-        return StreamingResponse(changes(self._control), media_type="text/event-stream", headers=_UNBUFFERED)
+        return Stream(self._control)
 
     def overview(self, look: Look) -> Response:
         """All groups and all workers."""

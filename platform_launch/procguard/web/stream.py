@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
 if TYPE_CHECKING:
     from platform_launch.procguard.control import Control
 
@@ -16,20 +19,46 @@ LIFETIME_S = 600.0
 """Then the page connects anew, and is asked again who it is."""
 
 
-async def changes(control: Control) -> AsyncIterator[str]:
+class Stream(Response):
+    """An answer that goes on until its reader leaves or the server ends, and then ends in good order."""
+
+    def __init__(self, control: Control) -> None:
+        # The second header keeps a proxy from holding events back until there are many.
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._control = control
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        """Send events."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            async for event in changes(self._control, gone):
+                await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        finally:
+            gone.cancel()
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def changes(control: Control, gone: asyncio.Future[None]) -> AsyncIterator[str]:
     """Yield an event for each time something visible changed, and a sign of life in between."""
     loop = asyncio.get_running_loop()
     end = loop.time() + LIFETIME_S
-    version = control.version
-    said = loop.time()
-    yield f"retry: 1000\nevent: alive\ndata: {version}\n\n"
+    version, said = control.version, loop.time()
+    yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
-        await asyncio.sleep(REFRESH_S)
+        await asyncio.wait((gone,), timeout=REFRESH_S)
+        if gone.done():
+            return
         if control.version != version:
-            version = control.version
+            version, said = control.version, loop.time()
             yield f"event: changed\ndata: {version}\n\n"
-        elif loop.time() - said < ALIVE_S:
-            continue
-        else:
+        elif loop.time() - said >= ALIVE_S:
+            said = loop.time()
             yield f"event: alive\ndata: {version}\n\n"
-        said = loop.time()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -37,9 +37,11 @@ htmx.defineExtension("json", {
 });
 
 // Notices
-function notice(text, bad = false) {
+function notice(lines, bad = false) {
   const box = element("div", undefined, bad ? "bad" : "");
-  box.append(element("div", text));
+  const said = element("div");
+  said.append(...lines.map((line) => element("p", line)));
+  box.append(said);
   const close = element("button", say("dismiss"), "quiet");
   close.type = "button";
   close.addEventListener("click", () => box.remove());
@@ -58,6 +60,13 @@ function refusal(xhr) {
   return { error: say("failed"), hint: "", problems: [] };
 }
 
+const sentence = (text, hint) => `${text}${hint ? `. ${hint[0].toUpperCase()}${hint.slice(1)}` : ""}`;
+
+function problem({ code, text, hint, values }) {
+  const known = words[`problem.${code}`];
+  return known ? `${say(`problem.${code}`, values)} ${say(`problem.${code}.hint`, values)}` : sentence(text, hint);
+}
+
 document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const source = detail.requestConfig.elt;
   const verb = detail.requestConfig.verb;
@@ -66,15 +75,14 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (errors) errors.replaceChildren();
   if (!detail.successful) {
     const said = refusal(detail.xhr);
-    const lines = [`${said.error}${said.hint ? `. ${said.hint}` : ""}`,
-      ...(said.problems ?? []).slice(1).map((one) => `${one.text}. ${one.hint}`)];
+    const lines = said.problems?.length ? said.problems.map(problem) : [sentence(said.error, said.hint)];
     if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
-    else notice(lines.join(" · "), true);
+    else notice(lines, true);
     if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");
     return;
   }
   if (source.dataset.go) return void location.assign(source.dataset.go);
-  if (source.dataset.done) notice(source.dataset.done);
+  if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);
   if (source.tagName === "FORM" && source.dataset.keep === undefined) source.reset();
   source.closest("dialog")?.close();
@@ -168,9 +176,9 @@ function lost() {
   again = setTimeout(async () => {
     // A stream that ended after its time is no trouble; one that cannot be had again is.
     try {
-      const answer = await fetch("/stream", { method: "HEAD" });
-      if (answer.status === 401 || answer.redirected) return void location.reload();
-      if (!answer.ok && answer.status !== 405) throw new Error(answer.status);
+      const answer = await fetch("/api/v1/me");
+      if (answer.status === 401) return void location.reload();
+      if (!answer.ok) throw new Error(answer.status);
       listen();
     } catch {
       connection("offline");

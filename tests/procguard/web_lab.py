@@ -1,0 +1,198 @@
+"""The real server with its page, and agents that run nothing but speak HTTP as real ones do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from platform_launch.procguard.database import accounts
+from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.shapes import GroupSettings, Role
+from platform_launch.procguard.wire import Action, Beat, Gpu, Join, Order, Orders, Report, State
+
+JOIN_TOKEN = "web-lab-join-token"
+PASSWORDS = {"olga": "operate-the-lab", "vera": "viewing-the-lab"}
+LIMIT_S = 30.0
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until something is so; fail saying what was waited for."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
+        time.sleep(0.05)
+
+
+class Lab:
+    """The server. It can be stopped and started again at the same address, with the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.url = f"http://{address}"
+        serve = f"-m platform_launch procguard server --listen {address} --data"
+        self._command = [sys.executable, *serve.split(), str(folder)]
+        with accounts(f"sqlite:///{folder / 'procguard.db'}") as users:
+            for name, role in (("olga", Role.OPERATOR), ("vera", Role.VIEWER)):
+                users.add(name, role, hash_password(PASSWORDS[name]))
+        self.start()
+        who = {"name": "olga", "password": PASSWORDS["olga"]}
+        token = httpx.post(f"{self.url}/api/v1/login", json=who).json()["token"]
+        self.api = httpx.Client(
+            base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S
+        )
+
+    def start(self) -> None:
+        """Serve."""
+        env = {**os.environ, "PROCGUARD_JOIN_TOKEN": JOIN_TOKEN}
+        self._process = subprocess.Popen(self._command, env=env)
+        wait_for(self._answers, "the server answers")
+
+    def stop(self) -> None:
+        """Stop serving; the data stays."""
+        self._process.terminate()
+        self._process.wait(LIMIT_S)
+
+    def close(self) -> None:
+        """End, whatever happened."""
+        self.api.close()
+        self._process.kill()
+        self._process.wait()
+
+    def group(self, name: str, workers: list[str], settings: GroupSettings) -> None:
+        """Create a group."""
+        document = {"name": name, "settings": settings.model_dump(mode="json")}
+        assert self.api.post("groups", json=document).is_success
+        assert self.api.post("move", json={"workers": workers, "group": name}).is_success
+
+    def phase(self, name: str) -> str:
+        """Return a group's phase."""
+        return str(self.api.get(f"groups/{name}").json()["phase"])
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "the server ended"
+        try:
+            return httpx.get(f"{self.url}/readyz").is_success
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def lab(folder: Path) -> Iterator[Lab]:
+    """Serve from a folder."""
+    server = Lab(folder)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+class Agent:
+    """A node: heartbeats in a thread of its own, and does at once what is wanted, without a process.
+
+    ``end`` makes a running worker exit; ``write`` sends log of its run; ``quiet`` stops the heartbeats.
+    """
+
+    def __init__(self, url: str, node: str, workers: int, allowed: tuple[str, ...] | None = None) -> None:
+        self.node = node
+        self.instance = f"instance-of-{node}"
+        self.reports = {number: Report(number=number, state=State.IDLE) for number in range(workers)}
+        self.quiet = False
+        self._http = httpx.Client(base_url=url, timeout=10)
+        self._ready: set[tuple[int, int]] = set()
+        self._lock = threading.Lock()
+        self._leave = threading.Event()
+        join = Join(
+            node=node,
+            instance=self.instance,
+            workers=workers,
+            hostname=f"{node}.lab",
+            command=("train",),
+            allowed=allowed,
+        )
+        answer = self._post("join", join.model_dump(mode="json"), JOIN_TOKEN)
+        self._credential = answer.json()["credential"]
+        self._thread = threading.Thread(target=self._beat_on)
+        self._thread.start()
+
+    def end(self, number: int, exit_code: int, verdict: str = "") -> None:
+        """Let a worker's process end."""
+        self._report(number, state=State.EXITED, exit_code=exit_code, ended_s_ago=0.0, verdict=verdict)
+
+    def show_gpu(self, number: int, percent: float, count: int = 1) -> None:
+        """Report the use of GPUs."""
+        gpus = tuple(
+            Gpu(
+                index=index,
+                name="NVIDIA H100",
+                utilization_percent=percent,
+                memory_used_gib=0.7 * percent,
+                memory_total_gib=80,
+            )
+            for index in range(count)
+        )
+        self._report(number, gpus=gpus)
+
+    def write(self, number: int, content: bytes) -> None:
+        """Send more of a worker's log."""
+        report = self.reports[number]
+        query = f"number={number}&generation={report.generation}&offset={report.log_bytes}"
+        answer = self._http.post(f"/api/v1/agent/log?{query}", content=content, headers=self._bearer())
+        assert answer.status_code == 200, answer.text
+        self._report(number, log_bytes=report.log_bytes + len(content))
+
+    def close(self) -> None:
+        """End."""
+        self._leave.set()
+        self._thread.join()
+        self._http.close()
+
+    def _bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._credential}"}
+
+    def _report(self, number: int, **news: object) -> None:
+        with self._lock:
+            self.reports[number] = self.reports[number].model_copy(update=news)
+
+    def _post(self, what: str, document: object, token: str) -> httpx.Response:
+        answer = self._http.post(
+            f"/api/v1/agent/{what}", json=document, headers={"Authorization": f"Bearer {token}"}
+        )
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def _beat_on(self) -> None:
+        while not self._leave.wait(0.2):
+            if self.quiet:
+                continue
+            beat = Beat(node=self.node, instance=self.instance, workers=tuple(self.reports.values()))
+            try:
+                answer = self._post("heartbeat", beat.model_dump(mode="json"), self._credential)
+            except httpx.TransportError:
+                continue  # the server is away
+            for number, order in Orders.model_validate(answer.json()).orders.items():
+                self._follow(number, order)
+
+    def _follow(self, number: int, order: Order) -> None:
+        report = self.reports[number]
+        if order.action is Action.STOP and report.state in (State.RUNNING, State.READY):
+            self._report(number, state=State.EXITED, exit_code=143, ended_s_ago=0.0, asked=True)
+        elif order.action is Action.PREPARE and report.generation < order.generation:
+            self._ready.add((number, order.generation))
+            with self._lock:
+                self.reports[number] = Report(
+                    number=number, state=State.READY, generation=order.generation, gpus=report.gpus
+                )
+        elif order.action is Action.RUN and (number, order.generation) in self._ready:
+            self._ready.discard((number, order.generation))
+            self._report(number, state=State.RUNNING, pid=40_000 + number)

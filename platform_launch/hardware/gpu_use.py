@@ -54,14 +54,14 @@ class GpuMeter:
 
     def _use(self, gpu: Gpu) -> GpuUse:
         nvml = self._pynvml
-        if gpu.uuid:
+        if gpu.mig:
             handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
         else:
             handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
         utilization = memory = None
         with suppress(nvml.NVMLError_NotSupported):
             utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        with suppress(nvml.NVMLError_NotSupported):
+        with suppress(nvml.NVMLError_NotSupported):  # a GPU that shares the machine's memory
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         return GpuUse(
             gpu.index,

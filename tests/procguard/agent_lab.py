@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -46,14 +47,25 @@ class Server:
         self.beats = 0
         self._http: _Http | None = None
         self._port = 0
+        self._encryption: tuple[Path, Path] | None = None
+        self.hang = threading.Event()
+        self.waiting = 0
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"{'https' if self._encryption else 'http'}://127.0.0.1:{self._port}"
+
+    def encrypt(self, certificate: Path, key: Path) -> None:
+        """Speak TLS after the next start."""
+        self._encryption = certificate, key
 
     def start(self) -> None:
         self._http = _Http(("127.0.0.1", self._port), _handler(self))
         self._port = self._http.server_port
+        if self._encryption:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self._encryption)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
@@ -138,6 +150,10 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
             parts = urlsplit(self.path)
+            if server.hang.is_set():
+                server.waiting += 1
+                while server.hang.is_set():
+                    time.sleep(0.02)
             status, document = server.answer(parts.path, parse_qs(parts.query), body, bearer)
             data = json.dumps(document).encode()
             with suppress(OSError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ import pytest
 
 from platform_launch.hardware import running
 from platform_launch.procguard.wire import Action, Order, State
+from tests.conftest import FakeNvml
+from tests.lab.nvml import fake
 from tests.procguard.agent_lab import LIMIT_S, TOKEN, Node, Server, node_in, serving, wait_for
 
 HOSTILE = [
@@ -330,3 +334,66 @@ def test_mistakes_on_the_command_line(
 
     assert main(["agent", "--state", str(tmp_path / "state"), *flags]) == code
     assert said in capsys.readouterr().err
+
+
+def test_changed_flags_are_told_and_surplus_workers_end(server: Server, node: Node) -> None:
+    node.start(server.url, workers=2)
+    order = prepare(1, SLEEP)
+    server.order(1, order)
+    server.wait(State.READY, 1, number=1)
+    server.order(1, order.model_copy(update={"action": Action.RUN}))
+    server.wait(State.RUNNING, 1, number=1)
+    node.kill()
+    node.start(server.url, workers=1)
+    wait_for((node.run_folder(1, number=1) / "ended.json").exists, "the end of the second worker")
+    wait_for(lambda: [join.workers for join in server.joins] == [2, 1], "the server to be told")
+    wait_for(lambda: len(node.processes()) == 1, "only the agent to be left")
+
+
+def test_gpus_are_reported_while_the_driver_answers(
+    server: Server, node: Node, fake_nvml: FakeNvml, tmp_path: Path
+) -> None:
+    variables = fake_nvml(*fake.h100s(4), fake.use(0, 97), fake.use(1, 3))
+    node.start(server.url, workers=2, env={**variables, "CUDA_VISIBLE_DEVICES": "0,1"})
+    wait_for(lambda: server.reports.get(1) and server.reports[1].gpus, "a reading")
+    assert [gpu.index for gpu in server.reports[0].gpus] == [0]
+    (second,) = server.reports[1].gpus
+    assert (second.index, second.utilization_percent) == (1, 3.0)
+    assert second.memory_used_gib == pytest.approx(600 / 1024)
+
+
+def test_https_by_the_authority_that_was_given(server: Server, node: Node, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = "subjectAltName=IP:127.0.0.1"
+    made = [openssl, *words.split(), "-addext", names, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    server.stop()
+    server.encrypt(certificate, key)
+    server.start()
+    node.start(server.url)
+    wait_for(lambda: "pass --ca-file" in node.said.read_text(), "the refusal of an unknown authority")
+    assert not server.joins
+    node.kill()
+    node.start(server.url, "--ca-file", str(certificate))
+    server.wait(State.IDLE, 0)
+
+
+def test_a_server_that_does_not_answer_holds_nothing_up(server: Server, node: Node) -> None:
+    node.start(server.url)
+    started(server, 1, SLEEP)
+    server.wait(State.RUNNING, 1)
+    server.hang.set()
+    beats = server.beats
+    wait_for(lambda: server.waiting > 0, "a heartbeat that gets no answer")
+    began = time.monotonic()
+    assert node.process is not None
+    node.process.send_signal(signal.SIGTERM)
+    wait_for((node.run_folder(1) / "ended.json").exists, "the end of the training")
+    assert time.monotonic() - began < 9.0  # before the request has run into its time limit
+    server.hang.clear()
+    assert node.process.wait(LIMIT_S) == 0
+    assert server.beats > beats

@@ -242,14 +242,17 @@ def test_the_folder_keeps_its_identity_and_the_last_runs(tmp_path: Path) -> None
     state = StateFolder(tmp_path / "a" / "b")
     state.open()
     name = state.instance()
-    state.keep_credential("https://one", "secret")
+    state.keep_credential("https://one", "as this", "secret")
     for generation in range(1, 12):
         state.make_run(0, generation)
     state.close()
     again = StateFolder(tmp_path / "a" / "b")
     again.open()
     assert again.instance() == name
-    assert (again.credential("https://one"), again.credential("https://two")) == ("secret", None)
+    assert again.credential("https://one", "as this") == "secret"
+    assert again.credential("https://one", "as that") is None
+    assert again.credential("https://two", "as this") is None
+    assert again.numbers() == [0]
     assert [run.generation for run in again.runs(0)] == [7, 8, 9, 10, 11]
     assert again.path.stat().st_mode & 0o777 == 0o700
     assert (again.path / "credential.json").stat().st_mode & 0o777 == 0o600

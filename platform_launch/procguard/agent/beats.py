@@ -14,14 +14,19 @@ _JITTER = 0.1
 _FIRST_RETRY_S = 0.2
 _LONGEST_RETRY_S = 15.0
 _DEFAULT_S = 2.0
+# Answers to a join that no waiting will change: a wrong token, a request the server does not understand.
+_FOR_GOOD = frozenset({400, 401, 422})
 
 
 class Beats:
-    """Sends what the exchange holds. ``say(level, text)`` hears of changes, not of attempts."""
+    """Sends what the exchange holds. ``say(level, text)`` hears of changes, not of attempts.
+
+    ``refused_for_good``: why the server has never taken this agent and will not.
+    """
 
     def __init__(self, connection: Connection, exchange: Exchange, say: Callable[[str, str], None]) -> None:
-        self.joined = False
-        self.refused: TroubleError | None = None
+        self.refused_for_good = ""
+        self._joined = False
         self._connection = connection
         self._exchange = exchange
         self._say = say
@@ -42,14 +47,16 @@ class Beats:
         asked_at = time.monotonic()
         orders = self._connection.beat(self._exchange.take())
         self._exchange.answer(orders, asked_at)
-        if self._said or not self.joined:
+        if self._said or not self._joined:
             self._say("SUCCESS", f"connected to {self._connection.url}")
-        self.joined, self.refused, self._failures, self._said = True, None, 0, ""
+        self._joined, self._failures, self._said = True, 0, ""
+        self.refused_for_good = ""
         return min(max(orders.heartbeat_s, 0.05), 60.0) if orders.heartbeat_s > 0 else _DEFAULT_S
 
     def _failed(self, trouble: TroubleError) -> float:
         self._failures += 1
-        self.refused = trouble if trouble.status else None
+        if not self._joined and trouble.status in _FOR_GOOD:
+            self.refused_for_good = trouble.text
         if trouble.text != self._said and (self._failures > 1 or trouble.status):
             self._said = trouble.text
             self._say("WARN", f"{trouble.text}; trying again, trainings here go on")

@@ -43,7 +43,8 @@ class Connection:
         self._join = join
         self._state = state
         self._token = token
-        self._credential = state.credential(self.url)
+        self._joined_as = join.model_dump_json()  # changed flags are told by joining again
+        self._credential = state.credential(self.url, self._joined_as)
         self._client = httpx.Client(
             base_url=self.url,
             timeout=_TIMEOUT,
@@ -77,13 +78,13 @@ class Connection:
     def _join_in(self) -> None:
         self._credential = self._token
         try:
-            joined = self._post("/api/v1/agent/join", Joined, self._join.model_dump_json().encode())
+            joined = self._post("/api/v1/agent/join", Joined, self._joined_as.encode())
         except TroubleError as error:
             self._credential = None
             raise _as_join(error, self._join.node) from error
         self._credential = joined.credential
         try:
-            self._state.keep_credential(self.url, joined.credential)
+            self._state.keep_credential(self.url, self._joined_as, joined.credential)
         except OSError as error:
             raise TroubleError(f"{self._state.path}: {error.strerror}: the credential is not kept") from error
 

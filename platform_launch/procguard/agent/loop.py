@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.environment import Environment
@@ -23,8 +23,6 @@ _LOOK_S = 0.2
 # The longest a last heartbeat and the last of the logs may take.
 _GOODBYE_S = 12.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Answers to a join that no waiting will change: a wrong token, a request the server does not understand.
-_FATAL = frozenset({400, 401, 403, 404, 422})
 
 
 @dataclass(frozen=True)
@@ -45,18 +43,18 @@ def run(agent: Agent, say: Callable[[str, str], None]) -> None:
 
     Raises UsageError when the server refuses this agent at its first word and nothing runs here.
     """
-    workers = [Worker(number, agent.state, agent.env, agent.limits, say) for number in range(agent.workers)]
     with SignalInbox(_SIGNALS) as inbox:
         exchange = Exchange(inbox.wake)
+        node = _Node(agent, exchange, say)
         beats = Beats(agent.connection, exchange, say)
-        shipping = Shipping(agent.connection, exchange, lambda: _logs(workers))
-        _step(workers, exchange, agent.gpus)
+        shipping = Shipping(agent.connection, exchange, node.logs)
+        node.step()
         agent.gpus.start()
         threads = [threading.Thread(target=work, daemon=True) for work in (beats.run, shipping.run)]
         for thread in threads:
             thread.start()
         try:
-            _watch(agent, workers, exchange, beats, inbox, say)
+            _watch(agent, node, beats, inbox, say)
         finally:
             exchange.close()
             for thread in threads:
@@ -64,50 +62,62 @@ def run(agent: Agent, say: Callable[[str, str], None]) -> None:
             agent.connection.close()
 
 
+class _Node:
+    """The workers of this node. Those beyond its number, of an agent with more ``--workers``, are ended."""
+
+    def __init__(self, agent: Agent, exchange: Exchange, say: Callable[[str, str], None]) -> None:
+        numbers = sorted({*range(agent.workers), *agent.state.numbers()})
+        every = [Worker(number, agent.state, agent.env, agent.limits, say) for number in numbers]
+        self._workers = every[: agent.workers]
+        self._surplus = every[agent.workers :]
+        self._exchange = exchange
+        self._gpus = agent.gpus
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing runs here."""
+        return all(worker.quiet for worker in (*self._workers, *self._surplus))
+
+    def step(self, *, leaving: bool = False) -> None:
+        """Let each worker take a step, and offer what is now to the server."""
+        orders, _ = self._exchange.orders()
+        for worker in self._workers:
+            worker.order = orders.get(worker.number)
+            worker.advance(leaving=leaving)
+        for worker in self._surplus:
+            worker.advance(leaving=True)
+        self._surplus = [worker for worker in self._surplus if not worker.quiet]
+        found = self._gpus.latest()
+        count = len(self._workers)
+        self._exchange.offer([worker.report(share(found, worker.number, count)) for worker in self._workers])
+
+    def logs(self) -> list[Log]:
+        """Return the logs worth sending."""
+        return [
+            Log(worker.number, folder.generation, folder.path)
+            for worker in self._workers
+            for folder in worker.logs()
+        ]
+
+
 def _watch(
-    agent: Agent,
-    workers: Sequence[Worker],
-    exchange: Exchange,
-    beats: Beats,
-    inbox: SignalInbox,
-    say: Callable[[str, str], None],
+    agent: Agent, node: _Node, beats: Beats, inbox: SignalInbox, say: Callable[[str, str], None]
 ) -> None:
     poll = select.poll()
     poll.register(inbox.fd, select.POLLIN)
     leaving = False
     while True:
-        _step(workers, exchange, agent.gpus, leaving=leaving)
-        quiet = all(worker.quiet for worker in workers)
-        if leaving and quiet:
+        node.step(leaving=leaving)
+        if leaving and node.quiet:
             return
-        if quiet and not beats.joined and beats.refused and beats.refused.status in _FATAL:
-            raise UsageError(beats.refused.text)
+        if beats.refused_for_good and node.quiet:
+            raise UsageError(beats.refused_for_good)
         poll.poll(_LOOK_S * 1000)
         for number in inbox.take():
             if leaving or agent.leave_running:
-                if not quiet:
-                    say(
-                        "WARN",
-                        f"{number.name}: trainings go on; without an agent they end "
-                        f"after {agent.limits.orphan_after_s:g} s",
-                    )
+                if not node.quiet:
+                    limit_s = agent.limits.orphan_after_s
+                    say("WARN", f"{number.name}: trainings go on, for {limit_s:g} s unless an agent comes")
                 return
             leaving = True
             say("INFO", f"{number.name}: ending the trainings of this node; once more leaves them running")
-
-
-def _step(workers: Sequence[Worker], exchange: Exchange, gpus: GpuWatch, *, leaving: bool = False) -> None:
-    orders, _ = exchange.orders()
-    found = gpus.latest()
-    for worker in workers:
-        worker.order = orders.get(worker.number)
-        worker.advance(leaving=leaving)
-    exchange.offer(
-        [worker.report(share(found, worker.number, len(workers)) if found else ()) for worker in workers]
-    )
-
-
-def _logs(workers: Sequence[Worker]) -> list[Log]:
-    return [
-        Log(worker.number, folder.generation, folder.path) for worker in workers for folder in worker.logs()
-    ]

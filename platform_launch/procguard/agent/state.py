@@ -148,15 +148,24 @@ class StateFolder:
             records.write(path, {"instance": name})
         return name
 
-    def credential(self, server: str) -> str | None:
-        """Return the credential that this server gave, None where it gave none."""
+    def credential(self, server: str, joined_as: str) -> str | None:
+        """Return the credential that this server gave for joining as this, None where it gave none."""
         found = records.read(self.path / "credential.json") or {}
         credential = found.get("credential")
-        return credential if found.get("server") == server and isinstance(credential, str) else None
+        same = found.get("server") == server and found.get("joined_as") == joined_as
+        return credential if same and isinstance(credential, str) else None
 
-    def keep_credential(self, server: str, credential: str) -> None:
-        """Keep the credential; another server's is forgotten. Raises OSError."""
-        records.write(self.path / "credential.json", {"server": server, "credential": credential})
+    def keep_credential(self, server: str, joined_as: str, credential: str) -> None:
+        """Keep the credential; any other is forgotten. Raises OSError."""
+        record = {"server": server, "joined_as": joined_as, "credential": credential}
+        records.write(self.path / "credential.json", record)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all workers that ever ran something here."""
+        with suppress(OSError):
+            names = (entry.name for entry in (self.path / "runs").iterdir())
+            return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+        return []
 
     def runs(self, number: int) -> list[RunFolder]:
         """Return a worker's runs, oldest first."""

@@ -63,6 +63,11 @@ def mig_uuid(index: int, gpu_instance: int) -> str:
     return f"MIG-{index:04x}{gpu_instance:04x}-5555-6666-7777-888888888888"
 
 
+def use(index: int, percent: int) -> str:
+    """Let a GPU say how busy it is."""
+    return f"use|{index}|{percent}"
+
+
 def process(index: int, pid: int, memory_mib: int) -> str:
     return f"process|{index}|{pid}|{memory_mib}"
 

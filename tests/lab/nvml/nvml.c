@@ -5,6 +5,7 @@
  *   gpu|UUID|NAME|TOTAL_MIB|USED_MIB|MAJOR|MINOR|FABRIC_STATE
  *   mig|GPU|UUID|NAME|TOTAL_MIB|GPU_INSTANCE|COMPUTE_INSTANCE     MIG is on where a GPU has a mig line
  *   process|GPU|PID|MIB
+ *   use|GPU|PERCENT                 a GPU without this line supports no utilization
  *   fail|FUNCTION|GPU|CODE          FUNCTION answers CODE for that GPU (-1: whenever it is called)
  * Signatures and structures follow nvml.h of CUDA 12.
  */
@@ -26,6 +27,7 @@ typedef struct {
     unsigned long long total_mib, used_mib;
     int major, minor, fabric_state;
     unsigned gpu_instance, compute_instance;
+    int use_percent; /* -1: not supported */
 } Device;
 
 static struct { int gpu; unsigned pid; unsigned long long mib; } processes[MAX];
@@ -41,6 +43,8 @@ static void load(void) {
     gpu_count = mig_count = process_count = failure_count = 0;
     while (file && fgets(line, sizeof line, file)) {
         Device d = {0};
+        int gpu, percent;
+        d.use_percent = -1;
         if (sscanf(line, "driver|%95[^|]|%d", driver_version, &cuda_version) == 2) continue;
         if (sscanf(line, "gpu|%95[^|]|%95[^|]|%llu|%llu|%d|%d|%d", d.uuid, d.name, &d.total_mib, &d.used_mib,
                    &d.major, &d.minor, &d.fabric_state) == 7) {
@@ -53,6 +57,8 @@ static void load(void) {
         } else if (sscanf(line, "process|%d|%u|%llu", &processes[process_count].gpu,
                           &processes[process_count].pid, &processes[process_count].mib) == 3) {
             process_count++;
+        } else if (sscanf(line, "use|%d|%d", &gpu, &percent) == 2 && gpu >= 0 && gpu < gpu_count) {
+            gpus[gpu].use_percent = percent;
         } else if (sscanf(line, "fail|%95[^|]|%d|%d", failures[failure_count].function,
                           &failures[failure_count].gpu, &failures[failure_count].code) == 3) {
             failure_count++;
@@ -118,6 +124,25 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
     ANSWER_OR_FAIL(index);
     if (index >= (unsigned)gpu_count) return INVALID_ARGUMENT;
     *device = &gpus[index];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **device) {
+    ANSWER_OR_FAIL(-1);
+    for (int i = 0; i < gpu_count + mig_count; i++) {
+        *device = i < gpu_count ? &gpus[i] : &migs[i - gpu_count];
+        if (!strcmp((*device)->uuid, uuid)) return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+
+typedef struct { unsigned gpu, memory; } Utilization;
+
+int nvmlDeviceGetUtilizationRates(Device *device, Utilization *found) {
+    ANSWER_OR_FAIL(device->gpu);
+    if (device->use_percent < 0) return NOT_SUPPORTED;
+    found->gpu = device->use_percent;
+    found->memory = 0;
     return SUCCESS;
 }
 

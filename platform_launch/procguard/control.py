@@ -170,7 +170,7 @@ class Control(Looking):
         with self._ledger.writing:
             world = self._ledger.world
             rows = [self._row(worker) for worker in workers]
-            for name in {row.group for row in rows if row.group != group} | {group}:
+            for name in (group, *sorted({row.group for row in rows if row.group and row.group != group})):
                 if name is not None:
                     self._resting(name)
             moved = [row for row in rows if row.group != group]

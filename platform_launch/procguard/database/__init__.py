@@ -9,7 +9,7 @@ with accounts(url) as users: ...    # beside a running server too
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from platform_launch.procguard.database.claim import claimed
@@ -38,9 +38,8 @@ def serving(url: str) -> Iterator[Database]:
     Raises LaunchError: where another server has it (whose host, pid and start it names), where it cannot be
     reached, or where it is of a newer version than this program.
     """
-    with opened(url) as engine, claimed(engine) as connection:
+    with opened(url) as engine, claimed(engine) as connection, closing(Writer(engine, connection)) as writer:
         migrate(engine)
-        writer = Writer(engine, connection)
         try:
             writer.sign()
         except Unavailable as error:

@@ -62,7 +62,8 @@ def _session_lock(engine: Engine) -> Iterator[Connection]:
         try:
             yield connection
         finally:
-            connection.invalidate()  # back in the pool it would hold the lock
+            if not connection.closed:
+                connection.invalidate()  # back in the pool it would hold the lock
 
 
 def _taken(engine: Engine) -> DatabaseError:

@@ -84,14 +84,16 @@ def reason(error: BaseException) -> str:
 
 
 def _sqlite(url: URL) -> Engine:
-    if url.database:
-        try:
-            Path(url.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise DatabaseError(
-                f"the folder of the database {url.database} cannot be made: {error.strerror}",
-                "correct `data` or `database` in the configuration",
-            ) from error
+    path = Path(str(url.database))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            path.touch(mode=0o600)  # SQLite's files beside it take over who may read it
+    except OSError as error:
+        raise DatabaseError(
+            f"the database {path} cannot be written: {error.strerror}",
+            "correct `data` or `database` in the configuration",
+        ) from error
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)

@@ -57,7 +57,7 @@ class Writer:
                 yield connection
         except _NOT_NOW as error:
             if error.connection_invalidated:
-                self._let_go()
+                self.close()
             raise Unavailable(
                 f"the database cannot be written: {reason(error)}", "nothing was changed; try again later"
             ) from error
@@ -91,10 +91,12 @@ class Writer:
         if connection.scalar(select(server.c.token).where(server.c.id == 1)) != self._token:
             raise _superseded()
 
-    def _let_go(self) -> None:
+    def close(self) -> None:
+        """Let the connection go, and in PostgreSQL the claim with it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(DBAPIError):
+                connection.invalidate()
                 connection.close()
 
 

@@ -1,0 +1,166 @@
+"""A real PostgreSQL of its own: made in a folder, on a free port of the loopback, gone after.
+
+@requires_postgres
+def test_it(postgres_server: Postgres) -> None:
+    url = postgres_server.new_database()
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+_ACCOUNT = "postgres"  # the server refuses to run as root
+
+
+@dataclass
+class Postgres:
+    """A running server. ``folder`` holds its data, its socket and its log."""
+
+    programs: Path
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def new_database(self) -> str:
+        """Make an empty database and return its URL."""
+        name = f"test{next(self.numbers)}"
+        self.sql(f"CREATE DATABASE {name}")
+        return f"postgresql://{_ACCOUNT}@127.0.0.1:{self.port}/{name}"
+
+    def sql(self, command: str) -> str:
+        """Run a command as the server's owner and return what it prints."""
+        done = subprocess.run(
+            [
+                self.programs / "psql",
+                "-h",
+                self.folder,
+                "-p",
+                str(self.port),
+                "-U",
+                _ACCOUNT,
+                "-Atqc",
+                command,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        options: list[str | Path] = [
+            "-c",
+            f"unix_socket_directories={self.folder}",
+            "-c",
+            "listen_addresses=127.0.0.1",
+        ]
+        options += ["-c", "fsync=off", "-c", "max_connections=40", "-p", str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.programs / "postgres", "-D", self.folder / "data", *options],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                **_as_owner(),
+            )
+        deadline = time.monotonic() + 60
+        ready: list[str | Path] = [
+            self.programs / "pg_isready",
+            "-q",
+            "-h",
+            self.folder,
+            f"--port={self.port}",
+        ]
+        while subprocess.run(ready, check=False, timeout=30).returncode != 0:
+            said = (self.folder / "log").read_text(errors="replace")
+            assert self.process.poll() is None, f"PostgreSQL ended: {said}"
+            assert time.monotonic() < deadline, f"PostgreSQL does not answer: {said}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server at once, with every connection to it."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGINT)  # "fast shutdown"
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGQUIT)
+            process.wait(timeout=30)
+
+
+@contextmanager
+def postgres() -> Iterator[Postgres]:
+    """Run a server for as long as the block lasts."""
+    programs = _programs()
+    assert programs is not None
+    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name:
+        folder = Path(name)  # short: a socket's path may have 107 characters
+        if os.geteuid() == 0:
+            shutil.chown(folder, _ACCOUNT)
+        done = subprocess.run(
+            [programs / "initdb", "-D", folder / "data", "-U", _ACCOUNT, "-Atrust", "-N", "-EUTF8"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **_as_owner(),
+        )
+        assert done.returncode == 0, done.stderr
+        server = Postgres(programs, folder, _free_port())
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+
+
+def _as_owner() -> dict[str, Any]:
+    return {"user": _ACCOUNT, "group": _ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@cache
+def _programs() -> Path | None:
+    """Return the folder of the newest version's programs: Debian keeps them out of the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[4]))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+@cache
+def why_no_postgres() -> str:
+    """Return why this machine cannot run one, empty when it can."""
+    if _programs() is None:
+        return "needs PostgreSQL (Debian: postgresql) to run a server of its own"
+    if importlib.util.find_spec("psycopg") is None:
+        return "needs psycopg (the extra `postgres`) to speak to PostgreSQL"
+    return ""

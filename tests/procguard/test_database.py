@@ -1,0 +1,157 @@
+"""The database, on SQLite and on PostgreSQL: migrations, the claim, users, and what is read back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from platform_launch.errors import InputError, LaunchError
+from platform_launch.procguard.control import Control
+from platform_launch.procguard.database import accounts, serving
+from platform_launch.procguard.database.engine import database_url as read_url
+from platform_launch.procguard.database.engine import opened
+from platform_launch.procguard.database.migrate import is_current, migrate
+from platform_launch.procguard.database.tables import metadata
+from platform_launch.procguard.refused import NotFound, Refused
+from platform_launch.procguard.shapes import GroupSettings, NewGroup, Role
+from tests.procguard.cluster import Cluster
+
+SERVER = """
+import sys
+from platform_launch.procguard.database import serving
+with serving(sys.argv[1]):
+    print("serving", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_migrations_make_the_tables_that_the_code_knows(database_url: str) -> None:
+    with opened(database_url) as engine:
+        assert not is_current(engine)
+        migrate(engine)
+        migrate(engine)
+        assert is_current(engine)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            assert compare_metadata(context, metadata) == []
+
+
+def test_tables_of_a_newer_version_are_left_alone(database_url: str) -> None:
+    with serving(database_url):
+        pass
+    with opened(database_url) as engine, engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(LaunchError, match="9999") as error, serving(database_url):
+        pass
+    assert "newer" in error.value.hint
+
+
+def test_a_second_server_is_told_who_serves(database_url: str) -> None:
+    command = [sys.executable, "-c", SERVER, database_url]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as first:
+        try:
+            assert first.stdout is not None
+            assert first.stdout.readline() == "serving\n"
+            expected = (
+                rf"{os.uname().nodename}, process {first.pid}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+            )
+            with pytest.raises(LaunchError, match=expected) as error, serving(database_url):
+                pass
+            assert error.value.exit_code == 75
+            with accounts(database_url) as users:
+                users.add("ann", Role.OPERATOR, "hash")  # beside it
+        finally:
+            first.send_signal(signal.SIGKILL)
+    with serving(database_url) as database:  # nothing is left to clear away
+        assert [user.name for user in database.users.all()] == ["ann"]
+
+
+def test_a_password_is_in_no_message(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as error, serving("postgresql://ann:secret@127.0.0.1:9/x"):
+        pass
+    assert "secret" not in f"{error.value} {error.value.hint}"
+    assert "127.0.0.1:9" in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
+def test_what_is_no_database(url: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_url(url)
+    assert "sqlite:///" in error.value.hint
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LaunchError, match="file"), serving(f"sqlite:///{tmp_path}/file/procguard.db"):
+        pass
+
+
+def test_the_database_is_for_its_owner_only(tmp_path: Path) -> None:
+    with serving(f"sqlite:///{tmp_path}/data/procguard.db") as database:
+        Control(database.store, log_size=lambda *_: 0, heartbeat_s=2).record("ann", "look", "g", "")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "data").iterdir()}
+    assert set(modes) == {"procguard.db", "procguard.db-wal", "procguard.db-shm", "procguard.db.lock"}
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_users(database_url: str) -> None:
+    with accounts(database_url) as users:
+        users.add("ann", Role.VIEWER, "$argon2id$one")
+        first = users.find("ann")
+        assert first is not None
+        assert (first.role, first.password_hash) == (Role.VIEWER, "$argon2id$one")
+        with pytest.raises(Refused, match="already"):
+            users.add("ann", Role.OPERATOR, "x")
+        users.set_password("ann", "$argon2id$two")
+        users.set_role("ann", Role.OPERATOR)
+        second = users.find("ann")
+        assert second is not None
+        assert (second.role, second.password_hash, second.epoch) == (
+            Role.OPERATOR,
+            "$argon2id$two",
+            first.epoch + 2,
+        )
+        users.remove("ann")
+        for ask in (users.remove, lambda name: users.set_role(name, Role.VIEWER)):
+            with pytest.raises(NotFound):
+                ask("ann")
+        assert users.find("ann") is users.find("nul\0") is None
+        users.add("ann", Role.VIEWER, "x")
+        third = users.find("ann")
+        assert third is not None
+        assert third.epoch > second.epoch, "a session of the one who had the name before stays ended"
+
+
+def test_whatever_was_written_is_read_back(database_url: str) -> None:
+    odd = "tab\t newline\n quote' 中文 \u2028 \U0001f600 <script>\x1b[31m"
+    with serving(database_url) as database:
+        cluster = Cluster(database.store)
+        cluster.join("gn6", workers=2, addresses=("10.0.0.6",), command=("run", odd), allowed=(odd,))
+        settings = GroupSettings(master_addr="10.0.0.6", backoff_s=0.1, max_restarts=3, world_size=1)
+        cluster.control.create_group(NewGroup(name="g", settings=settings), "ann")
+        cluster.control.move(["gn6-1", "gn6-0"], "g", "ann")
+        cluster.control.start("g", "ann")
+        cluster.control.record("ann" * 100, odd, odd * 50, "nul\0" + odd)
+        before = cluster.control._ledger
+        cluster.kill_and_start()
+        assert cluster.control._ledger.world == before.world
+        assert cluster.control.worker("gn6-0").limited_to == [odd]
+        run = cluster.control._ledger.world.groups["g"].run
+        assert run is not None
+        assert run.commands == {"gn6": ("run", odd)}
+        last, *older = cluster.control.events(limit=3)
+        assert last.detail == "nul\ufffd" + odd
+        assert last.at.utcoffset() is not None
+        assert cluster.control.events(before=last.id, limit=2) == older
+        assert cluster.control.events(before=2**80, limit=10**9)[0] == last
+        assert cluster.control.events(before=-5) == []

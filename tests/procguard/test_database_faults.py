@@ -1,0 +1,134 @@
+"""A database that is locked, full, gone or taken: nothing changes, nothing is lost, the next try works."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from platform_launch.errors import LaunchError
+from platform_launch.procguard.database import engine as database_engine
+from platform_launch.procguard.database import serving
+from platform_launch.procguard.refused import Unavailable
+from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
+from platform_launch.procguard.wire import Action, State
+from tests.lab.postgres import postgres, why_no_postgres
+from tests.procguard.cluster import Cluster
+
+
+def refuses_every_change(cluster: Cluster) -> None:
+    """Assert that a running group of gn6 stays as it is, while its agent is served."""
+    control = cluster.control
+    before = control.group("g")
+    for ask in (
+        lambda: control.stop("g", "ann"),
+        lambda: control.change_settings("g", GroupSettings(command="x" * 3_000), "ann"),
+        lambda: control.create_group(NewGroup(name="h", settings=GroupSettings(command="x" * 3_000)), "ann"),
+        lambda: cluster.join("gn7"),
+    ):
+        with pytest.raises(Unavailable, match="cannot be written") as error:
+            ask()
+        assert error.value.status == 503
+    cluster.say("gn6", State.EXITED, 1, exit_code=5, ended_s_ago=0.0)
+    with pytest.raises(Unavailable):
+        control.tick()
+    assert control.group("g").model_dump(exclude={"waiting_for"}) == before.model_dump(
+        exclude={"waiting_for"}
+    )
+    assert [group.name for group in control.groups()] == ["g"]
+    assert cluster.say("gn6", State.EXITED, 1, exit_code=5).action is Action.RUN, (
+        "what was decided still holds"
+    )
+
+
+def goes_on(cluster: Cluster) -> None:
+    """Assert that the decision which could not be written is made from the reports that were repeated."""
+    cluster.say("gn6", State.EXITED, 1, exit_code=5)
+    cluster.control.tick()
+    cluster.control.tick()
+    group = cluster.control.group("g")
+    assert group.phase is Phase.FAILED
+    assert group.failure is not None
+    assert group.failure.exit_code == 5
+    cluster.join("gn7")
+    cluster.kill_and_start()
+    assert cluster.control.group("g").phase is Phase.FAILED
+    assert len(cluster.control.workers()) == 2
+
+
+def test_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_engine, "BUSY_TIMEOUT_S", 0.05)
+    with serving(f"sqlite:///{tmp_path}/procguard.db") as database:
+        cluster = Cluster(database.store)
+        cluster.running("gn6")
+        with closing(sqlite3.connect(tmp_path / "procguard.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            refuses_every_change(cluster)
+            other.execute("ROLLBACK")
+        goes_on(cluster)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a disk of one MiB."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+def test_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk, serving(f"sqlite:///{disk}/procguard.db") as database:
+        cluster = Cluster(database.store)
+        cluster.running("gn6")
+        filling = disk / "filling"
+        with filling.open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(b"x" * 512):
+                pass
+        # What is left of the last page of the log of changes may hold one more.
+        for _ in range(1000):
+            try:
+                cluster.control.record("ann", "fill", "disk", "x" * 4_000)
+            except Unavailable:
+                break
+        refuses_every_change(cluster)
+        filling.unlink()
+        goes_on(cluster)
+
+
+@pytest.mark.skipif(bool(why_no_postgres()), reason=why_no_postgres())
+def test_a_postgresql_that_restarts_and_one_that_was_taken_meanwhile() -> None:
+    with postgres() as server, serving(url := server.new_database()) as database:
+        cluster = Cluster(database.store)
+        cluster.running("gn6")
+        server.stop()
+        refuses_every_change(cluster)
+        server.start()
+        goes_on(cluster)  # claimed again: nobody came in between
+        with pytest.raises(LaunchError, match="another server serves"), serving(url):
+            pass
+        server.stop()
+        cluster.clock_s += 6
+        with pytest.raises(Unavailable):
+            cluster.control.tick()
+        server.start()
+        with serving(url):  # a second server was faster
+            with pytest.raises(LaunchError, match="another server has served"):
+                cluster.control.tick()
+            with pytest.raises(Unavailable, match="another server has served"):
+                cluster.say("gn6")
+            with pytest.raises(LaunchError, match="another server has served"):
+                cluster.control.start("g", "ann")
+        with pytest.raises(LaunchError, match="another server has served"):
+            cluster.control.start("g", "ann")  # also when that one has gone again

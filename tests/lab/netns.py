@@ -88,15 +88,18 @@ class Host:
 
 
 @contextmanager
-def hosts(number: int) -> Iterator[tuple[Host, ...]]:
-    """Give ``number`` hosts called node0, node1, … that reach each other by name, and take them away again.
+def hosts(wanted: int | Sequence[str]) -> Iterator[tuple[Host, ...]]:
+    """Give hosts that reach each other by name, and take them away again.
+
+    They have the names ``wanted``; a number of them is called node0, node1, …
 
     Whatever still runs on them at the end is killed.
     """
+    names = [f"node{n}" for n in range(wanted)] if isinstance(wanted, int) else wanted
     lab = f"lab{os.getpid()}x{next(_labs)}"
     switch = f"{lab}-switch"
     made = tuple(
-        Host(f"node{n}", f"{lab}-node{n}", f"{_SUBNET}.{n + 1}", switch, f"port{n}") for n in range(number)
+        Host(name, f"{lab}-{name}", f"{_SUBNET}.{n + 1}", switch, f"port{n}") for n, name in enumerate(names)
     )
     try:
         _build(switch, made)

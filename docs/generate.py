@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
+from platform_launch.node.run import RESTART_COUNT  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
 from platform_launch.settings import known_variables as known  # noqa: E402
 from platform_launch.settings import launchers  # noqa: E402
@@ -110,6 +111,9 @@ def variables_page() -> str:
         "|---|---|---|",
         *(f"| `{name}` | `{value}` | {reason} |" for name, value, reason in _exported()),
         "",
+        f"`{RESTART_COUNT}` is set in any case where several nodes met: how often they all started again",
+        "(`--max-restarts`), 0 in the first run.",
+        "",
         "## Removed from the training's environment",
         "",
         f"{', '.join(f'`{name}`' for name in NODE_LEVEL)}: they count nodes here, and torchrun sets them for each",
@@ -120,6 +124,12 @@ def variables_page() -> str:
         "| variable | what is said |",
         "|---|---|",
         *(f"| `{name}` | {text} |" for name, text in _warned()),
+        "",
+        "## Of dist-launch",
+        "",
+        "| variable | flag | meaning |",
+        "|---|---|---|",
+        *(f"| `{name}` | {flag} | {meaning} |" for name, flag, meaning in DIST_LAUNCH),
     ]
     return "\n".join(sections) + "\n"
 
@@ -133,6 +143,23 @@ READ = {
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
 }
+
+DIST_LAUNCH = (
+    (
+        "CLUSTER_INFO_FILE",
+        "",
+        "who the nodes are, and the folder beside it (default `/tmp/cluster_info.json`)",
+    ),
+    ("INIT_MASTER_PORT", "", "as above for `wait`, which keeps it; jobs get the port two further"),
+    ("SSH_PORT", "`--ssh-port`", "where SSH servers listen (default 2025)"),
+    ("SSH_USER", "`--ssh-user`", "who logs in (default: the user that runs `wait`)"),
+    (
+        "SSH_KEY, SSH_PUBLIC_KEY",
+        "`--ssh-key`",
+        "rank 0's key (default: a new pair; the public one beside it)",
+    ),
+    ("DIST_LAUNCH_JOB", "", "set for every process of a job: by it `kill` knows them"),
+)
 
 
 def _exported() -> list[tuple[str, str, str]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import ModuleType
 from platform_launch import errors
 
 ROOT = Path(__file__).resolve().parent.parent
+OWN_VARIABLE = re.compile(r"\b(?:PLATFORM_LAUNCH_[A-Z_]+|DIST_LAUNCH_JOB|CLUSTER_INFO_FILE|SSH_[A-Z_]+)\b")
 
 
 def generator() -> ModuleType:
@@ -23,6 +25,14 @@ def generator() -> ModuleType:
 def test_generated_pages_are_current() -> None:
     for path, page in generator().PAGES.items():
         assert path.read_text(encoding="utf-8") == page(), f"{path} is stale: run python docs/generate.py"
+
+
+def test_every_variable_of_our_own_is_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "variables.md").read_text(encoding="utf-8")
+    sources = [ROOT / "start_multinode_platform.sh", *(ROOT / "platform_launch").rglob("*.py")]
+    named = {name for source in sources for name in OWN_VARIABLE.findall(source.read_text(encoding="utf-8"))}
+    assert len(named) > 5
+    assert {name for name in named if name not in page} == set()
 
 
 def test_every_exit_code_is_documented() -> None:

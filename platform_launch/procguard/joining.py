@@ -22,9 +22,11 @@ def credential_hash(credential: str) -> str:
 def roster_of(ledger: Ledger) -> Roster:
     """Return the nodes that were written down, none of them heard yet."""
     roster = Roster()
+    workers: dict[str, dict[int, LiveWorker]] = {node.name: {} for node in ledger.nodes}
+    for worker in ledger.world.workers:
+        workers[worker.node][worker.number] = LiveWorker(worker)
     for node in ledger.nodes:
-        rows = [row for row in ledger.world.workers.values() if row.worker.node == node.name]
-        roster.put(LiveNode(node, {row.worker.number: LiveWorker(row.worker) for row in rows}))
+        roster.put(LiveNode(node, workers[node.name]))
     return roster
 
 

@@ -32,7 +32,7 @@ class Node:
     allowed: tuple[str, ...] | None
     credential_sha256: str
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Return every name its address may be given by."""
         short = self.hostname.split(".", 1)[0]

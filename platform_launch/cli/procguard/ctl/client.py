@@ -32,7 +32,7 @@ class RefusedError(UsageError):
 
 
 class Client:
-    """Calls of one server."""
+    """Calls of one server; a block that ends with its connections."""
 
     def __init__(self, to: Server) -> None:
         self.server = to
@@ -47,6 +47,12 @@ class Client:
             self._http = httpx.Client(base_url=to.url, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.InvalidURL, ValueError, OSError) as error:
             raise UsageError(f"server {to.url!r}: {plain(str(error))}") from error
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
 
     def get(self, path: str, **query: str | int | None) -> Any:
         """Return what the API answers."""
@@ -94,8 +100,8 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.pass_context
     def command(context: click.Context, /, url: str | None, **values: Any) -> Any:
-        client = Client(server(Environment.of_this_process(), url))
-        return context.invoke(function, client, **values)
+        with Client(server(Environment.of_this_process(), url)) as client:
+            return context.invoke(function, client, **values)
 
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__

@@ -74,7 +74,7 @@ def _print_matches(found: dict[str, Any]) -> None:
 
 def _write(text: str) -> None:
     # A file gets the log as it is; to a terminal it is text, and commands nothing.
-    click.echo(
-        plain(text.replace("\r\n", "\n").replace("\r", "\n")) if sys.stdout.isatty() else text, nl=False
-    )
+    if sys.stdout.isatty():
+        text = plain(text.replace("\r\n", "\n").replace("\r", "\n"))
+    sys.stdout.write(text)
     sys.stdout.flush()

@@ -32,7 +32,8 @@ def login(url: str | None, name: str | None, password_file: Path | None) -> None
         if password_file is not None
         else click.prompt("password", hide_input=True, err=True)
     )
-    session = Client(to).send("POST", "/login", {"name": name, "password": password})
+    with Client(to) as client:
+        session = client.send("POST", "/login", {"name": name, "password": password})
     Saved(env).keep(to.url, session["token"])
     click.echo(f"logged in to {to.url} as {session['name']} ({session['role']})", err=True)
 
@@ -43,8 +44,9 @@ def logout(url: str | None) -> None:
     """End the session, and forget its token."""
     env = Environment.of_this_process()
     to = server(env, url)
-    try:
-        Client(to).send("POST", "/logout")
-    except RefusedError:
-        click.echo("the session had ended already", err=True)
+    with Client(to) as client:
+        try:
+            client.send("POST", "/logout")
+        except RefusedError:
+            click.echo("the session had ended already", err=True)
     Saved(env).keep(to.url, None)

@@ -1,0 +1,171 @@
+"""``procguard ctl`` against a real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.cli.procguard import main
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
+
+Ctl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("ctl")) as found:
+        yield found
+
+
+@pytest.fixture
+def ctl(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Ctl:
+    """Run ``procguard ctl`` as an operator: exit code, standard output and error."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PROCGUARD_SERVER", server.url)
+    monkeypatch.setenv("PROCGUARD_TOKEN", server.token("op"))
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(("ctl", *arguments))
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_login_is_kept_for_its_server_and_forgotten(
+    ctl: Ctl, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PROCGUARD_TOKEN")
+    monkeypatch.delenv("PROCGUARD_SERVER")
+    code, _, said = ctl("groups")
+    assert (code, "no server is named" in said) == (64, True)
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    login = ("login", "--server", server.url + "/", "--name", "viewer", "--password-file", str(password))
+    code, _, said = ctl(*login)
+    assert (code, "viewer (viewer)" in said) == (0, True), said
+    kept = tmp_path / "config" / "procguard" / "tokens.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert ctl("groups")[0] == 0
+    code, _, said = ctl("create", "x")
+    assert (code, "viewer may look, not change" in said) == (64, True)
+    # A token is shown to nobody but the server that gave it.
+    code, _, said = ctl("groups", "--server", server.url.replace("127.0.0.1", "localhost"))
+    assert (code, "ctl login" in said) == (64, True)
+    token = json.loads(kept.read_text())[server.url]
+    assert ctl("logout")[0] == 0
+    assert json.loads(kept.read_text()) == {}
+    monkeypatch.setenv("PROCGUARD_TOKEN", token)
+    assert ctl("groups", "--server", server.url)[0] == 64
+    password.write_text("wrong")
+    code, _, said = ctl(*login)
+    assert (code, "the name or the password is wrong" in said) == (64, True)
+
+
+def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
+    node = FakeAgent(server, "gn6", 2)
+    assert ctl("create", "t", "--master-addr", "gn6", "--backend", "gloo", "--world-size", "2")[0] == 0
+    assert ctl("create", "t")[0] == 64
+    assert ctl("set", "t", "--command", "python train.py", "--world-size", "all")[0] == 0
+    settings = json.loads(ctl("groups", "t", "--json")[1])["settings"]
+    assert (settings["command"], settings["world_size"]) == ("python train.py", None)
+    assert (settings["backend"], settings["master_addr"]) == ("gloo", "gn6")
+    assert ctl("set", "t")[0] == 64
+    assert ctl("set", "t", "--world-size", "many")[0] == 64
+    assert ctl("set", "t", "--fail-after", "1e99")[0] == 64
+
+    code, _, said = ctl("start", "t")
+    assert (code, "no workers" in said) == (64, True)
+    assert ctl("move", "gn6-0", "gn6-1")[0] == 64
+    assert ctl("move", "gn6-0", "gn6-1", "--group", "t")[0] == 0
+    table = ctl("ranks", "t")[1]
+    assert [line.split()[:2] for line in table.splitlines()[1:3]] == [["gn6-0", "0"], ["gn6-1", "1"]]
+    assert "t: starting" in ctl("start", "t")[2]
+    assert "was so already" in ctl("start", "t")[2]
+    until(lambda: node.beat() and "running" in ctl("groups", "t")[1])
+    node.end(1, 3)
+    until(lambda: node.beat() and "failed" in ctl("groups", "t")[1])
+    shown = ctl("groups", "t")[1]
+    assert "gn6-1" in shown
+    assert "op" in ctl("events")[1]
+    listed = json.loads(ctl("workers", "--group", "t", "--json")[1])
+    assert [worker["worker"] for worker in listed] == ["gn6-0", "gn6-1"]
+    assert "gn6-0" in ctl("workers")[1]
+    assert ctl("move", "gn6-0", "gn6-1", "--out")[0] == 0
+    assert ctl("delete", "t")[0] == 0
+    assert ctl("groups", "t")[0] == 64
+    assert ctl("forget", "gn6")[0] == 64  # it is alive
+
+
+def test_logs_on_a_terminal_command_it_nothing(
+    ctl: Ctl, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeAgent(server, "talk")
+    lines = "".join(f"step {n}\n" for n in range(300)) + "\x1b]0;owned\x07\x1b[2J红\n"
+    server.parts.logs.append("talk-0", 1, 0, lines.encode())
+    assert ctl("logs", "talk-0", "--tail", "3")[1] == "step 298\nstep 299\n\x1b]0;owned\x07\x1b[2J红\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    shown = ctl("logs", "talk-0")[1]
+    assert "\x1b" not in shown
+    assert "红" in shown
+    assert "101: step 100\n" in ctl("logs", "talk-0", "--search", "STEP 100")[1]
+    assert ctl("logs", "nobody-0")[0] == 64
+
+
+def test_following_a_log_goes_on_into_the_next_run(
+    ctl: Ctl, server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform_launch.cli.procguard.ctl.logs._AGAIN_S", 0.02)
+    FakeAgent(server, "live")
+    logs, seen, turns = server.parts.logs, [], [0]
+    logs.append("live-0", 1, 0, b"first\n")
+
+    def write(text: str) -> None:
+        seen.append(text)
+        turns[0] += 1
+        if text == "first\n":
+            logs.append("live-0", 1, 6, b"second\n")
+        elif text == "second\n":
+            logs.append("live-0", 2, 0, b"new run\n")
+        elif text == "new run\n":
+            raise KeyboardInterrupt
+        assert turns[0] < 2000, "followed in vain"
+
+    monkeypatch.setattr("platform_launch.cli.procguard.ctl.logs._write", write)
+    code, _, said = ctl("logs", "-f", "live-0")
+    assert code == 130
+    assert "".join(seen) == "first\nsecond\nnew run\n"
+    assert "-- run 2 --" in said
+
+
+def test_a_server_that_is_not_there_or_is_another(ctl: Ctl, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{port}")
+    assert (code, "does not answer" in said, len(said.splitlines())) == (75, True, 2)
+    for wrong in ("gn6:8765", "ftp://x", "http://", "http://[::1"):
+        assert ctl("groups", "--server", wrong)[0] in (64, 75), wrong
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nConnection: close\r\n\r\n<html></html"
+            )
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=answer, args=(other,))
+        thread.start()
+        code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{other.getsockname()[1]}")
+        thread.join(30)
+    assert (code, "is this a ProcGuard server" in said) == (64, True), said

@@ -34,7 +34,10 @@ class Moment:
 
 
 def advance(group: Group, members: Members, moment: Moment) -> Step:
-    """Return the group's next step; the same group where there is none. ``members`` has all workers of it."""
+    """Return the group's next step; the same group where there is none.
+
+    ``members`` has all its workers while it is active, and the one that failed after.
+    """
     step = _STEPS.get(group.phase)
     if step is None or group.run is None:
         return Step(_with_verdict(group, members))

@@ -98,14 +98,16 @@ class Control(Looking):
         clock_s = self._clock()
         live.seen_at = clock_s
         seen_at_once = False
+        orders: dict[int, Order] = {}
         for report in beat.workers:
             worker = live.workers.get(report.number)
-            if worker is not None and worker.take(report, clock_s):
-                seen_at_once = True
+            if worker is None:
+                continue
+            seen_at_once |= worker.take(report, clock_s)
+            orders[report.number] = self._order(worker)
         self._heard = True
         if seen_at_once:
             self._changed()
-        orders = {number: self._order(worker) for number, worker in live.workers.items()}
         return Orders.model_construct(orders=orders, heartbeat_s=self._heartbeat_s)
 
     # The clerk
@@ -240,11 +242,12 @@ class Control(Looking):
     def _advance_all(self, clock_s: float) -> None:
         trouble: Exception | None = None
         for group in list(self._ledger.world.groups.values()):
-            if not group.active and (group.failure is None or group.failure.verdict):
+            wanted = _whom_it_needs(group)
+            if not wanted:
                 continue
             try:
                 moment = Moment(clock_s, clock_s - self._entered_at(group, clock_s), self._now())
-                step = advance(group, self._members(group.workers), moment)
+                step = advance(group, self._members(wanted), moment)
                 if step.group is not group or step.events:
                     self._write(group, step, SERVER)
             except Unavailable:
@@ -300,6 +303,14 @@ class Control(Looking):
             if clock_s - max(worker.seen_at or since, since)
             > views.silent_after_s(world.group_of(worker.worker))
         ]
+
+
+def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
+    """Return the workers whose reports may change a group: at rest only the one whose verdict is to come."""
+    if group.active:
+        return group.workers
+    failure = group.failure
+    return [WorkerName.parse(failure.worker)] if failure and failure.worker and not failure.verdict else ()
 
 
 def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:

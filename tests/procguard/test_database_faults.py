@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving
+from platform_launch.procguard.database.claim import try_session_lock
+from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.refused import Unavailable
 from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
 from platform_launch.procguard.wire import Action, State
-from tests.lab.postgres import postgres, why_no_postgres
+from tests.lab.postgres import Postgres, postgres, why_no_postgres
 from tests.procguard.cluster import Cluster
 
 
@@ -104,6 +107,26 @@ def test_a_full_disk(tmp_path: Path) -> None:
                 break
         refuses_every_change(cluster)
         filling.unlink()
+        goes_on(cluster)
+
+
+def test_a_connection_that_the_database_still_holds_for_ours(postgres_server: Postgres) -> None:
+    url = postgres_server.new_database()
+    with serving(url) as database:
+        cluster = Cluster(database.store)
+        cluster.running("gn6")
+        name = url.rpartition("/")[2]
+        # Our connection is cut; another that has not signed as a server holds the lock, as our own would.
+        postgres_server.sql(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        )
+        with opened(url) as engine, engine.connect() as zombie:
+            deadline = time.monotonic() + 60
+            while not try_session_lock(zombie):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            refuses_every_change(cluster)
+            zombie.invalidate()
         goes_on(cluster)
 
 

@@ -121,7 +121,9 @@ def _postgresql(url: URL) -> Engine:
             "connect_timeout": 10,
             "application_name": "procguard",
             # A lock that somebody holds, or a network that was cut, must not hold the clerk for ever.
-            "options": "-c lock_timeout=3000 -c statement_timeout=15000 -c timezone=UTC",
+            "options": "-c lock_timeout=3000 -c statement_timeout=15000 -c timezone=UTC"
+            # And the other side must notice that too, or it keeps our claim for hours.
+            " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,

@@ -81,11 +81,16 @@ class Writer:
         return self._connection
 
     def _claim_again(self, connection: Connection) -> None:
-        if not is_sqlite(self._engine):
-            if not try_session_lock(connection):
-                raise _superseded()
-            with connection.begin():
-                self._verify(connection)
+        if is_sqlite(self._engine):
+            return
+        locked = try_session_lock(connection)
+        with connection.begin():
+            self._verify(connection)
+        if not locked:  # as a rule by the connection that was lost, which the database has not noticed yet
+            raise Unavailable(
+                "the database cannot be written: the connection was lost, and its lock is still held",
+                "nothing was changed; try again later",
+            )
 
     def _verify(self, connection: Connection) -> None:
         if connection.scalar(select(server.c.token).where(server.c.id == 1)) != self._token:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from platform_launch.errors import LaunchError, shown_list
+from platform_launch.errors import shown_list
 from platform_launch.procguard import asked, views
 from platform_launch.procguard.advance import Moment, advance
 from platform_launch.procguard.freeze import Members
@@ -22,7 +22,7 @@ from platform_launch.procguard.live import LiveWorker
 from platform_launch.procguard.looking import Looking
 from platform_launch.procguard.orders import order_for
 from platform_launch.procguard.ranks import WorkerName
-from platform_launch.procguard.refused import Refused, Unavailable
+from platform_launch.procguard.refused import Refused, Superseded, Unavailable
 from platform_launch.procguard.shapes import Changed, GroupSettings, GroupShape, NewGroup, Phase
 from platform_launch.procguard.wire import Beat, Join, Joined, Order, Orders
 
@@ -115,8 +115,8 @@ class Control(Looking):
     def tick(self) -> None:
         """Advance every group that needs it.
 
-        Raises Unavailable when that cannot be written: call again. Raises LaunchError when another server has
-        taken the database over: this one must end.
+        Raises Unavailable when that cannot be written: call again. Raises Superseded when another server has
+        taken the database over: this one tells agents nothing any more, and should be ended.
         """
         with self._ledger.writing:
             clock_s = self._clock()
@@ -125,6 +125,9 @@ class Control(Looking):
             try:
                 self._check(clock_s)
                 self._advance_all(clock_s)
+            except Superseded as error:
+                self._superseded = str(error)
+                raise
             finally:
                 self._ticked_at = self._clock()
         self._count_heartbeats(clock_s)
@@ -230,14 +233,9 @@ class Control(Looking):
 
     def _check(self, clock_s: float) -> None:
         """Ask whether this still is the server: one that is not must not tell agents what to do."""
-        if clock_s - self._checked_at < _CHECK_EVERY_S:
-            return
-        try:
+        if clock_s - self._checked_at >= _CHECK_EVERY_S:
             self._ledger.store.check()
-        except LaunchError as error:
-            self._superseded = error.message
-            raise
-        self._checked_at = clock_s
+            self._checked_at = clock_s
 
     def _advance_all(self, clock_s: float) -> None:
         trouble: Exception | None = None

@@ -62,7 +62,7 @@ class Store(Protocol):
     """Where it is written. Every method raises :class:`~platform_launch.procguard.refused.Unavailable`."""
 
     def check(self) -> None:
-        """Make sure that this process still is the one that decides. Raises LaunchError where it is not."""
+        """Make sure that this process still is the one that decides. Raises Superseded where not."""
 
     def load(self) -> Saved:
         """Read everything but events."""

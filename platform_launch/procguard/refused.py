@@ -27,3 +27,7 @@ class Unavailable(Refused):
     """The database cannot be written now (full, locked, gone). Nothing changed: try again later."""
 
     status = 503
+
+
+class Superseded(Unavailable):
+    """Another server has this database now: this one decides nothing any more, and should be ended."""

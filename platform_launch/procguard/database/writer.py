@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 
 from platform_launch.procguard.database.claim import try_session_lock
-from platform_launch.procguard.database.engine import WRITES, DatabaseError, is_sqlite, reason
+from platform_launch.procguard.database.engine import WRITES, is_sqlite, reason
 from platform_launch.procguard.database.tables import server
-from platform_launch.procguard.refused import Unavailable
+from platform_launch.procguard.refused import Superseded, Unavailable
 
 _NOT_NOW = (OperationalError, InternalError, InterfaceError)
 """Locked, full, read-only, gone: the database's state, not the statement's fault."""
@@ -49,7 +49,7 @@ class Writer:
     def begin(self) -> Iterator[Connection]:
         """Open a transaction, committed at the end of the block.
 
-        Raises Unavailable, and nothing is changed then; DatabaseError when another server has taken over.
+        Raises Unavailable, and nothing is changed then; Superseded when another server has taken over.
         """
         try:
             connection = self._connected()
@@ -105,8 +105,8 @@ class Writer:
                 connection.close()
 
 
-def _superseded() -> DatabaseError:
-    return DatabaseError(
+def _superseded() -> Superseded:
+    return Superseded(
         "the database was out of reach, and another server has served it since",
         "stop this server; people and agents should use the other one",
     )

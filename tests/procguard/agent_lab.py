@@ -171,7 +171,8 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
 class Node:
     """A node: its agent's state folder and process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "gn6") -> None:
+        self.name = name
         self.folder = folder
         self.state = folder / "state"
         self.work = folder / "work"
@@ -187,7 +188,7 @@ class Node:
         env: Mapping[str, str] | None = None,
         token: str = TOKEN,
     ) -> subprocess.Popen[bytes]:
-        words = ["agent", "--server", url, "--node", "gn6", "--workers", str(workers)]
+        words = ["agent", "--server", url, "--node", self.name, "--workers", str(workers)]
         words += ["--state", str(self.state), "--directory", str(self.work), *flags]
         variables = {**os.environ, **(env or {}), "PYTHONPATH": str(ROOT), "PROCGUARD_JOIN_TOKEN": token}
         with self.said.open("ab") as said:
@@ -240,8 +241,8 @@ class Node:
 
 
 @contextmanager
-def node_in(folder: Path) -> Iterator[Node]:
-    node = Node(folder)
+def node_in(folder: Path, name: str = "gn6") -> Iterator[Node]:
+    node = Node(folder, name)
     try:
         yield node
     finally:

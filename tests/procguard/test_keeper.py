@@ -216,6 +216,10 @@ def test_a_keeper_is_waited_for_before_its_run_is_lost(folder: Path) -> None:
     records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
     assert RunFolder(folder).look(BOOT).stage is Stage.STARTING
     assert not (folder / records.KEEPER).exists()
+    (folder / records.STARTING).unlink()
+    records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s() - 61})
+    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert not records.claim(folder / records.KEEPER, {"pid": 1})  # one that comes now comes too late
 
 
 def test_records_that_are_no_records_are_lost_runs_not_crashes(folder: Path) -> None:

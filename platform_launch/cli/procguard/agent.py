@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from platform_launch.procguard.wire import Join
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST = re.compile(r"[A-Za-z0-9_.:-]+")  # a name or an address of either kind
 _MOST_ADDRESSES = 32
 
 
@@ -124,7 +125,8 @@ def _check_url(url: str, voice: Voice) -> None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         parts, host = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
+    usable = host is not None and _HOST.fullmatch(host)
+    if parts.scheme not in ("http", "https") or not usable or parts.query or parts.fragment or parts.username:
         raise UsageError(f"--server {shown(url)}: expected http://HOST:PORT or https://HOST:PORT")
     if parts.scheme == "http" and host not in _LOOPBACK:
         voice.warn(

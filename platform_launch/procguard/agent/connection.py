@@ -98,7 +98,7 @@ class Connection:
             response = self._client.post(path, content=content, headers=headers)
         except httpx.TimeoutException as error:
             raise TroubleError(f"no answer from {self.url} in time") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: a host name that no DNS knows
             raise TroubleError(f"cannot reach {self.url}: {_reason(error)}", _hint(error)) from error
         if response.status_code != httpx.codes.OK:
             raise _refused(self.url, response)
@@ -139,11 +139,11 @@ def _refused(url: str, response: httpx.Response) -> TroubleError:
     return TroubleError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)
 
 
-def _reason(error: httpx.HTTPError) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _hint(error: httpx.HTTPError) -> str:
+def _hint(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return "pass --ca-file with the authority that signed the server's certificate"
     return ""

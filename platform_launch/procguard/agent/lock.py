@@ -39,14 +39,18 @@ class Lock:
 def is_free(path: Path) -> bool:
     """Tell whether nobody holds the lock, without ever holding it: an agent that starts now must not meet us.
 
-    A file that is gone is free.
+    A file that is gone is free; one that cannot be asked about (a file system without locks) is not.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _request())
+    except OSError:
+        return False
     finally:
         os.close(fd)
     return bool(struct.unpack(_FLOCK, answer)[0] == fcntl.F_UNLCK)

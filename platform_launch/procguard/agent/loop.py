@@ -5,11 +5,11 @@ from __future__ import annotations
 import select
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError
+from platform_launch.errors import LaunchError, UsageError
 from platform_launch.procguard.agent.beats import Beats
 from platform_launch.procguard.agent.connection import Connection
 from platform_launch.procguard.agent.exchange import Exchange
@@ -54,7 +54,7 @@ def run(agent: Agent, say: Callable[[str, str], None]) -> None:
         for thread in threads:
             thread.start()
         try:
-            _watch(agent, node, beats, inbox, say)
+            _watch(agent, node, beats, threads, inbox, say)
         finally:
             exchange.close()
             for thread in threads:
@@ -101,7 +101,12 @@ class _Node:
 
 
 def _watch(
-    agent: Agent, node: _Node, beats: Beats, inbox: SignalInbox, say: Callable[[str, str], None]
+    agent: Agent,
+    node: _Node,
+    beats: Beats,
+    threads: Sequence[threading.Thread],
+    inbox: SignalInbox,
+    say: Callable[[str, str], None],
 ) -> None:
     poll = select.poll()
     poll.register(inbox.fd, select.POLLIN)
@@ -112,6 +117,8 @@ def _watch(
             return
         if beats.refused_for_good and node.quiet:
             raise UsageError(beats.refused_for_good)
+        if not all(thread.is_alive() for thread in threads):  # the traceback is on stderr
+            raise LaunchError("a part of this agent has failed", "start it again: it finds its trainings")
         poll.poll(_LOOK_S * 1000)
         for number in inbox.take():
             if leaving or agent.leave_running:

@@ -14,17 +14,14 @@ from datetime import datetime, timezone
 from platform_launch.errors import shown_list
 from platform_launch.procguard import asked, views
 from platform_launch.procguard.advance import Moment, advance
+from platform_launch.procguard.answering import Answering
 from platform_launch.procguard.freeze import Members
 from platform_launch.procguard.group import CannotStartError, Group, Happened, Step
-from platform_launch.procguard.joining import Joining, credential_hash
 from platform_launch.procguard.ledger import Store
 from platform_launch.procguard.live import LiveWorker
-from platform_launch.procguard.looking import Looking
-from platform_launch.procguard.orders import order_for
 from platform_launch.procguard.ranks import WorkerName
 from platform_launch.procguard.refused import Refused, Superseded, Unavailable
 from platform_launch.procguard.shapes import Changed, GroupSettings, GroupShape, NewGroup, Phase
-from platform_launch.procguard.wire import Beat, Join, Joined, Order, Orders
 
 SERVER = "server"
 """Who did what nobody asked for, in the audit log."""
@@ -41,12 +38,12 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Control(Looking):
+class Control(Answering):
     """Groups, workers and what is wanted of them.
 
     ``log_size`` tells how many bytes of a worker's log of a generation the server has; ``clock`` is monotonic
-    and decides everything, ``now`` is only shown. Every method may be called from any thread; all but
-    ``join``, ``who``, ``heartbeat`` and those that only look take the writers' lock and raise Unavailable
+    and decides everything, ``now`` is only shown. Every method may be called from any thread. ``who``,
+    ``heartbeat`` and those that only look read memory; all others take the writers' lock and raise Unavailable
     when the database cannot be written.
     """
 
@@ -59,56 +56,10 @@ class Control(Looking):
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__(store, log_size, clock, now)
-        self._joining = Joining(self._ledger, self._roster, now)
-        self._heartbeat_s = heartbeat_s
+        super().__init__(store, log_size, heartbeat_s, clock, now)
         self._ticked_at = self._checked_at = self._shown_at = self._listening_since
         self._entered: dict[str, tuple[Phase, datetime, float]] = {}
         self._silent: frozenset[WorkerName] = frozenset()
-        self._heard = False
-        self._superseded = ""
-
-    # Agents
-
-    def join(self, join: Join) -> Joined:
-        """Take a node in. Raises Refused where its name is another living agent's."""
-        with self._ledger.writing:
-            credential = self._joining.join(join, self._clock(), self._listening_since)
-        self._changed()
-        return Joined(credential=credential, heartbeat_s=self._heartbeat_s)
-
-    def who(self, credential: str) -> str | None:
-        """Return the node whose agent this is, None where it is nobody's."""
-        return self._roster.by_credential.get(credential_hash(credential))
-
-    def heartbeat(self, node: str, beat: Beat) -> Orders:
-        """Take in what a node's workers do and say what is wanted of them. Memory only.
-
-        Raises Refused where the credential is an earlier installation's, Unavailable where another server has
-        taken the database over.
-        """
-        if self._superseded:
-            raise Unavailable(self._superseded, "ask the server that has it")
-        live = self._roster.nodes.get(node)
-        if live is None or beat.node != node or beat.instance != live.node.instance:
-            raise Refused(
-                f"the agent of node {beat.node!r} is no longer known by this credential",
-                "join again with the join token",
-            )
-        clock_s = self._clock()
-        live.seen_at = clock_s
-        seen_at_once = False
-        orders: dict[int, Order] = {}
-        for report in beat.workers:
-            worker = live.workers.get(report.number)
-            if worker is None:
-                continue
-            seen_at_once |= worker.take(report, clock_s)
-            orders[report.number] = self._order(worker)
-        self._heard = True
-        if seen_at_once:
-            self._changed()
-        return Orders.model_construct(orders=orders, heartbeat_s=self._heartbeat_s)
 
     # The clerk
 
@@ -214,23 +165,6 @@ class Control(Looking):
 
     # Within
 
-    def _order(self, worker: LiveWorker) -> Order:
-        """Return what is wanted of a worker: the same object for as long as it is the same."""
-        world = self._ledger.world
-        row = world.workers.get(worker.worker)
-        group = world.groups.get(row.group) if row and row.group else None
-        known = max(worker.report.generation if worker.report else 0, row.generation if row else 0)
-        basis = (group.run if group else None, group.phase if group else None, known)
-        order = worker.order
-        if order is None or worker.order_for is None or not _same(worker.order_for, basis):
-            order = order_for(group, worker.worker, known)
-            worker.order_for = basis
-        size = self._log_size(worker.text, order.generation)
-        if order.log_offset != size:
-            order = order.model_copy(update={"log_offset": size})
-        worker.order = order
-        return order
-
     def _check(self, clock_s: float) -> None:
         """Ask whether this still is the server: one that is not must not tell agents what to do."""
         if clock_s - self._checked_at >= _CHECK_EVERY_S:
@@ -309,11 +243,6 @@ def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
         return group.workers
     failure = group.failure
     return [WorkerName.parse(failure.worker)] if failure and failure.worker and not failure.verdict else ()
-
-
-def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
-    """Compare what orders are made from; runs by identity, as they are large and never edited."""
-    return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
 
 
 def _differences(before: GroupSettings, after: GroupSettings) -> str:

@@ -43,8 +43,8 @@ class Control(Answering):
 
     ``log_size`` tells how many bytes of a worker's log of a generation the server has; ``clock`` is monotonic
     and decides everything, ``now`` is only shown. Every method may be called from any thread. ``who``,
-    ``heartbeat`` and those that only look read memory; all others take the writers' lock and raise Unavailable
-    when the database cannot be written.
+    ``heartbeat`` and those that only look use memory; all others take the writers' lock. They raise
+    Unavailable when the database cannot be written.
     """
 
     def __init__(

@@ -83,11 +83,14 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert ctl("set", "t", "--world-size", "many")[0] == 64
     assert ctl("set", "t", "--fail-after", "1e99")[0] == 64
 
+    assert ctl("set", "t", "--master-addr", "")[0] == 0
     code, _, said = ctl("start", "t")
-    assert (code, "no workers" in said) == (64, True)
+    assert (code, said.count("no workers"), said.count("no Master address")) == (64, 1, 1)
+    assert ctl("set", "t", "--master-addr", "gn6")[0] == 0
     assert ctl("move", "gn6-0", "gn6-1")[0] == 64
     assert ctl("move", "gn6-0", "gn6-1", "--group", "t")[0] == 0
     table = ctl("ranks", "t")[1]
+    assert table == table.rstrip("\n") + "\n"
     assert [line.split()[:2] for line in table.splitlines()[1:3]] == [["gn6-0", "0"], ["gn6-1", "1"]]
     assert "t: starting" in ctl("start", "t")[2]
     assert "was so already" in ctl("start", "t")[2]

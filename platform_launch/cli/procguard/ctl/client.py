@@ -85,9 +85,8 @@ class Client:
             return answer
         said = answer if isinstance(answer, dict) else {}
         text = plain(str(said.get("error") or f"{self.server.url} answered {response.status_code}"))
-        problems = [plain(str(one.get("text"))) for one in said.get("problems", ())][1:]
-        text = "; ".join((text, *problems))
-        hint = plain(str(said.get("hint") or ""))
+        hints = [one["hint"] for one in said.get("problems", ()) if one["hint"]]
+        hint = plain("; ".join(hints) or str(said.get("hint") or ""))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
             hint = f"procguard ctl login --server {self.server.url}"
         if response.status_code >= 500:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.procguard.ctl.client import Client, connected, segment
+from platform_launch.cli.procguard.ctl.client import Client, connected, plain, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_json, print_table
 
 
@@ -19,12 +19,12 @@ def groups(client: Client, name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [found] if name else found
+    rows = [_group_row(found, verdict=True)] if name else map(_group_row, found)
     titles = ("group", "state", "since", "run", "restarts", "workers", "master", "about")
-    print_table(titles, map(_group_row, rows), "no groups yet: procguard ctl create NAME")
+    print_table(titles, rows, "no groups yet: procguard ctl create NAME")
 
 
-def _group_row(group: dict[str, Any]) -> tuple[object, ...]:
+def _group_row(group: dict[str, Any], *, verdict: bool = False) -> tuple[object, ...]:
     settings = group["settings"]
     master = f"{settings['master_addr'] or '?'}:{settings['master_port']}"
     return (
@@ -35,16 +35,16 @@ def _group_row(group: dict[str, Any]) -> tuple[object, ...]:
         f"{group['restarts_used']}/{settings['max_restarts']}",
         len(group["workers"]),
         master,
-        _about(group),
+        _about(group, verdict=verdict),
     )
 
 
-def _about(group: dict[str, Any]) -> str:
+def _about(group: dict[str, Any], *, verdict: bool) -> str:
     failure = group["failure"]
     parts = []
     if failure:
         parts.append(": ".join(filter(None, (failure["worker"], failure["text"]))))
-        if failure["verdict"]:
+        if failure["verdict"] and verdict:
             parts.append(failure["verdict"])
     if group["silent"]:
         parts.append(f"silent: {', '.join(group['silent'])}")
@@ -98,8 +98,8 @@ def ranks(client: Client, name: str, as_json: bool) -> None:
     ]
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     print_table(titles, rows, "no ranks can be given out")
-    for kind in ("problems", "notes"):
-        print_table(("", ""), [(one["text"], one["hint"]) for one in found[kind]], "")
+    for one in (*found["problems"], *found["notes"]):
+        click.echo(plain(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
 
 
 @click.command()

@@ -65,7 +65,7 @@ def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> S
         started_at=None,
         ended_at=None,
     )
-    return Step(fresh, (Happened("preparing", f"generation {run.generation}"),))
+    return Step(fresh, (Happened("preparing", f"run {run.generation}"),))
 
 
 def waiting_for(group: Group, members: Members) -> tuple[WorkerName, ...]:
@@ -89,7 +89,7 @@ def _prepare(group: Group, run: Run, members: Members, moment: Moment) -> Step:
     missing = waiting_for(group, members)
     if not missing:
         running = enter(group, Phase.RUNNING, moment.at, started_at=moment.at)
-        return Step(running, (Happened("running", f"generation {run.generation}"),))
+        return Step(running, (Happened("running", f"run {run.generation}"),))
     if moment.elapsed_s > run.settings.ready_within_s:
         reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
         text = f"not ready within {run.settings.ready_within_s:g} s: {shown_list(reasons)}"
@@ -104,7 +104,7 @@ def _watch(group: Group, run: Run, members: Members, moment: Moment) -> Step:
         return _fail(group, run, failed, moment.at, _overdue(run, members))
     if all(has_finished(run, members[place.worker]) for place in run.places):
         ended = enter(group, Phase.FINISHED, moment.at, ended_at=moment.at)
-        return Step(ended, (Happened("finished", f"generation {run.generation}"),))
+        return Step(ended, (Happened("finished", f"run {run.generation}"),))
     silent = _overdue(run, members)
     if silent == group.silent:
         return Step(group)
@@ -128,7 +128,9 @@ def _stop(group: Group, run: Run, members: Members, moment: Moment) -> Step:
         return _begin_or_fail(group, members, moment, 0)
     if then is Phase.BACKING_OFF:
         return Step(enter(group, then, moment.at, then=None))
-    detail = group.failure.text if then is Phase.FAILED and group.failure else f"generation {run.generation}"
+    detail = f"run {run.generation}"
+    if then is Phase.FAILED and group.failure:
+        detail += f": {_whose(group.failure)}"
     ended = enter(group, then, moment.at, then=None, ended_at=moment.at)
     return Step(ended, (Happened(then.value, detail),))
 
@@ -172,9 +174,12 @@ def _fail(group: Group, run: Run, failed: Failed, at: datetime, overdue: tuple[W
         failure=failure,
         failed_at=failed.at,
     )
-    whose = f"{failure.worker}: {failure.text}" if failure.worker else failure.text
     after = f"; restart {group.restarts_used + 1} of {run.settings.max_restarts} follows" if again else ""
-    return Step(stopping, (Happened("failing", f"generation {run.generation}: {whose}{after}"),))
+    return Step(stopping, (Happened("failing", f"run {run.generation}: {_whose(failure)}{after}"),))
+
+
+def _whose(failure: Failure) -> str:
+    return f"{failure.worker}: {failure.text}" if failure.worker else failure.text
 
 
 def _is_ready(run: Run, member: Member) -> bool:
@@ -194,7 +199,7 @@ def _why_missing(member: Member, run: Run) -> str:
     if member.silent_s > run.settings.silent_after_s or report is None:
         return f"no heartbeat for {member.silent_s:.0f} s"
     if member.busy:
-        return f"generation {report.generation} still {report.state.value}"
+        return f"run {report.generation} still {report.state.value}"
     return report.reason or "its agent has not answered"
 
 

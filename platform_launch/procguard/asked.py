@@ -51,4 +51,4 @@ def _again(group: Group, members: Members, action: str) -> Step:
 
 def _asked(step: Step, action: str) -> Step:
     """Say in the audit log that a person asked for this, instead of what the server would say."""
-    return Step(step.group, (Happened(action, f"generation {step.group.generation}"),))
+    return Step(step.group, (Happened(action, f"run {step.group.generation}"),))

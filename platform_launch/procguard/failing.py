@@ -63,7 +63,7 @@ def why_not_ready(run: Run, member: Member) -> str | None:
     if report.state is State.LOST:
         return report.reason or "its agent has lost its memory"
     if report.state in (State.RUNNING, State.STOPPING, State.EXITED):
-        return f"ran generation {run.generation} before it was told to: is the server's database an old copy?"
+        return f"started run {run.generation} before it was told to: is the server's database an old copy?"
     return None
 
 
@@ -114,7 +114,7 @@ def _exited_by_itself(run: Run, member: Member) -> bool:
 
 def _from_the_future(report: Report, run: Run) -> str:
     return (
-        f"reports generation {report.generation}, newer than this one ({run.generation}): "
+        f"reports run {report.generation}, newer than this one ({run.generation}): "
         "is the server's database an old copy? Start the group again"
     )
 

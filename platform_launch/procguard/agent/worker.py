@@ -108,6 +108,7 @@ class Worker:
         return self._state.runs(self.number)[:-3:-1]
 
     def _look(self) -> None:
+        before = self.run
         folders = self._state.runs(self.number)
         self.run = folders[-1].look(self._boot) if folders else None
         lost = self.run.generation if self.run and self.run.stage is Stage.LOST else None
@@ -116,6 +117,8 @@ class Worker:
         if lost is not None and self.run and lost != self._lost:
             self._tell("WARN", self.run.reason)
         self._lost = lost
+        if before and before.alive and self.run and self.run.stage is Stage.EXITED:
+            self._tell("INFO", f"run {self.run.generation} ended with exit code {self.run.exit_code}")
 
     def _search(self, folders: Sequence[RunFolder]) -> None:
         kept = {folder.generation for folder in folders if is_alive(folder.keeper())}
@@ -166,11 +169,11 @@ class Worker:
         )
         if reason:
             self._refusal = Refusal(order.generation, reason[:4_000])
-            self._tell("WARN", f"cannot start generation {order.generation}: {reason}")
+            self._tell("WARN", f"cannot start run {order.generation}: {reason}")
             return
         folder = self._state.make_run(self.number, order.generation)
         records.write(folder.path / records.READY, {"boot": self._boot})
-        self._tell("INFO", f"ready for generation {order.generation}")
+        self._tell("INFO", f"ready for run {order.generation}")
 
     def _start(self, order: Order, folder: RunFolder) -> None:
         """Start once: whoever writes ``starting.json`` starts, and after it nobody does again."""
@@ -192,7 +195,7 @@ class Worker:
             with suppress(OSError):
                 folder.give_up(f"lost: {error.message}")
             raise
-        self._tell("INFO", f"starts generation {order.generation}")
+        self._tell("INFO", f"starts run {order.generation}")
 
     def _tell(self, level: str, text: str) -> None:
         """Say a line once, however often it is found again."""

@@ -67,6 +67,10 @@ def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path,
         assert admin.get("/api/v1/me").status_code == 401
         running.login("admin", "a password of my own")
 
+        made = running.login("admin", "a password of my own").post("/api/v1/groups", json={"name": "t"})
+        assert made.is_success
+        until(lambda: "INFO procguard.events: admin: create t" in running.said)
+
         assert program("user", "add", "eve", *new)[0] == 0
         eve = running.login("eve", "a password of my own")
         assert eve.get("/api/v1/me").json() == {"name": "eve", "role": "viewer"}

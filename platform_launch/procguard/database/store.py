@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,6 +22,8 @@ from platform_launch.procguard.ranks import WorkerName
 from platform_launch.procguard.refused import Unavailable
 from platform_launch.procguard.shapes import Event
 
+_LOG = logging.getLogger("procguard.events")
+_LOGGED = 1_000
 MOST_EVENTS = 1_000
 """In one answer."""
 
@@ -59,7 +62,10 @@ class DatabaseStore:
     def change(self) -> Iterator[DatabaseChange]:
         """Open a transaction, committed at the end of the block."""
         with self._writer.begin() as connection:
-            yield DatabaseChange(connection)
+            change = DatabaseChange(connection)
+            yield change
+        for line in change.said:
+            _LOG.info("%s", line)
 
     def events(self, before: int | None, limit: int) -> list[Event]:
         """Read the newest events, or those before one, newest first."""
@@ -89,6 +95,7 @@ class DatabaseChange:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.said: list[str] = []
 
     def put_group(self, group: Group) -> None:
         """Write a group, new or not; not its workers."""
@@ -124,6 +131,8 @@ class DatabaseChange:
         row = {"who": who[:64], "action": action[:32], "object": on[:140], "detail": detail[:20_000]}
         clean = {name: text.replace("\0", "\ufffd") for name, text in row.items()}
         self._connection.execute(insert(events).values(at=at, **clean))
+        text = " ".join(f"{who}: {action} {on}: {detail}".removesuffix(": ").split())
+        self.said.append("".join(one if one.isprintable() else "\ufffd" for one in text[:_LOGGED]))
 
     def _put(self, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
         row = update(table).values(values)

@@ -143,3 +143,4 @@ def prepare_process() -> None:
     """Let only this user read what the server writes, and everybody see what it complains of."""
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("procguard.events").setLevel(logging.INFO)

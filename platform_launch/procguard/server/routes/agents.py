@@ -34,7 +34,7 @@ def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
 
 
-@router.post("/join", operation_id="join", responses=refusals(401, 409, 413, 422, 503))
+@router.post("/join", operation_id="join", responses=refusals(400, 401, 409, 413, 422, 503))
 def join(
     wanted: Join,
     request: Request,

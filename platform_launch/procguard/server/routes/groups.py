@@ -11,7 +11,7 @@ from platform_launch.procguard.shapes import Changed, GroupSettings, GroupShape,
 
 router = APIRouter(prefix="/api/v1", tags=["groups"])
 _READ = refusals(401, 404, 422, 503)
-_CHANGE = refusals(401, 403, 404, 409, 413, 422, 503)
+_CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 503)
 
 
 @router.get("/groups", operation_id="groups", responses=refusals(401, 503))
@@ -51,7 +51,7 @@ def ranks(name: str, here: Here, _person: Viewer) -> RankPreview:
 
 
 @router.post(
-    "/groups/{name}/preview", operation_id="preview", responses=refusals(401, 403, 404, 413, 422, 503)
+    "/groups/{name}/preview", operation_id="preview", responses=refusals(400, 401, 403, 404, 413, 422, 503)
 )
 def preview(name: str, settings: GroupSettings, here: Here, _person: Viewer) -> RankPreview:
     """Return the rank table as it would be with other settings. Changes nothing."""

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1", tags=["people"])
 _CHECKS = anyio.CapacityLimiter(2)
 
 
-@router.post("/login", operation_id="login", responses=refusals(401, 403, 413, 422, 429, 503))
+@router.post("/login", operation_id="login", responses=refusals(400, 401, 403, 413, 422, 429, 503))
 async def login(who: Login, request: Request, response: Response, here: Here) -> Session:
     """Log in. Answers a token for scripts, and the same as a cookie for browsers."""
     from_own_page(request)

@@ -150,7 +150,7 @@ def _wait_for_worker(host: Host) -> int:
         listed = host.run(["sh", "-c", f"ip netns pids {host.namespace}"]).stdout.split()
         for pid in listed:
             try:
-                if b"collective_torch" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"probes/collective.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return int(pid)
             except OSError:
                 continue

@@ -16,7 +16,7 @@ from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.supervise import Answer, Command, capture
 
-_PROBES = Path(__file__).parents[1] / "probes"
+_PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
 _TIMED_OUT = 124
 
 
@@ -34,19 +34,18 @@ def take_part(
         order["coordinator"] = _coordinator(board, task, number, group, seats)
     else:
         order |= {"host": task.master_addr, "port": task.meeting_port, "prefix": f"{number}/{group[0]}"}
-    script = _PROBES / ("collective_jax.py" if task.backend == "jax" else "collective_torch.py")
     with ThreadPoolExecutor(task.workers) as pool:
         running = [
-            pool.submit(_work, script, {**order, "process": me * task.workers + local, "local": local}, task)
+            pool.submit(_work, {**order, "process": me * task.workers + local, "local": local}, task)
             for local in range(task.workers)
         ]
         results = [done.result() for done in running]
     return next((result for result in results if result["problem"]), results[0])
 
 
-def _work(script: Path, order: Mapping[str, object], task: Task) -> dict[str, Any]:
+def _work(order: Mapping[str, object], task: Task) -> dict[str, Any]:
     environment = Environment.of_this_process().inherited() | {"LOCAL_RANK": str(order["local"])}
-    command = Command((sys.executable, str(script), json.dumps(order)), environment)
+    command = Command((sys.executable, str(_PROBE), json.dumps(order)), environment)
     answer = capture(command, timeout_s=task.collective_limit_s + 5)
     try:
         said: dict[str, Any] = json.loads(answer.stdout)

@@ -1,38 +1,17 @@
 """One process of a JAX collective: checks its numbers, measures latency and bandwidth.
 
-    python collective_jax.py '{"coordinator": "host:port", "process": 0, "processes": 2, "limit_s": 60}'
-
-Prints one JSON object: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
-Run as a script, never imported.
+For ``collective.py``, which says what an order and an answer are.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import statistics
-import sys
 import time
 from typing import Any
 
 _MIB = 1024**2
 _LARGEST = 64 * _MIB
 _LONG_ENOUGH_S = 0.2
-
-
-def main() -> None:
-    """Print the object; what libraries print goes to stderr."""
-    order = json.loads(sys.argv[1])
-    signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
-    out = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        answer = {"problem": "", **collective(order)}
-    except Exception as error:
-        answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
-    os.write(out, json.dumps(answer).encode())
-    os._exit(0)  # jax.distributed waits for a peer that may be gone
 
 
 def collective(order: dict[str, Any]) -> dict[str, object]:
@@ -112,6 +91,3 @@ def seconds(reduce: Any, rows: Any) -> float:
     began = time.perf_counter()
     reduce(rows).block_until_ready()
     return time.perf_counter() - began
-
-
-main()

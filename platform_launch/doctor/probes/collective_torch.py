@@ -1,18 +1,11 @@
 """One process of a collective: checks its numbers, measures latency and bandwidth.
 
-    python collective_torch.py '{"host": …, "port": …, "prefix": …, "process": 0, "processes": 2, …}'
-
-Prints one JSON object: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
-Run as a script, never imported.
+For ``collective.py``, which says what an order and an answer are.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import statistics
-import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -20,20 +13,6 @@ from typing import Any
 _MIB = 1024**2
 _LONG_ENOUGH_S = 0.2
 _TRIES = 3
-
-
-def main() -> None:
-    """Print the object; what libraries print goes to stderr."""
-    order = json.loads(sys.argv[1])
-    signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
-    out = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        answer = {"problem": "", **collective(order)}
-    except Exception as error:
-        answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
-    os.write(out, json.dumps(answer).encode())
-    os._exit(0)  # a communicator that lost its peer may hang while it is taken down
 
 
 def collective(order: dict[str, Any]) -> dict[str, object]:
@@ -128,6 +107,3 @@ def wait(device: Any) -> None:
 
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-main()

@@ -83,11 +83,20 @@ def test_a_password_is_in_no_message(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in str(error.value)
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "mysql://x/y", "sqlite://", "sqlite:///:memory:", "sqlite:///a\0b"]
+)
 def test_what_is_no_database(url: str) -> None:
     with pytest.raises(InputError) as error:
         read_url(url)
     assert "sqlite:///" in error.value.hint
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "procguard.db").write_text("a diary\n" * 200)
+    with pytest.raises(LaunchError, match="is not a database"), serving(f"sqlite:///{tmp_path}/procguard.db"):
+        pass
+    assert (tmp_path / "procguard.db").read_text().startswith("a diary")
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

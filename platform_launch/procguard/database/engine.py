@@ -36,7 +36,7 @@ def database_url(text: str) -> URL:
         raise InputError("the database is not a URL", f"expected {expected}") from error
     backend = url.get_backend_name()
     if backend == "sqlite":
-        if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        if not url.database or url.database == ":memory:" or url.database.startswith("file:") or "\0" in text:
             raise InputError(
                 "the database is no file, and would be lost with the server", f"expected {expected}"
             )

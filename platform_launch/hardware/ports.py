@@ -50,6 +50,19 @@ def look(number: int, proc_root: Path = Path("/proc")) -> Port:
     return Port(number, problem, True, tuple(_holders(number, proc_root)))
 
 
+def listen(number: int, backlog: int | None = None) -> socket.socket:
+    """Listen as torch's store does: on both protocols, else on IPv4 alone; 0 is any free port.
+
+    Raises OSError where another process listens there.
+    """
+    try:
+        return socket.create_server(
+            ("::", number), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+        )
+    except OSError:
+        return socket.create_server(("0.0.0.0", number), backlog=backlog)  # noqa: S104 - as torch
+
+
 def _problem(number: int) -> str:
     """Bind as torch does: to both protocols, else to IPv4 alone (libuv back end of TCPStore).
 

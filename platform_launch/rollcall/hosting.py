@@ -106,7 +106,7 @@ class Hosting:
         """Let other nodes find MASTER_PORT open while they gather: the training will need it."""
         port = self._invitation.master_port
         try:
-            self._master_port = _listen(port)
+            self._master_port = ports.listen(port)
         except OSError:
             reason = f"MASTER_PORT {port} on node 0, {self._me.place}, {_taken(port)}"
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
@@ -163,14 +163,6 @@ class Hosting:
             store = open_store(name, port, hosting=False, limit_s=2.0)
             return Guest(store, self._me).host == self._me.identity
         return False
-
-
-def _listen(port: int) -> socket.socket:
-    """Listen as torch's store will: on both protocols, else on IPv4 alone."""
-    try:
-        return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    except OSError:
-        return socket.create_server(("0.0.0.0", port))  # noqa: S104 - as torch
 
 
 def _taken(port: int) -> str:

@@ -59,3 +59,11 @@ def test_looking_never_listens() -> None:
     ports.look(number)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", number), timeout=1)
+
+
+def test_listening_is_open_to_both_protocols_and_refused_where_another_listens() -> None:
+    with ports.listen(0) as server:
+        number = server.getsockname()[1]
+        socket.create_connection(("127.0.0.1", number)).close()
+        with pytest.raises(OSError, match="Address already in use"):
+            ports.listen(number)

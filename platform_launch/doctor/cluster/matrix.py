@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Thread
 
+from platform_launch.hardware import ports
+
 _TOGETHER = 256  # connections tried at the same time
 
 
@@ -20,10 +22,7 @@ def listening(port: int = 0) -> Iterator[int]:
 
     Raises OSError when that cannot be done.
     """
-    try:
-        server = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    except OSError:
-        server = socket.create_server(("0.0.0.0", port), backlog=1024)  # noqa: S104 - as torch listens
+    server = ports.listen(port, backlog=1024)
     Thread(target=_drop, args=(server,), name="listening", daemon=True).start()
     try:
         yield server.getsockname()[1]

@@ -10,7 +10,9 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.procguard.control import Control
 from platform_launch.procguard.database import serving
+from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
+from platform_launch.procguard.refused import Unavailable
 from platform_launch.procguard.server.clerk import Clerk
 from platform_launch.procguard.server.gate import Gate
 from platform_launch.procguard.server.logs import Logs
@@ -53,11 +55,17 @@ def initial_password(settings: Settings) -> Path:
 
 
 def make_first_user(users: Users, settings: Settings) -> Path | None:
-    """Where nobody could log in, make an operator, and return the file that holds the password."""
-    if users.all():
-        return None
+    """Where nobody could log in, make an operator, and return the file that holds the password.
+
+    Raises DatabaseError when the database cannot be used.
+    """
     path = initial_password(settings)
-    users.add(FIRST_USER, Role.OPERATOR, hash_password(read_or_make(path)))
+    try:
+        if users.all():
+            return None
+        users.add(FIRST_USER, Role.OPERATOR, hash_password(read_or_make(path)))
+    except Unavailable as error:
+        raise DatabaseError(error.refusal.error, error.refusal.hint) from error
     return path
 
 
@@ -70,7 +78,10 @@ def assembled(settings: Settings, token: str) -> Iterator[Parts]:
     with serving(settings.database_url) as database:
         secret = read_or_make(settings.data / "session-secret")
         logs = Logs(settings.data / "logs", settings.log_limit_mib * _MIB)
-        control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
+        try:
+            control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
+        except Unavailable as error:
+            raise DatabaseError(error.refusal.error, error.refusal.hint) from error
         ended = settings.data / "ended-sessions"
         parts = Parts(
             control=control,

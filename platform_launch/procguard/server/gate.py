@@ -132,7 +132,7 @@ Viewer = Annotated[Person, Depends(_viewer)]
 """Whoever is logged in."""
 
 
-def _operator(person: Viewer) -> Person:
+async def _operator(person: Viewer) -> Person:
     if not person.operator:
         raise Forbidden(f"{person.name} may look, not change", "an operator may: procguard user list")
     return person

@@ -138,7 +138,7 @@
     const known = [...run.options].map((option) => option.value).join();
     const wanted = window.generations.map(String).reverse();
     if (known !== wanted.join()) {
-      run.replaceChildren(...wanted.map((one) => new Option(say("log.run", { n: one }), one)));
+      run.replaceChildren(...wanted.map((one) => new Option(one, one)));
     }
     run.value = generation;
     run.disabled = wanted.length < 2;

@@ -182,7 +182,7 @@ function lost() {
       listen();
     } catch {
       connection("offline");
-      pause = Math.min(pause * 1.5, 10000);
+      pause = Math.min(pause * 1.5, 5000);
       lost();
     }
   }, offlineSince || pause > 1000 ? pause : 100);

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from playwright.sync_api import Locator, Page
 
 from platform_launch.procguard.database import accounts
 from platform_launch.procguard.server.passwords import hash_password
@@ -22,6 +23,9 @@ from platform_launch.procguard.wire import Action, Beat, Gpu, Join, Order, Order
 JOIN_TOKEN = "web-lab-join-token"
 PASSWORDS = {"olga": "operate-the-lab", "vera": "viewing-the-lab"}
 LIMIT_S = 30.0
+
+Visit = Callable[..., Page]
+"""Opens a path of the server as ``who``, an operator where nobody is named."""
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -196,3 +200,15 @@ class Agent:
         elif order.action is Action.RUN and (number, order.generation) in self._ready:
             self._ready.discard((number, order.generation))
             self._report(number, state=State.RUNNING, pid=40_000 + number)
+
+
+def log_in(page: Page, name: str, password: str) -> None:
+    """Fill in the form that everybody meets first."""
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.keyboard.press("Enter")
+
+
+def badge(page: Page, group: str) -> Locator:
+    """Return what a group's card says of its phase."""
+    return page.locator(f"[id='group-{group}'] .badge")

@@ -1,0 +1,88 @@
+"""Debian's Chromium, driven by Playwright, and what every page must keep."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+LIMIT_MS = 30_000
+
+# Texts whose contrast with what is behind them is below 4.5 (WCAG AA), as "ratio text". What is disabled
+# or decoration is exempt there as well. Colours come as rgb(…), or color(srgb …) where they were mixed.
+_FAINT = """() => {
+  const numbers = (colour) => {
+    const found = colour.match(/[\\d.]+/g).map(Number);
+    if (!colour.startsWith("color")) return found;
+    return [...found.slice(0, 3).map((part) => part * 255), found[3] ?? 1];
+  };
+  const light = ([red, green, blue]) => [red, green, blue]
+    .map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (node) => {
+    for (let one = node; one; one = one.parentElement) {
+      const colour = numbers(getComputedStyle(one).backgroundColor);
+      if ((colour[3] ?? 1) > 0.99) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const faint = new Set();
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
+    if (node.closest(":disabled, option")) continue;
+    const [one, other] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort();
+    const ratio = (other + 0.05) / (one + 0.05);
+    if (ratio < 4.5) faint.add(`${ratio.toFixed(2)} ${walker.currentNode.data.trim().slice(0, 40)}`);
+  }
+  return [...faint];
+}"""
+
+_CONTROLS = "button, a[href], input:not([type=hidden]), select, textarea"
+_NAMELESS = """(controls) => [...document.querySelectorAll(controls)]
+  .filter((node) => node.checkVisibility() && !node.labels?.length && !node.ariaLabel)
+  .filter((node) => node.tagName === "SELECT" || !node.textContent.trim())
+  .map((node) => node.outerHTML.slice(0, 120))"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run the browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watched:
+    """A page whose errors are kept: scripts' own, and what the content security policy stopped."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        context.set_default_timeout(LIMIT_MS)
+        self.errors: list[str] = []
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._heard)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        # An answer of 4xx, or none, is told there as well: that is for the page to show.
+        answers = ("Failed to load resource", "Response Status Error", "htmx:sendError", "htmx:afterRequest")
+        if message.type == "error" and not message.text.startswith(answers):
+            self.errors.append(message.text)
+
+
+def faults(page: Page) -> list[str]:
+    """Return what keeps somebody from reading or using the page as it is now."""
+    wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    return [
+        *([f"{wide} px wider than the window"] if wide > 0 else []),
+        *(f"faint: {text}" for text in page.evaluate(_FAINT)),
+        *(f"no name: {html}" for html in page.evaluate(_NAMELESS, _CONTROLS)),
+    ]

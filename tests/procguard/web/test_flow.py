@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+from playwright.sync_api import Browser, expect
+
+from platform_launch.procguard.shapes import GroupSettings
+from tests.lab.browser import Watched
+from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in
+
+
+def test_wrong_password_is_said(browser: Browser, server: Lab) -> None:
+    with closing(browser.new_context(base_url=server.url)) as context:
+        page = Watched(context).page
+        page.goto("/login?next=https://evil.example/")
+        log_in(page, "olga", "not this one")
+        expect(page.get_by_role("alert")).to_contain_text("the name or the password is wrong")
+        log_in(page, "olga", PASSWORDS["olga"])
+        page.wait_for_url(server.url + "/")
+
+
+def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str, Agent]) -> None:
+    page = visit()
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="New group").click()
+    page.get_by_label("Name of the group").fill("flow")
+    page.get_by_role("button", name="Create group").click()
+    expect(page.locator("#group-flow")).to_contain_text("No workers in this group")
+
+    page.get_by_placeholder("Filter by name").fill("gn")
+    page.locator("#t-gn6-0").click()
+    page.locator("#t-gn7-1").click(modifiers=["Shift"])
+    expect(page.locator("#selected-count")).to_have_text("4 selected")
+    page.get_by_role("button", name="Move to…").click()
+    page.locator("#move").get_by_role("button", name="flow").click()
+    expect(page.locator("#group-flow")).to_contain_text("4 workers")
+    expect(page.locator("#w-gn7-1")).to_contain_text("flow")
+    expect(page.locator("#selection")).to_be_hidden()
+    assert page.evaluate("window.sameDocument")
+
+    page.locator("#group-flow").get_by_role("link", name="Settings").click()
+    expect(page.get_by_label("World Size")).to_have_attribute("placeholder", "4")
+    expect(page.get_by_label("Master port")).to_have_value("29500")
+    expect(page.locator("[data-code=no-master]")).to_contain_text("such as gn6")
+    page.get_by_label("Master address").fill("gn7-0")
+    expect(page.locator("[data-code=master-is-worker]")).to_contain_text("Enter gn7")
+    page.get_by_label("Master address").fill("gn7")
+    ranks = page.locator(".ranks tbody tr")
+    expect(ranks).to_have_text(
+        [
+            re.compile(rf"{rank}\s*{worker}")
+            for rank, worker in enumerate(("gn7-0", "gn7-1", "gn6-0", "gn6-1"))
+        ]
+    )
+    page.get_by_label("World Size").fill("9")
+    expect(page.locator("[data-code=world-size-above]")).to_contain_text("Missing: 5")
+    page.get_by_label("World Size").fill("3")
+    expect(page.locator("[data-code=world-size-below]")).to_contain_text("gn6-1")
+    page.get_by_label("World Size").fill("")
+    page.get_by_label("Master port").fill("70000")
+    expect(page.locator("#ranks .problem")).to_contain_text("Master port")
+    page.get_by_label("Master port").fill("29511")
+    page.get_by_label("Backend").select_option("gloo")
+    page.get_by_text("Environment of gn7-0").click()
+    expect(page.locator("#environment")).to_contain_text("MASTER_PORT=29511")
+    expect(page.locator("#unsaved")).to_be_visible()
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.locator("#notices")).to_contain_text("Settings saved")
+    expect(page.locator("#unsaved")).to_be_hidden()
+    page.reload()
+    expect(page.get_by_label("Master address")).to_have_value("gn7")
+    expect(page.get_by_label("World Size")).to_have_value("")
+
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#group .badge")).to_have_text("Running")
+    expect(page.locator("#w-gn7-0 td").nth(3)).to_have_text("0")
+    expect(page.locator("#w-gn6-1 td").nth(3)).to_have_text("3")
+    expect(page.locator("#w-gn6-0")).to_contain_text("2× 60 % 84/160 GiB")
+    agents["gn6"].show_gpu(0, 90)
+    expect(page.locator("#w-gn6-0")).to_contain_text("90 % 63/80 GiB")
+
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#confirm")).to_contain_text("flow is stopped on all of its 4 workers")
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
+    expect(page.locator("#group .badge")).to_have_text("Running")
+    page.get_by_role("button", name="Stop").click()
+    page.locator("#confirm").get_by_role("button", name="Stop").click()
+    expect(page.locator("#group .badge")).to_have_text("Stopped")
+    assert page.evaluate("window.sameDocument")
+    page.goto("/events")
+    expect(page.locator(".events tbody tr").filter(has_text="stop asked for").first).to_contain_text("olga")
+
+
+def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
+    server.group("unfit", ["gn40-0"], GroupSettings(master_addr="gn99", world_size=7))
+    page = visit()
+    page.locator("#group-unfit").get_by_role("button", name="Start").click()
+    expect(page.locator("#notices")).to_contain_text("gn99 is no node of this group")
+    expect(page.locator("#notices")).to_contain_text("World Size is 7")
+    page.locator("#group-unfit").get_by_role("link", name="unfit").click()
+    page.get_by_role("button", name="Delete").click()
+    page.locator("#confirm").get_by_role("button", name="Delete").click()
+    page.wait_for_url(server.url + "/")
+    expect(page.locator("#group-unfit")).to_have_count(0)
+
+
+def test_many_workers_are_paged_and_ticked_together(visit: Visit, server: Lab) -> None:
+    with closing(Agent(server.url, "wide1", 64)), closing(Agent(server.url, "wide2", 64)):
+        page = visit("/?text=wide")
+        expect(page.locator(".workers tbody tr")).to_have_count(100)
+        expect(page.locator("#found")).to_have_text("1–100 of 128")
+        page.get_by_role("button", name="Next").click()
+        expect(page.locator(".workers tbody tr")).to_have_count(28)
+        page.wait_for_url(re.compile("page=2"))
+        page.locator("#tick-all").click()
+        expect(page.locator("#selected-count")).to_have_text("128 selected")
+        page.get_by_placeholder("Filter by name").fill("wide2-6")
+        expect(page.locator("#found")).to_have_text("1–5 of 5")
+        page.locator("#tick-all").click()
+        expect(page.locator("#selected-count")).to_have_text("123 selected")
+        page.get_by_label("State").select_option("lost")
+        expect(page.get_by_text("No worker matches")).to_be_visible()
+        page.get_by_role("button", name="Clear the filter").click()
+        expect(page.locator("#found")).to_contain_text("1–100 of")
+
+
+def test_a_server_that_goes_and_comes_back(visit: Visit, server: Lab) -> None:
+    server.group("seen", ["gn40-1"], GroupSettings(master_addr="gn40"))
+    page = visit()
+    expect(page.locator("#live")).to_have_text("Live")
+    page.evaluate("window.sameDocument = true")
+    server.stop()
+    expect(page.locator("#live")).to_have_text("Disconnected")
+    expect(page.locator("#offline")).to_contain_text("No connection to the server.")
+    page.locator("#group-seen").get_by_role("button", name="Start").click()
+    expect(page.locator("#notices")).to_contain_text("could not be reached")
+    server.start()
+    expect(page.locator("#live")).to_have_text("Live")
+    expect(page.locator("#offline")).to_be_hidden()
+    page.locator("#group-seen").get_by_role("button", name="Start").click()
+    expect(badge(page, "seen")).to_have_text("Running")
+    assert page.evaluate("window.sameDocument")

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from platform_launch.procguard.shapes import GroupSettings
+from tests.procguard.web.lab import Agent, Lab, Visit, badge, wait_for
+
+HOSTILE = (
+    b"\x1b[31mred\x1b[0m <script>document.title='owned'</script><img src=x onerror=alert(1)> "
+    b"\x1b]0;title\x07 \xe2\x80\xaeturned \xff\n"
+)
+
+
+def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
+    server.group("broken", ["gn39-0", "gn39-1"], GroupSettings(master_addr="gn39"))
+    assert server.api.post("groups/broken/start").is_success
+    wait_for(lambda: server.phase("broken") == "running", "the group runs")
+    agent = agents["gn39"]
+    wait_for(lambda: agent.reports[1].pid is not None, "the worker runs")
+    agent.write(1, b"".join(b"step %d loss 0.5\n" % number for number in range(1, 301)) + HOSTILE)
+
+    page = visit("/workers/gn39-1/log")
+    lines = page.locator("#log-lines .line")
+    expect(lines).to_have_count(301)
+    expect(page.locator("[data-line='301']")).to_contain_text("<script>document.title='owned'</script><img")
+    shown = page.locator("[data-line='301'] span").first.inner_text()
+    assert "[31m" not in shown
+    assert "ESC]0;titleBEL" in shown
+    assert "U+202Eturned" in shown
+    expect(page).to_have_title("Log of gn39-1 · ProcGuard")
+    assert page.locator("#log-lines script, #log-lines img").count() == 0
+
+    agent.write(1, b"10%\r20%\r")
+    agent.write(1, b"30%\nRuntimeError: CUDA out of")
+    expect(lines.last).to_contain_text("303RuntimeError: CUDA out of")
+    agent.write(1, b" memory\n")
+    expect(lines.last).to_contain_text("303RuntimeError: CUDA out of memory")
+    expect(page.locator("[data-line='302']")).to_have_text(["30210%", "20%", "30%"])
+
+    page.get_by_role("button", name="Follow").click()
+    agent.write(1, b"while paused\n")
+    page.get_by_placeholder("Search the log").fill("step 2 LOSS")
+    expect(page.locator("#log-status")).to_have_text("1 line matches")
+    expect(page.locator("#log-lines mark")).to_have_text("step 2 loss")
+    page.get_by_placeholder("Search the log").fill("<img")
+    page.locator(".line a", has_text="301").click()
+    expect(page.locator(".line.target mark")).to_have_text("<img")
+    expect(page.locator("#log-lines")).to_be_focused()
+    page.get_by_role("button", name="Newest lines").click()
+    expect(lines.last).to_contain_text("while paused")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    assert Path(download.value.path()).read_bytes().count(HOSTILE) == 1
+
+    agent.end(1, 1, "cause: <u>CUDA out of memory</u>\nfix: halve the micro batch")
+    expect(page.locator("#worker .badge")).to_have_text("Failed")
+    page.goto("/")
+    expect(badge(page, "broken")).to_have_text("Failed")
+    expect(page.locator("#group-broken .failure")).to_contain_text(
+        "gn39-1 failed first: ended with exit code 1"
+    )
+    page.goto("/groups/broken")
+    expect(page.locator(".verdict")).to_contain_text("<u>CUDA out of memory</u>")
+    page.get_by_role("link", name="Read the log of gn39-1").click()
+    expect(page.locator("#log-lines .line").last).to_contain_text("while paused")
+
+    assert server.api.post("groups/broken/start").is_success
+    wait_for(lambda: agent.reports[1].state.value == "running", "the worker runs again")
+    agent.write(1, b"the second run\n")
+    page.goto("/workers/gn39-1/log")
+    expect(lines.last).to_contain_text("the second run")
+    page.get_by_label("Run").select_option("1")
+    expect(lines.last).to_contain_text("while paused")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from platform_launch.procguard.shapes import GroupSettings
+from tests.lab.browser import faults
+from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
+
+
+@pytest.fixture(scope="module")
+def failed(server: Lab, agents: dict[str, Agent]) -> str:
+    """The name of a group that failed."""
+    server.group("broken", ["gn39-0", "gn39-1"], GroupSettings(master_addr="gn39"))
+    assert server.api.post("groups/broken/start").is_success
+    agent = agents["gn39"]
+    wait_for(lambda: agent.reports[1].pid is not None, "the worker runs")
+    agent.write(1, b"RuntimeError: CUDA out of memory\x07\n")
+    agent.end(1, 1, "cause: CUDA out of memory")
+    wait_for(lambda: server.phase("broken") == "failed", "the group failed")
+    return "broken"
+
+
+def test_limited_agents_say_so(visit: Visit) -> None:
+    page = visit()
+    expect(page.locator("#w-gn41-0 .tag")).to_have_text("limited")
+    page.locator("#w-gn41-0").get_by_role("link", name="gn41-0", exact=True).click()
+    expect(page.locator("#worker .notice code")).to_have_text(["python train.py", "<b>echo</b>"])
+
+
+def test_viewer_sees_no_controls(visit: Visit, server: Lab) -> None:
+    server.group("seen", ["gn40-1"], GroupSettings(master_addr="gn40"))
+    page = visit(who="vera")
+    for path in ("/", "/groups/seen", "/workers/gn40-1/log"):
+        page.goto(path)
+        changing = page.locator("[hx-post^='/api'], [hx-put], [hx-delete], [data-opens], td.tick")
+        assert changing.evaluate_all("all => all.map(one => one.getAttribute('hx-post'))") in (
+            ["/api/v1/logout"],
+            ["/api/v1/logout", None],  # the settings' form, without a button and disabled
+        )
+    page.goto("/groups/seen")
+    expect(page.get_by_label("Master address")).to_be_disabled()
+    assert page.get_by_role("button", name="Save").count() == 0
+    expect(page.locator(".ranks tbody tr")).to_have_count(1)
+
+
+def test_keyboard_alone(visit: Visit) -> None:
+    page = visit()
+    press = page.keyboard.press
+    press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    press("Enter")
+    press("Tab")
+    expect(page.get_by_role("button", name="New group")).to_be_focused()
+    press("Enter")
+    page.keyboard.type("typed")
+    press("Escape")
+    expect(page.get_by_role("button", name="New group")).to_be_focused()
+    press("Enter")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("by-keys")
+    press("Enter")
+    expect(page.locator("#group-by-keys")).to_be_visible()
+    page.locator("#t-gn40-0").focus()
+    press("Space")
+    for _ in range(60):
+        if page.evaluate("document.activeElement.dataset.opens") == "move":
+            break
+        press("Tab")
+    press("Enter")
+    choice = page.locator("#move").get_by_role("button", name="by-keys")
+    choice.wait_for()
+    for _ in range(20):
+        if choice.evaluate("one => one === document.activeElement"):
+            break
+        press("Tab")
+    press("Enter")
+    expect(page.locator("#group-by-keys")).to_contain_text("1 worker")
+
+
+def test_chinese(visit: Visit) -> None:
+    page = visit(locale="zh-CN")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
+    expect(page.get_by_role("button", name="新建分组")).to_be_visible()
+    page.locator("#language").select_option("en")
+    expect(page.get_by_role("button", name="New group")).to_be_visible()
+    page.goto("/events")
+    expect(page.get_by_role("heading", name="Events")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 360), ("dark", 360), ("light", 1280), ("dark", 1280)]
+)
+def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str, width: int) -> None:
+    page = visit(color_scheme=scheme, viewport={"width": width, "height": 800})
+    for path in (
+        "/",
+        f"/groups/{failed}",
+        "/workers/gn39-1/log",
+        "/events",
+        "/groups/none",
+        "/login",
+    ):
+        page.goto(path)
+        page.wait_for_load_state("networkidle" if path == "/login" else "load")
+        assert (path, faults(page)) == (path, [])
+    page.goto("/")
+    page.get_by_role("button", name="Light or dark").click()
+    other = {"light": "dark", "dark": "light"}[scheme]
+    expect(page.locator("html")).to_have_attribute("data-theme", other)
+    page.get_by_role("button", name="New group").click()
+    assert faults(page) == []

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from platform_launch.procguard import ranks
+from platform_launch.procguard.ranks import WorkerName, assign
+from platform_launch.procguard.shapes import GroupSettings, Phase, ProblemShape
+from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
+from platform_launch.procguard.web.listing import STATES
+from platform_launch.procguard.web.look import own_path
+
+WEB = FOLDER.parent
+TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))
+SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*.js"))
+PROCGUARD = "\n".join(path.read_text("utf-8") for path in Path(ranks.__file__).parent.glob("*.py"))
+
+
+def used() -> set[str]:
+    """Every message the page may say, from where it says it."""
+    said = set(re.findall(r"""\bt\(["']([\w.-]+)["'][,)]""", TEMPLATES))
+    said |= {f"{key}.other" for key in re.findall(r'\bt\.count\("([\w.]+)"', TEMPLATES)}
+    said |= {f"js.{key}" for key in re.findall(r'\bsay\("([\w.]+)"', SCRIPTS)}
+    said |= {f"js.live.{state}" for state in re.findall(r'connection\("(\w+)"\)', SCRIPTS)}
+    said |= {f"phase.{phase.value}" for phase in Phase} | {f"state.{state}" for state in (*STATES, "failed")}
+    said |= {f"setting.{field}" for field in GroupSettings.model_fields}
+    said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
+    codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
+    said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
+    return said
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_message_is_there_in_every_language(language: str) -> None:
+    assert len(used()) > 150
+    assert used() - catalogue(language).keys() == set()
+
+
+def test_languages_hold_the_same_messages_with_the_same_values() -> None:
+    english, chinese = catalogue("en"), catalogue("zh")
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert set(re.findall(r"\{\w+\}", text)) == set(re.findall(r"\{\w+\}", chinese[key])), key
+
+
+def test_no_message_is_kept_that_nobody_says() -> None:
+    # Said through a variable, or as one form of two.
+    by_other_words = ("action.", "duration.", "kind.", "count.")
+    assert {key for key in catalogue("en") if not key.startswith(by_other_words)} - used() == set()
+
+
+@pytest.mark.parametrize(
+    ("cookie", "accepted", "language"),
+    [
+        ("zh", "en", "zh"),
+        (None, "zh-CN,zh;q=0.9,en;q=0.8", "zh"),
+        (None, "de,en;q=0.5,zh;q=0.7", "zh"),
+        (None, "fr", "en"),
+        ("../../etc", "", "en"),
+        (None, "zh;q=nonsense,en;q=0.1", "en"),
+    ],
+)
+def test_language_is_the_chosen_one_else_the_browsers(
+    cookie: str | None, accepted: str, language: str
+) -> None:
+    assert choose(cookie, accepted) == language
+
+
+def test_problems_are_said_in_chinese_with_their_values() -> None:
+    table = assign([WorkerName("gn6", 0)], master_addr="gn9", master_port=29500)
+    (problem,) = table.problems
+    shape = ProblemShape(code=problem.code, text=problem.text, hint=problem.hint, values=dict(problem.values))
+    text, _ = Words("zh").problem(shape)
+    assert "gn9" in text
+    assert "不是该分组的节点" in text
+    unknown = ProblemShape(code="of-a-newer-version", text="in English", hint="and a hint")
+    assert Words("zh").problem(unknown) == ("in English", "and a hint")
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "", "x"])
+def test_logging_in_leads_nowhere_else(path: str) -> None:
+    assert own_path(path) == "/"
+
+
+def test_logging_in_leads_back() -> None:
+    assert own_path("/groups/a?x=1") == "/groups/a?x=1"

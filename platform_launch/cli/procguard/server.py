@@ -39,7 +39,9 @@ def command(config: Path | None, **flags: Any) -> int:
     token = join_token(settings, env)
     with assembled(settings, token.token) as parts:
         password = make_first_user(parts.accounts, settings)
-        serve(parts, settings, lambda port: _greet(port, settings, env, token, password))
+        if password is not None:
+            _introduce_admin(password, config, flags)
+        serve(parts, settings, lambda port: _greet(port, settings, env, token))
     Voice().info("the server has ended; trainings go on, and agents wait for it")
     return 0
 
@@ -71,15 +73,23 @@ def missing(error: ImportError) -> InstallationError:
     )
 
 
-def _greet(port: int, settings: Settings, env: Environment, token: JoinToken, password: Path | None) -> None:
+def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any]) -> None:
+    """Say how to log in, and with which flags `procguard user` finds the same database."""
+    given = {"config": str(config) if config else None, "data": flags["data"]}
+    same = "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
+    if flags["database"]:
+        same += " --database URL"  # which may hold a password
+    voice = Voice()
+    voice.info(f"log in as admin, with the password in {password.resolve()}")
+    voice.info(f"another password: procguard user passwd admin{same}; others: procguard user add NAME{same}")
+
+
+def _greet(port: int, settings: Settings, env: Environment, token: JoinToken) -> None:
     voice = Voice()
     scheme = "http" if settings.tls_certificate is None else "https"
     host = env.hostname if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     voice.title(f"ProcGuard  {url}")
-    if password is not None:
-        voice.info(f"log in as admin, with the password in {password.resolve()}")
-        voice.info("another password: procguard user passwd admin; others: procguard user add NAME")
     if scheme == "http" and not settings.loopback:
         voice.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
     where = "PROCGUARD_JOIN_TOKEN" if token.file is None else str(token.file.resolve())

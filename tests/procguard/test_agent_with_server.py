@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from platform_launch.procguard.shapes import GroupSettings
-from tests.procguard import web_lab
-from tests.procguard.agent_lab import Node, node_in, wait_for
+from platform_launch.procguard.database import accounts
+from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.shapes import GroupSettings, Role
+from tests.procguard.agent_lab import TOKEN, Node, node_in, wait_for
+from tests.procguard.server_process import Running, server
 
+PASSWORD = "operate-the-lab"
 WORKERS = ["gn6-0", "gn6-1", "gn7-0", "gn7-1"]
 SHOW = (
     "import os; e = os.environ; "
@@ -23,36 +29,64 @@ SHOW = (
 SLEEP = "import time; print('begun', flush=True); time.sleep(300)"
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[web_lab.Lab]:
-    with web_lab.lab(tmp_path_factory.mktemp("server")) as lab:
-        yield lab
+class Lab:
+    """A server that can die and come back at the same address, with the same data."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
+        self._stack = stack
+        with accounts(f"sqlite:///{folder / 'procguard.db'}") as users:
+            users.add("olga", Role.OPERATOR, hash_password(PASSWORD))
+        self._serve()
+        self.url = self._running.url
+        self.api = self._running.login("olga", PASSWORD)
+        self.api.base_url = httpx.URL(f"{self.url}/api/v1")
+
+    def _serve(self, *flags: str) -> None:
+        env = {"PROCGUARD_JOIN_TOKEN": TOKEN}
+        self._running: Running = self._stack.enter_context(server(self._folder, *flags, env=env))
+
+    def kill(self) -> None:
+        self._running.end(signal.SIGKILL)
+
+    def start(self) -> None:
+        self._serve("--listen", self.url.removeprefix("http://"))
+
+    def phase(self) -> str:
+        return str(self.api.get("groups/train").json()["phase"])
 
 
 @pytest.fixture(scope="module")
-def nodes(lab: web_lab.Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with ExitStack() as stack:
+        yield Lab(tmp_path_factory.mktemp("server"), stack)
+
+
+@pytest.fixture(scope="module")
+def nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         found = []
         for name in ("gn6", "gn7"):
             node = stack.enter_context(node_in(tmp_path_factory.mktemp(name) / name, name))
-            node.start(lab.url, workers=2, token=web_lab.JOIN_TOKEN)
+            node.start(lab.url, workers=2)
             found.append(node)
         wait_for(lambda: [worker["worker"] for worker in workers(lab)] == WORKERS, "all workers")
         wait_for(lambda: all(worker["heartbeat_age_s"] is not None for worker in workers(lab)), "heartbeats")
         yield found
-        lab.api.post("groups/train/stop")
 
 
-def workers(lab: web_lab.Lab) -> list[dict[str, Any]]:
+def workers(lab: Lab) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = lab.api.get("workers").json()
     return found
 
 
-def launch(lab: web_lab.Lab, code: str) -> None:
+def launch(lab: Lab, code: str) -> None:
     command = shlex.join((sys.executable, "-u", "-c", code))
     settings = GroupSettings(master_addr="gn6", backend="gloo", command=command, grace_s=10)
     if lab.api.get("groups/train").status_code == 404:
-        lab.group("train", WORKERS, settings)
+        document = {"name": "train", "settings": settings.model_dump(mode="json")}
+        assert lab.api.post("groups", json=document).is_success
+        assert lab.api.post("move", json={"workers": WORKERS, "group": "train"}).is_success
     else:
         changed = lab.api.put("groups/train/settings", json=settings.model_dump(mode="json"))
         assert changed.is_success, changed.text
@@ -60,13 +94,13 @@ def launch(lab: web_lab.Lab, code: str) -> None:
     assert started.is_success, started.text
 
 
-def reach(lab: web_lab.Lab, phase: str) -> dict[str, Any]:
-    wait_for(lambda: lab.phase("train") == phase, f"{phase}: {lab.api.get('groups/train').text}")
+def reach(lab: Lab, phase: str) -> dict[str, Any]:
+    wait_for(lambda: lab.phase() == phase, f"{phase}: {lab.api.get('groups/train').text}")
     group: dict[str, Any] = lab.api.get("groups/train").json()
     return group
 
 
-def test_every_worker_gets_its_place_and_its_log_is_shown(lab: web_lab.Lab, nodes: list[Node]) -> None:
+def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[Node]) -> None:
     launch(lab, SHOW)
     reach(lab, "finished")
     for rank, worker in enumerate(WORKERS):
@@ -76,7 +110,7 @@ def test_every_worker_gets_its_place_and_its_log_is_shown(lab: web_lab.Lab, node
         wait_for(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
 
 
-def test_one_failure_ends_all_and_is_named_with_its_cause(lab: web_lab.Lab, nodes: list[Node]) -> None:
+def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[Node]) -> None:
     launch(lab, f"import os\nif os.environ['RANK'] == '2': {{}}['lr']\n{SLEEP}")
     failure = reach(lab, "failed")["failure"]
     assert (failure["worker"], failure["exit_code"]) == ("gn7-0", 1)
@@ -85,15 +119,15 @@ def test_one_failure_ends_all_and_is_named_with_its_cause(lab: web_lab.Lab, node
     assert states == dict.fromkeys(WORKERS, "exited")
 
 
-def test_server_and_agent_come_and_go_and_the_training_stays(lab: web_lab.Lab, nodes: list[Node]) -> None:
+def test_server_and_agent_come_and_go_and_the_training_stays(lab: Lab, nodes: list[Node]) -> None:
     launch(lab, SLEEP)
     reach(lab, "running")
     wait_for(lambda: all(worker["pid"] for worker in workers(lab)), "four processes")
     pids = [worker["pid"] for worker in workers(lab)]
-    lab.stop()
+    lab.kill()
     nodes[1].kill()
     lab.start()
-    nodes[1].start(lab.url, workers=2, token=web_lab.JOIN_TOKEN)
+    nodes[1].start(lab.url, workers=2)
     wait_for(lambda: [worker["pid"] for worker in workers(lab)] == pids, "the same processes")
     assert reach(lab, "running")["failure"] is None
     assert lab.api.post("groups/train/stop").is_success

@@ -16,6 +16,8 @@ _LOOK_S = 0.3
 _RATE_BYTES_S = 4 * 1024 * 1024
 _TROUBLE_S = 2.0
 _REFUSED_S = 30.0
+# Answers that the next chunk would get too: too much, not understood, no room for logs.
+_REFUSALS = frozenset({413, 422, 507})
 _DRAIN_S = 5.0
 
 
@@ -85,8 +87,9 @@ class Shipping:
             return False
         try:
             taken = self._connection.send_log(log.number, log.generation, cursor.offset, chunk)
-        except TroubleError as trouble:  # the heartbeats say what is wrong; a refusal concerns this log alone
-            cursor.not_before = time.monotonic() + (_REFUSED_S if trouble.status else _TROUBLE_S)
+        except TroubleError as trouble:  # the heartbeats say what is wrong
+            refused = trouble.status in _REFUSALS
+            cursor.not_before = time.monotonic() + (_REFUSED_S if refused else _TROUBLE_S)
             return False
         progress = taken > cursor.offset
         cursor.offset, cursor.known_at = taken, time.monotonic()

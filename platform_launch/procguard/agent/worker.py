@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_ali
 from platform_launch.procguard.agent.variables import keeper_variables, training_variables
 from platform_launch.procguard.wire import Gpu, Order, Report
 from platform_launch.supervise.detached import reap_detached, start_detached
+
+# How often to look again whether what was refused can start now: it reads every process of the machine.
+_CHECK_AGAIN_S = 1.0
 
 BY_ORDER = "stopped by the server's order"
 BY_AGENT = "the agent of this node was told to end"
@@ -62,6 +66,7 @@ class Worker:
         self._instance = state.instance()
         self._leftovers = Leftovers(self._instance, number)
         self._refusal: Refusal | None = None
+        self._check_again_at = 0.0
         self._keepers: set[int] = set()
         self._lost: int | None = -1  # so that the first look searches for leftovers
         self._signalled = -1
@@ -77,7 +82,7 @@ class Worker:
         self._keepers = reap_detached(self._keepers)
         self._look()
         step = decide(self.order, self.run, leftovers=bool(self._leftovers.pids), leaving=leaving)
-        if step is Next.NOTHING:
+        if step is Next.NOTHING or (step is Next.CHECK and self._just_refused()):
             return
         try:
             self._take(step, leaving=leaving)
@@ -87,9 +92,7 @@ class Worker:
             )
             self._tell("ERROR", f"cannot {step.value}: {reason}")
             if step is Next.CHECK and self.order:
-                self._refusal = Refusal(
-                    self.order.generation, f"{reason}: see to this agent's --state folder"
-                )
+                self._refuse(self.order, f"{reason}: see to this agent's --state folder")
         self._look()
 
     def report(self, gpus: Sequence[Gpu]) -> Report:
@@ -168,12 +171,20 @@ class Worker:
             path=self._env.get("PATH", ""),
         )
         if reason:
-            self._refusal = Refusal(order.generation, reason[:4_000])
+            self._refuse(order, reason)
             self._tell("WARN", f"cannot start run {order.generation}: {reason}")
             return
         folder = self._state.make_run(self.number, order.generation)
         records.write(folder.path / records.READY, {"boot": self._boot})
         self._tell("INFO", f"ready for run {order.generation}")
+
+    def _refuse(self, order: Order, reason: str) -> None:
+        self._refusal = Refusal(order.generation, reason[:4_000])
+        self._check_again_at = time.monotonic() + _CHECK_AGAIN_S
+
+    def _just_refused(self) -> bool:
+        same = self._refusal and self.order and self._refusal.generation == self.order.generation
+        return bool(same) and time.monotonic() < self._check_again_at
 
     def _start(self, order: Order, folder: RunFolder) -> None:
         """Start once: whoever writes ``starting.json`` starts, and after it nobody does again."""

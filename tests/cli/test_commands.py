@@ -156,7 +156,10 @@ def test_an_interpreter_without_torch_is_told_so_at_once(tmp_path: Path) -> None
         if (ours / name).exists():
             (site / name).symlink_to(ours / name)
     done = subprocess.run(
-        [str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"],
+        [
+            *(str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"),
+            *("--log-dir", str(tmp_path / "logs")),
+        ],
         capture_output=True,
         text=True,
         check=False,

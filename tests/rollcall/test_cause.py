@@ -79,3 +79,9 @@ def test_progress_bars_colours_and_monsters_do_not_confuse() -> None:
 
 def test_nothing_said_gives_no_words() -> None:
     assert last_words("") == ()
+
+
+def test_what_the_launcher_said_before_the_training_is_not_its_last_word() -> None:
+    log = "[node 1] [INFO] log: /logs/a.log\n[node 1] [SUCCESS] roll call: all 2 nodes are here\n"
+    assert last_words(log) == ()
+    assert last_words(f"{log}[node 1] step 1\n") == ("step 1",)

@@ -41,10 +41,12 @@ def first_failed(records: Iterable[Path]) -> int | None:
 
     Nodes that met say the same; of those that did not meet, the one whose training was the shortest.
     """
-    outcomes = [json.loads(record.read_text(encoding="utf-8"))["outcome"] for record in records]
-    failed = [outcome for outcome in outcomes if outcome["first_failed_node"] is not None]
-    first = min(failed, key=lambda outcome: float(outcome["duration_s"]), default=None)
-    return int(first["first_failed_node"]) if first else None
+    failed: list[tuple[float, int]] = []
+    for record in records:
+        with suppress(OSError, ValueError, KeyError, TypeError):  # another launch may be writing there
+            outcome = json.loads(record.read_text(encoding="utf-8"))["outcome"]
+            failed.append((float(outcome["duration_s"]), int(outcome["first_failed_node"])))
+    return min(failed)[1] if failed else None
 
 
 def write_termination_message(text: str, path: Path = _TERMINATION_LOG) -> None:

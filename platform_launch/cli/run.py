@@ -23,6 +23,7 @@ from platform_launch.topology import Topology
 
 if TYPE_CHECKING:
     from platform_launch.doctor import Finding
+    from platform_launch.node import Result
     from platform_launch.supervise import Outcome
     from platform_launch.why import Verdict
 
@@ -108,8 +109,7 @@ def _launch(
 ) -> int:
     """Say what was decided, hand over to the launcher, and return the training's exit code."""
     from platform_launch.cli.nodes import telling_the_others, train
-    from platform_launch.cli.stages import announce, conclude
-    from platform_launch.record import write_record, write_termination_message
+    from platform_launch.cli.stages import announce
 
     voice = Voice(f"[node {topology.node_rank}] " if topology.nnodes > 1 else "")
     try:
@@ -122,11 +122,19 @@ def _launch(
         voice.keep_error(error.message, error.hint)
         raise
     _finish_speaking()
-    verdict = _verdict(result.outcome, killed_before)
-    lines = list(result.lines)
-    if verdict and result.first_failed == topology.node_rank:
+    _conclude(plan, result, _verdict(result.outcome, killed_before), voice)
+    return result.exit_code
+
+
+def _conclude(plan: LaunchPlan, result: Result, verdict: Verdict | None, voice: Voice) -> None:
+    """Say how it ended and why, and leave it where a person or Kubernetes looks later."""
+    from platform_launch.cli.stages import conclude
+    from platform_launch.record import write_record, write_termination_message
+
+    happened, why = list(result.lines), verdict.lines() if verdict else []
+    if verdict and result.first_failed == plan.topology.node_rank:
         # What the others repeat of this node's words, its own verdict says in full.
-        lines = [line for line in lines if not line.startswith("  |")]
+        happened = [line for line in happened if not line.startswith("  |")]
     if result.outcome is not None:
         document: dict[str, object] = {
             "exit_code": result.exit_code,
@@ -135,15 +143,13 @@ def _launch(
             "why": verdict.as_dict() if verdict else None,
         }
         conclude(result.outcome, write_record(plan, document), voice)
-    for line in lines:
+    for line in happened:
         # Whoever interrupts a job need not be told that it failed.
         voice.say("WARN" if result.asked else "ERROR", line)
-    for line in (said := verdict.lines() if verdict else []):
+    for line in why:
         voice.error(line)
-    lines += said
     if result.exit_code:
-        write_termination_message("\n".join(lines))
-    return result.exit_code
+        write_termination_message("\n".join([*happened, *why]))
 
 
 def _finish_speaking() -> None:

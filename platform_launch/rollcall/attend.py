@@ -190,8 +190,7 @@ class Attendance:
             finished = self._finished_at < float("inf")
             self._emit(lines.Settled(0, (), restart=False) if finished else lines.Alone())
         else:
-            told = (outcome.exit_code, outcome.lines, outcome.restart, outcome.first_failed)
-            self._emit(lines.Settled(*told))
+            self._emit(lines.Settled(outcome.exit_code, outcome.lines, outcome.restart, outcome.first_failed))
 
     def _ask(self, question: Callable[[Guest], T]) -> T:
         """Ask the store, over a new connection where the old one broke. A watchdog limits how long."""

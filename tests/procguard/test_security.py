@@ -232,6 +232,18 @@ def test_one_address_is_limited_over_all_names_and_an_ipv6_network_is_one() -> N
     throttle.count("192.0.2.1", "another")
 
 
+@pytest.mark.parametrize("trusted", [(), ("127.0.0.1",)])
+def test_only_a_trusted_proxy_says_who_asks(tmp_path: Path, trusted: tuple[str, ...]) -> None:
+    with served(tmp_path, trusted_proxies=trusted) as server:
+        said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+        login = {"name": "op", "password": PASSWORD}
+        answer = server.client().post("/api/v1/login", json=login, headers=said)
+        assert answer.status_code == 200
+        secure = ["secure" in cookie.lower() for cookie in answer.headers.get_list("set-cookie")]
+        assert secure == [bool(trusted)] * 2
+        assert ("strict-transport-security" in answer.headers) is bool(trusted)
+
+
 def test_what_browsers_are_told(server: Served) -> None:
     anybody = server.client()
     for path in ("/login", "/healthz", "/api/v1/groups", "/nothing", "/static/nothing"):

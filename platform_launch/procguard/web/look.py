@@ -36,12 +36,12 @@ class Look:
         """The query's fields, each once."""
         return dict(self.request.query_params)
 
-    def show(self, template: str, status: int = 200, **values: object) -> Response:
+    def show(self, template: str, answer: int = 200, /, **values: object) -> Response:
         """Return a page or a fragment."""
         text = self._templates.get_template(template).render(
             t=self._words, theme=self._theme, visitor=self.visitor, languages=LANGUAGES, **values
         )
-        return HTMLResponse(text, status)
+        return HTMLResponse(text, answer)
 
 
 def own_path(path: str) -> str:
@@ -79,4 +79,6 @@ def templates() -> Environment:
         shown_state=listing.shown_state,
         gpu_use=listing.gpu_use,
     )
+    for name in made.list_templates():
+        made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
     return made

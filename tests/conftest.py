@@ -32,6 +32,7 @@ def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
     return with_lines
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist's own, which reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a file on one worker; those of a folder whose lab has one name on this machine.
 

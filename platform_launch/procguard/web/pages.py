@@ -84,7 +84,8 @@ class Pages:
             try:
                 return show(look)
             except Refused as refused:
-                return look.show("refused.html", refused.status, refusal=refused.refusal, here="")
+                status = refused.status
+                return look.show("refused.html", status, status=status, refusal=refused.refusal, here="")
 
         return answer
 

@@ -15,7 +15,7 @@ from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, lab, log_in
 expect.set_options(timeout=LIMIT_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # other modules have a browser, or asyncio, of their own
 def browser() -> Iterator[Browser]:
     """Chromium; tests without it are skipped."""
     if CHROMIUM is None:

@@ -100,10 +100,12 @@ def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
     expect(page.locator("#notices")).to_contain_text("gn99 is no node of this group")
     expect(page.locator("#notices")).to_contain_text("World Size is 7")
     page.locator("#group-unfit").get_by_role("link", name="unfit").click()
+    beside = visit("/groups/unfit")
     page.get_by_role("button", name="Delete").click()
     page.locator("#confirm").get_by_role("button", name="Delete").click()
     page.wait_for_url(server.url + "/")
     expect(page.locator("#group-unfit")).to_have_count(0)
+    expect(beside.get_by_role("heading", name="There is nothing here")).to_be_visible()
 
 
 def test_many_workers_are_paged_and_ticked_together(visit: Visit, server: Lab) -> None:

@@ -150,6 +150,7 @@
     older.hidden = begin === 0 || !text.firstChild || !hits.hidden;
     empty.hidden = size > 0;
     empty.textContent = run.options.length ? say("log.empty") : say("log.none");
+    status.setAttribute("aria-live", hits.hidden ? "off" : "polite"); // a size that grows is not read out
     if (hits.hidden) status.textContent = (following ? "" : `${say("log.paused")} · `) + inBytes(size);
     $("#log-new").hidden = following || !hits.hidden;
     $("#log-follow").setAttribute("aria-pressed", String(following));

@@ -70,7 +70,10 @@ function problem({ code, text, hint, values }) {
 document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const source = detail.requestConfig.elt;
   const verb = detail.requestConfig.verb;
-  if (verb === "get" || detail.pathInfo.requestPath.startsWith("/fragments/")) return;
+  if (verb === "get" || detail.pathInfo.requestPath.startsWith("/fragments/")) {
+    if (detail.xhr.status === 404) location.reload(); // what the page is about is gone, and the server says so
+    return;
+  }
   const errors = source.dataset.errors && document.getElementById(source.dataset.errors);
   if (errors) errors.replaceChildren();
   if (!detail.successful) {

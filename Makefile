@@ -13,7 +13,7 @@ demo: .venv/.train
 	$(BIN)/platform-launch simulate --nodes 2 -- --output-dir runs/demo
 
 test: .venv/.dev
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: .venv/.dev
 	$(BIN)/ruff check .

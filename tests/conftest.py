@@ -32,15 +32,7 @@ def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
     return with_lines
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist's own, which reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker; those of a folder whose lab has one name on this machine.
-
-    Files with trainings and hosts come first: begun last, the longest would run alone at the end.
-    """
-    long = {item.path for item in items if item.get_closest_marker("train") or item.get_closest_marker("lab")}
-    items.sort(key=lambda item: item.path not in long)
-    for item in items:
-        folder = item.path.parent
-        shared = folder.name in ("slurm", "lab")
-        item.add_marker(pytest.mark.xdist_group(str(folder if shared else item.path)))
+    """Put files with trainings first, then those with hosts: begun last, the longest would run alone."""
+    slow = {name: {item.path for item in items if item.get_closest_marker(name)} for name in ("train", "lab")}
+    items.sort(key=lambda item: (item.path not in slow["train"], item.path not in slow["lab"]))

@@ -27,6 +27,11 @@ _LOGGED = 1_000
 MOST_EVENTS = 1_000
 """In one answer."""
 
+KEPT_EVENTS = 100_000
+"""The newest entries of the audit log that stay; older ones are only in the server's own log."""
+
+_FORGET_EVERY = 500
+
 
 class DatabaseStore:
     """A :class:`~platform_launch.procguard.ledger.Store` of a database that this process serves."""
@@ -130,7 +135,9 @@ class DatabaseChange:
         """Add an entry to the audit log. No text is refused: what does not fit is cut."""
         row = {"who": who[:64], "action": action[:32], "object": on[:140], "detail": detail[:20_000]}
         clean = {name: text.replace("\0", "\ufffd") for name, text in row.items()}
-        self._connection.execute(insert(events).values(at=at, **clean))
+        key = self._connection.execute(insert(events).values(at=at, **clean)).inserted_primary_key
+        if key is not None and key[0] % _FORGET_EVERY == 0:
+            self._connection.execute(delete(events).where(events.c.id <= key[0] - KEPT_EVENTS))
         text = " ".join(f"{who}: {action} {on}: {detail}".removesuffix(": ").split())
         self.said.append("".join(one if one.isprintable() else "\ufffd" for one in text[:_LOGGED]))
 

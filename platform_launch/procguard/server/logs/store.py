@@ -51,6 +51,7 @@ class Logs:
         self.root = root
         self._segment_bytes = max(limit_bytes // _SEGMENTS, 4096)
         self._runs: dict[tuple[str, int], _Run] = {}
+        self._without: dict[str, int] = {}  # a worker's newest run that has no log yet
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def size(self, worker: str, generation: int) -> int:
@@ -61,10 +62,15 @@ class Logs:
         run = self._runs.get((worker, generation))
         if run is not None:
             return run.size
+        if self._without.get(worker) == generation:
+            return 0
         try:
-            return self._look(worker, generation).size
+            size = self._look(worker, generation).size
         except Unavailable:
             return 0
+        if not size:
+            self._without[worker] = generation
+        return size
 
     def append(self, worker: str, generation: int, offset: int, data: bytes) -> int:
         """Take bytes that begin at ``offset`` of a run's log, and return how many it has now.
@@ -80,16 +86,20 @@ class Logs:
             new = data[max(run.size - offset, 0) :]
             if offset > run.size or not new:
                 return run.size
+            self._runs[(worker, generation)] = run
+            self._without.pop(worker, None)
             try:
                 self._write(run, new)
             except OSError as error:
-                del self._runs[(worker, generation)]  # what was written is seen when it is looked at again
+                self._runs.pop((worker, generation), None)  # what was written is seen when it is looked at
                 raise _refusal(error) from error
             return run.size
 
     def _look(self, worker: str, generation: int) -> _Run:
         folder = worker_folder(self.root, worker) / str(generation)
-        return self._runs.setdefault((worker, generation), _Run(folder, segments(folder)))
+        run = _Run(folder, segments(folder))
+        # Runs without a log are not remembered: there is one more at every start, for ever.
+        return self._runs.setdefault((worker, generation), run) if run.segments else run
 
     def _make_room(self, worker: str, generation: int) -> bool:
         """Drop the logs of runs that are too old; False when this one would be."""

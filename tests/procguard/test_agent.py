@@ -295,6 +295,16 @@ def test_trainings_left_running_end_when_no_agent_comes(server: Server, node: No
     assert (ended["asked"], ended["reason"]) == (False, "the agent of this node is gone")
 
 
+def test_an_agent_whose_name_another_has_taken_ends_its_trainings(server: Server, node: Node) -> None:
+    agent = node.start(server.url, "--orphan-after", "1.5")
+    started(server, 1, SLEEP)
+    server.wait(State.RUNNING, 1)
+    server.taken, server.credential = True, "the other one's"
+    assert agent.wait(LIMIT_S) == 0
+    assert not node.processes()
+    assert "another agent has this node's name" in node.said.read_text()
+
+
 def test_two_agents_one_folder_wrong_token_taken_node(server: Server, node: Node, tmp_path: Path) -> None:
     first = node.start(server.url)
     server.wait(State.IDLE, 0)

@@ -18,6 +18,8 @@ import httpx
 import pytest
 
 from platform_launch.cli.procguard import main
+from platform_launch.procguard.database import serving
+from tests.lab.postgres import postgres, why_no_postgres
 from tests.procguard.server_process import server
 from tests.procguard.serving import LIMIT_S, until
 
@@ -125,6 +127,18 @@ def test_a_second_server_of_one_database_is_refused(tmp_path: Path, program: Pro
         code, _, said = program("server", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
         assert (code, str(running.process.pid) in said) == (75, True), said
         assert httpx.get(f"{running.url}/readyz", trust_env=False).status_code == 200
+
+
+@pytest.mark.skipif(bool(why_no_postgres()), reason=why_no_postgres())
+def test_a_server_ends_when_another_has_taken_its_database(tmp_path: Path) -> None:
+    with postgres() as database, server(tmp_path, "--database", url := database.new_database()) as running:
+        running.process.send_signal(signal.SIGSTOP)  # it must not be the faster one
+        database.stop()
+        database.start()
+        with serving(url):
+            running.process.send_signal(signal.SIGCONT)
+            assert running.process.wait(LIMIT_S) == 75
+    until(lambda: "another server has served it since" in running.said, LIMIT_S)
 
 
 def test_a_database_that_somebody_holds_is_said_so(tmp_path: Path, program: Program) -> None:

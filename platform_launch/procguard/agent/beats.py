@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from platform_launch.procguard.agent.connection import Connection, TroubleError
+from platform_launch.procguard.agent.connection import NAME_TAKEN, Connection, TroubleError
 from platform_launch.procguard.agent.exchange import Exchange
 
 _JITTER = 0.1
@@ -21,11 +21,14 @@ _FOR_GOOD = frozenset({400, 401, 422})
 class Beats:
     """Sends what the exchange holds. ``say(level, text)`` hears of changes, not of attempts.
 
-    ``refused_for_good``: why the server has never taken this agent and will not.
+    ``refused_for_good``: why the server has never taken this agent and will not. ``replaced_since``: when, on
+    the monotonic clock, the server first said that this node's name is another agent's now; None while it
+    does not.
     """
 
     def __init__(self, connection: Connection, exchange: Exchange, say: Callable[[str, str], None]) -> None:
         self.refused_for_good = ""
+        self.replaced_since: float | None = None
         self._joined = False
         self._connection = connection
         self._exchange = exchange
@@ -50,13 +53,15 @@ class Beats:
         if self._said or not self._joined:
             self._say("SUCCESS", f"connected to {self._connection.url}")
         self._joined, self._failures, self._said = True, 0, ""
-        self.refused_for_good = ""
+        self.refused_for_good, self.replaced_since = "", None
         return min(max(orders.heartbeat_s, 0.05), 60.0) if orders.heartbeat_s > 0 else _DEFAULT_S
 
     def _failed(self, trouble: TroubleError) -> float:
         self._failures += 1
         if not self._joined and trouble.status in _FOR_GOOD:
             self.refused_for_good = trouble.text
+        if trouble.status == NAME_TAKEN and self.replaced_since is None:
+            self.replaced_since = time.monotonic()
         if trouble.text != self._said and (self._failures > 1 or trouble.status):
             self._said = trouble.text
             self._say("WARN", f"{trouble.text}; trying again, trainings here go on")

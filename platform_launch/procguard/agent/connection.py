@@ -16,7 +16,7 @@ from platform_launch.procguard.wire import Beat, Join, Joined, LogTaken, Orders,
 
 _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 _UNAUTHORIZED = 401
-_TAKEN = 409
+NAME_TAKEN = 409
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -123,7 +123,7 @@ def _as_join(error: TroubleError, node: str) -> TroubleError:
     if error.status == _UNAUTHORIZED:
         hint = "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with"
         return TroubleError(f"the join token is not the server's: {error.text}", hint, error.status)
-    if error.status == _TAKEN:
+    if error.status == NAME_TAKEN:
         hint = "give each agent a --node of its own; if that one is gone, forget the node on the server"
         return TroubleError(f"another agent is node {node}: {error.text}", hint, error.status)
     return error

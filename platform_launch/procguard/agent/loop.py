@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -100,6 +101,11 @@ class _Node:
         ]
 
 
+def _replaced_s(beats: Beats) -> float:
+    since = beats.replaced_since
+    return 0.0 if since is None else time.monotonic() - since
+
+
 def _watch(
     agent: Agent,
     node: _Node,
@@ -117,6 +123,9 @@ def _watch(
             return
         if beats.refused_for_good and node.quiet:
             raise UsageError(beats.refused_for_good)
+        if not leaving and not node.quiet and _replaced_s(beats) > agent.limits.orphan_after_s:
+            leaving = True
+            say("WARN", "another agent has this node's name: nobody can stop what runs here, ending it")
         if not all(thread.is_alive() for thread in threads):  # the traceback is on stderr
             raise LaunchError("a part of this agent has failed", "start it again: it finds its trainings")
         poll.poll(_LOOK_S * 1000)

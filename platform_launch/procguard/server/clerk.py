@@ -7,16 +7,21 @@ import threading
 import time
 from collections.abc import Callable
 
+from platform_launch.procguard.refused import Superseded
+
 _LOG = logging.getLogger(__name__)
 EVERY_S = 0.5
 _LATE_S = 15.0
 
 
 class Clerk:
-    """Calls ``tick`` every half second from :meth:`start` to :meth:`stop`. Nothing that it raises ends it.
+    """Calls ``tick`` every half second from :meth:`start` to :meth:`stop`.
 
-    A database that cannot be written is no fault here: reports are repeated, and so is the attempt.
+    A database that cannot be written is no fault here: reports are repeated, and so is the attempt. Only
+    Superseded ends it: ``superseded`` then says why this server must end.
     """
+
+    superseded: Superseded | None = None
 
     def __init__(self, tick: Callable[[], None]) -> None:
         self._tick = tick
@@ -45,6 +50,9 @@ class Clerk:
             try:
                 self._tick()
                 trouble = ""
+            except Superseded as error:
+                self._trouble, self.superseded = str(error), error
+                return
             except Exception as error:
                 trouble = str(error) or type(error).__name__
                 if trouble != self._trouble:  # said once, not twice a second

@@ -19,7 +19,9 @@ import uvicorn
 import uvloop
 
 from platform_launch.errors import InputError, UsageError
+from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import build_app
+from platform_launch.procguard.server.clerk import Clerk
 from platform_launch.procguard.server.connection import Connection
 from platform_launch.procguard.server.parts import Parts
 from platform_launch.procguard.settings import Settings
@@ -33,16 +35,19 @@ def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> Non
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the port once requests are answered.
 
     A second SIGINT ends it at once. Raises UsageError when the address cannot be listened on, InputError
-    when the certificate cannot be used.
+    when the certificate cannot be used, DatabaseError when another server has taken over.
     """
     stopping = asyncio.Event()
     config = configured(parts, settings, stopping)
     _check_certificate(settings)
     _allow_many_connections()
     with listening(settings) as listener:
-        server = _Server(config, stopping, lambda: ready(listener.getsockname()[1]))
+        server = _Server(config, stopping, parts.clerk, lambda: ready(listener.getsockname()[1]))
         _let_heartbeats_pass()
         uvloop.run(server.serve([listener]))
+    if parts.clerk.superseded is not None:
+        refusal = parts.clerk.superseded.refusal
+        raise DatabaseError(refusal.error, refusal.hint)
 
 
 def configured(parts: Parts, settings: Settings, stopping: asyncio.Event) -> uvicorn.Config:
@@ -67,17 +72,27 @@ def configured(parts: Parts, settings: Settings, stopping: asyncio.Event) -> uvi
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, that says when it is ready, ends streams, and takes a signal for a wish, no failure."""
+    """uvicorn's, that says when it is ready, ends streams, and takes a signal for a wish, no failure.
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, ready: Callable[[], None]) -> None:
+    It ends by itself when the clerk finds that another server has taken over.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, stopping: asyncio.Event, clerk: Clerk, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._clerk = clerk
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
         self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell, ten times a second, whether to end."""
+        return await super().on_tick(counter) or self._clerk.superseded is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what is being answered be answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +18,8 @@ from platform_launch.procguard.web.language import LANGUAGES, Words, choose
 from platform_launch.procguard.web.visitor import Visitor
 
 FOLDER = Path(__file__).parent
+# Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.
+_OWN_PATH = re.compile(r"/(?![/\\])[!-~]*")
 
 
 class Look:
@@ -46,7 +49,7 @@ class Look:
 
 def own_path(path: str) -> str:
     """Return a path of this server to go to after logging in, never another site's address."""
-    return path if path.startswith("/") and path[1:2] not in ("/", "\\") else "/"
+    return path if _OWN_PATH.fullmatch(path) else "/"
 
 
 def to_login(request: Request) -> Response:

@@ -112,7 +112,7 @@ class Pages:
         """A page of the table of workers. The filter stays in the address, for reloading and sharing."""
         rows = self._rows(look)
         answer = look.show("workers.html", **rows)
-        if not rows["in_group"]:
+        if look.request.headers.get("HX-Trigger") == "filter" and not rows["in_group"]:
             kept = {key: look.query[key] for key in ("text", "state", "group", "page") if look.query.get(key)}
             if kept.get("page") == "1":
                 del kept["page"]

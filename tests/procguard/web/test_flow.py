@@ -108,6 +108,22 @@ def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
     expect(beside.get_by_role("heading", name="There is nothing here")).to_be_visible()
 
 
+def test_many_groups_are_shown_when_asked_for(visit: Visit, server: Lab) -> None:
+    for number in range(26):
+        server.group(f"many-{number:02}", [], GroupSettings())
+    page = visit()
+    cards = page.locator(".card")
+    expect(cards).to_have_count(24)
+    page.get_by_role("button", name="more groups").click()
+    expect(page.locator("#group-many-25")).to_be_visible()
+    server.group("many-after", [], GroupSettings())
+    expect(page.locator("#group-many-after")).to_be_visible()
+    expect(page.locator("#group-many-25")).to_be_visible()
+    for name in page.locator(".card h3").all_inner_texts():
+        if name.startswith("many-"):
+            assert server.api.delete(f"groups/{name}").is_success
+
+
 def test_many_workers_are_paged_and_ticked_together(visit: Visit, server: Lab) -> None:
     with closing(Agent(server.url, "wide1", 64)), closing(Agent(server.url, "wide2", 64)):
         page = visit("/?text=wide")

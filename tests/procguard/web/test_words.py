@@ -79,7 +79,9 @@ def test_problems_are_said_in_chinese_with_their_values() -> None:
     assert Words("zh").problem(unknown) == ("in English", "and a hint")
 
 
-@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "", "x"])
+@pytest.mark.parametrize(
+    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "", "x"]
+)
 def test_logging_in_leads_nowhere_else(path: str) -> None:
     assert own_path(path) == "/"
 

@@ -100,6 +100,7 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-closes]")) event.target.closest("dialog").close();
 });
 
+let confirmed = null;
 document.body.addEventListener("htmx:confirm", (event) => {
   if (!event.detail.question) return;
   event.preventDefault();
@@ -109,10 +110,10 @@ document.body.addEventListener("htmx:confirm", (event) => {
   $("#confirm-text").textContent = question;
   $("#confirm-ok").textContent = elt.dataset.ok;
   $("#confirm-ok").classList.toggle("danger", elt.dataset.danger !== undefined);
-  dialog.returnValue = "cancel";
-  dialog.addEventListener("close", () => dialog.returnValue === "ok" && issueRequest(true), { once: true });
+  confirmed = () => (elt.isConnected ? issueRequest(true) : notice([say("overtaken")], true));
   dialog.showModal();
 });
+$("#confirm-ok")?.addEventListener("click", () => confirmed());
 
 // Language and theme are cookies: the server then sends the page right at once.
 function remember(name, value) {
@@ -261,6 +262,7 @@ document.addEventListener("click", async ({ target, shiftKey }) => {
     htmx.trigger("#filter", "submit");
   } else if (target.closest("[data-all-groups]")) {
     $("#groups").setAttribute("hx-get", "/fragments/groups?all=1");
+    htmx.process($("#groups"));
   }
 });
 

@@ -14,9 +14,9 @@ Node = Callable[..., Environment]
 ORDER = tuple(
     """
 torchrun procguard torchx skypilot dstack lepton determined sagemaker aws_batch azureml vertex modelarts
-volcengine_mlp arnold sensecore kubebrain aihc ti_one taiji paddlecloud ngc openpai lws gke_tpu runai trainer_v2 pytorchjob
-volcano mvapich openmpi flux pals slurm lsf cobalt pbs hydra pai_dlc mosaicml dlrover lightning
-bare_master_quad mpijob jobset indexed_job ray modal downward
+volcengine_mlp arnold sensecore kubebrain aihc ti_one taiji paddlecloud ngc openpai lws gke_tpu runai
+trainer_v2 pytorchjob volcano mvapich openmpi flux pals slurm lsf cobalt pbs hydra pai_dlc mosaicml
+dlrover lightning bare_master_quad mpijob jobset indexed_job ray modal downward
 """.split()  # noqa: SIM905 - a table reads better
 )
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from platform_launch.procguard.refused import Superseded
+from platform_launch.procguard.refused import Superseded, Unavailable
 
 _LOG = logging.getLogger(__name__)
 EVERY_S = 0.5
@@ -53,9 +53,13 @@ class Clerk:
             except Superseded as error:
                 self._trouble, self.superseded = str(error), error
                 return
+            except Unavailable as error:
+                trouble = str(error)
+                if trouble != self._trouble:  # said once, not twice a second
+                    _LOG.warning("groups cannot be advanced: %s", trouble)
             except Exception as error:
                 trouble = str(error) or type(error).__name__
-                if trouble != self._trouble:  # said once, not twice a second
+                if trouble != self._trouble:
                     _LOG.exception("groups cannot be advanced")
             self._trouble = trouble
             self._last = time.monotonic()

@@ -191,4 +191,7 @@ def log(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    # Everything is saved. Threads inside torch may abort the process (SIGABRT) while the interpreter is taken
+    # down, which would turn a finished job into a failed one: so it is not taken down.
+    os._exit(exit_code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
@@ -51,10 +52,10 @@ _NAMELESS = """(controls) => [...document.querySelectorAll(controls)]
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Run the browser."""
+def chromium(program: str | Path | None = CHROMIUM) -> Iterator[Browser]:
+    """Run the browser. Meanwhile this thread can run no other, and no asyncio of its own."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
             yield browser
         finally:

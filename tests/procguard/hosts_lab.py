@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from tests.lab.browser import CHROMIUM, chromium
 from tests.lab.netns import Host, hosts
 
 LIMIT_S = 120.0
@@ -78,14 +79,10 @@ def site(names: Sequence[str], folder: Path) -> Iterator[Site]:
 def _browser_on(host: Host, folder: Path) -> Iterator[Browser]:
     """Run Chromium on a host, driven from here through its pipes."""
     program = folder / "chromium"
-    program.write_text(f'#!/bin/sh\nexec ip netns exec {host.namespace} chromium "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec ip netns exec {host.namespace} {CHROMIUM} "$@"\n')
     program.chmod(0o755)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
+    with chromium(program) as browser:
+        yield browser
 
 
 def _wait_for(text: str, said: Path, running: Sequence[subprocess.Popen[str]]) -> None:

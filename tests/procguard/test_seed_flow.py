@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.lab.browser import CHROMIUM
 from tests.lab.netns import requires_netns
 from tests.procguard import trainee
 from tests.procguard.hosts_lab import LIMIT_S, Site, site
@@ -28,12 +28,13 @@ pytestmark = [
     requires_netns,
     pytest.mark.lab,
     pytest.mark.train,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"),
 ]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    expect.set_options(timeout=LIMIT_MS)
     with site(NODES, tmp_path_factory.mktemp("site")) as made:
         for folder in made.nodes.values():
             (folder / "data").mkdir()
@@ -79,7 +80,7 @@ def expect_phase(page: Page, phase: str) -> None:
     """Wait until the group is in a phase; a failure is shown at once instead."""
     section = page.locator("#group")
     badge = section.get_by_text("Finished", exact=True).or_(section.get_by_text("Failed", exact=True))
-    expect(badge).to_be_visible(timeout=LIMIT_MS)
+    expect(badge).to_be_visible()
     assert badge.inner_text() == phase, section.inner_text()
 
 

@@ -269,6 +269,24 @@ def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: Server,
     server.wait(State.READY, 9)
 
 
+def test_what_was_checked_is_what_starts(server: Server, node: Node) -> None:
+    """A server that says another thing with RUN than with PREPARE gets neither command nor variable past."""
+    node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -u -c *")
+    cases: tuple[tuple[dict[str, object], str], ...] = (
+        ({"command": ("sh", "-c", "touch owned")}, "is not allowed on this node"),
+        ({"environment": {"PYTHONSTARTUP": "x"}}, "PYTHONSTARTUP"),
+    )
+    for generation, (said_later, reason) in enumerate(cases, start=1):
+        order = prepare(generation, python(NOTE))
+        server.order(0, order)
+        server.wait(State.READY, generation)
+        server.order(0, order.model_copy(update={"action": Action.RUN, **said_later}))
+        assert reason in server.wait(State.REFUSED, generation).reason
+        server.order(0, stop(generation))
+        server.wait(State.IDLE, 0)
+    assert not list(node.work.iterdir())
+
+
 def test_sigterm_ends_the_trainings_and_says_goodbye(server: Server, node: Node) -> None:
     node.start(server.url)
     polite = (

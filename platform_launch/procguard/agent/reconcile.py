@@ -149,12 +149,13 @@ def _cannot(order: Order, run: Run | None, refusal: Refusal | None) -> tuple[Sta
     """Return the answer to an order about a generation that nothing runs of, and nothing will."""
     known = -1 if run is None else run.generation
     stale = run is not None and known == order.generation and run.stage is Stage.STALE
+    never_ready = known < order.generation or stale
+    if order.action is not Action.STOP and never_ready and refusal and refusal.generation == order.generation:
+        return State.REFUSED, refusal.reason
     if order.action is Action.RUN and stale:
         return State.LOST, "lost: this machine was started anew after it had become ready"
     if order.action is Action.RUN and known < order.generation:
         return State.LOST, "lost: this agent does not remember having been ready for it"
-    if order.action is Action.PREPARE and refusal and refusal.generation == order.generation:
-        return (State.REFUSED, refusal.reason) if known < order.generation or stale else None
     return None
 
 

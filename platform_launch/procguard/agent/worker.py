@@ -163,9 +163,16 @@ class Worker:
         self._search(folders)
         if self._leftovers.pids:
             return
-        order = order if order.command else order.model_copy(update={"command": self._limits.command})
+        if self._refused(order):
+            return
+        folder = self._state.make_run(self.number, order.generation)
+        records.write(folder.path / records.READY, {"boot": self._boot})
+        self._tell("INFO", f"ready for run {order.generation}")
+
+    def _refused(self, order: Order) -> bool:
+        """Look whether an order may and could start here, and refuse it where not."""
         reason = why_not(
-            order,
+            order.model_copy(update={"command": order.command or self._limits.command}),
             allowed=self._limits.allowed,
             directory=self._limits.directory,
             path=self._env.get("PATH", ""),
@@ -173,10 +180,7 @@ class Worker:
         if reason:
             self._refuse(order, reason)
             self._tell("WARN", f"cannot start run {order.generation}: {reason}")
-            return
-        folder = self._state.make_run(self.number, order.generation)
-        records.write(folder.path / records.READY, {"boot": self._boot})
-        self._tell("INFO", f"ready for run {order.generation}")
+        return bool(reason)
 
     def _refuse(self, order: Order, reason: str) -> None:
         self._refusal = Refusal(order.generation, reason[:4_000])
@@ -187,7 +191,13 @@ class Worker:
         return bool(same) and time.monotonic() < self._check_again_at
 
     def _start(self, order: Order, folder: RunFolder) -> None:
-        """Start once: whoever writes ``starting.json`` starts, and after it nobody does again."""
+        """Start once: whoever writes ``starting.json`` starts, and after it nobody does again.
+
+        What starts is what RUN says, so that it is checked as well: PREPARE could have said something else.
+        """
+        if self._refused(order):
+            shutil.rmtree(folder.path)
+            return
         mark = f"{self._instance}:{self.number}:{order.generation}"
         Launch(
             command=order.command or self._limits.command,

@@ -106,11 +106,19 @@ def from_own_page(request: Request) -> None:
     site = request.headers.get("Sec-Fetch-Site", "none")
     if origin is None and site in ("none", "same-origin"):
         return
-    if origin is None or urlsplit(origin).netloc != request.headers.get("Host"):
+    host = _host(origin or "")
+    if not host or host != request.headers.get("Host"):
         raise Forbidden(
             f"sent by a page of {(origin or 'another site')[:200]!r}",
             "only this server's own pages may; a proxy before it must pass the Host header on",
         )
+
+
+def _host(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # "http://[x"
+        return ""
 
 
 def gate_of(request: Request) -> Gate:

@@ -35,9 +35,14 @@ class Throttle:
 
 
 def _network(address: str) -> str:
-    """Return what one guest holds: an IPv4 address, or the /64 of an IPv6 address."""
+    """Return what one guest holds: an IPv4 address, or the /64 of an IPv6 address.
+
+    A server that listens on both sees IPv4 guests as ``::ffff:192.0.2.1``, which are not one network.
+    """
     try:
         parsed = ip_address(address)
     except ValueError:
         return address
-    return str(ip_network(f"{parsed}/64", strict=False)) if isinstance(parsed, IPv6Address) else str(parsed)
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ip_network(f"{parsed}/64", strict=False))
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

@@ -17,6 +17,7 @@ from limits import RateLimitItemPerMinute
 from starlette.routing import BaseRoute, Route
 
 from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.server import connection as connection_module
 from platform_launch.procguard.server.app import build_app
 from platform_launch.procguard.server.connection import MAX_HEAD
 from platform_launch.procguard.server.gate import CSRF_COOKIE, CSRF_HEADER, SESSION_COOKIE
@@ -119,6 +120,7 @@ def test_a_browser_logs_in_changes_something_and_logs_out(server: Served) -> Non
     for foreign in (
         {"Origin": "https://elsewhere.example"},
         {"Origin": "null"},
+        {"Origin": "http://[x"},
         {"Origin": server.url.replace("127.0.0.1", "127.0.0.1.elsewhere.example")},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
@@ -230,6 +232,8 @@ def test_one_address_is_limited_over_all_names_and_an_ipv6_network_is_one() -> N
     assert refused.value.status == 429
     throttle.count("2001:db8:0:1::1", "another")
     throttle.count("192.0.2.1", "another")
+    for n in range(6):  # how a server that listens on both kinds sees IPv4 addresses: no network of one guest
+        throttle.count(f"::ffff:198.51.100.{n}", f"guest{n}")
 
 
 @pytest.mark.parametrize("trusted", [(), ("127.0.0.1",)])
@@ -271,6 +275,20 @@ def test_a_request_whose_head_never_ends_is_cut_off(server: Served) -> None:
                 sent += 16384
     assert sent < 100 * MAX_HEAD
     assert server.client().get("/healthz").status_code == 200
+
+
+def test_a_body_that_never_comes_is_not_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that of an agent nobody knows, which is answered at once, nor anybody else's for long."""
+    monkeypatch.setattr(connection_module, "BODY_WITHIN_S", 0.5)
+    port = httpx.URL(server.url).port
+    for path, status in (("agent/heartbeat", b" 401 "), ("login", b"")):
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=30) as connection:
+            head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
+            connection.sendall(head.encode() + b'{"name')
+            answer = b""
+            while data := connection.recv(65536):  # until the server has closed it
+                answer += data
+        assert status in answer.partition(b"\r\n")[0]
 
 
 @pytest.mark.parametrize(

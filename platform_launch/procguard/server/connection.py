@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, with limits on the head of a request that it leaves open."""
+"""One connection: uvicorn's, with limits that it leaves open, on a request's length and on its time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024
 HEAD_WITHIN_S = 20.0
+BODY_WITHIN_S = 60.0
 
 
 class Connection(HttpToolsProtocol):
-    """Closes when a request's head is too long, or takes too long to come."""
+    """Closes when a request's head is too long, or head or body take too long to come."""
 
     _in_head = False
     _head_bytes = 0
@@ -21,7 +22,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request."""
         super().connection_made(cast(asyncio.Transport, transport))
-        self._arm()
+        self._arm(HEAD_WITHIN_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -33,13 +34,18 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
         if self._timer is None:
-            self._arm()
+            self._arm(HEAD_WITHIN_S)
 
     def on_headers_complete(self) -> None:
         """Pass the request on."""
         self._in_head = False
-        self._disarm()
+        self._arm(BODY_WITHIN_S)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End a request; its answer may take its time."""
+        self._disarm()
+        super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
@@ -49,8 +55,9 @@ class Connection(HttpToolsProtocol):
             if self._head_bytes > MAX_HEAD:
                 self.send_400_response("The head of the request is too long.")
 
-    def _arm(self) -> None:
-        self._timer = self.loop.call_later(HEAD_WITHIN_S, self._too_late)
+    def _arm(self, within_s: float) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(within_s, self._too_late)
 
     def _disarm(self) -> None:
         if self._timer is not None:

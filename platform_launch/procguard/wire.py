@@ -25,6 +25,7 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+Instance = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
 Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_storable)]
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
@@ -48,7 +49,7 @@ class Join(Message):
     """
 
     node: NodeName
-    instance: Annotated[str, StringConstraints(min_length=8, max_length=64)]
+    instance: Instance
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS_PER_NODE)]
     hostname: ShortText = ""
     addresses: Annotated[tuple[ShortText, ...], Field(max_length=32)] = ()
@@ -140,7 +141,7 @@ class Beat(Message):
     """A heartbeat. ``workers`` holds every worker of the node, by number."""
 
     node: NodeName
-    instance: Annotated[str, StringConstraints(min_length=8, max_length=64)]
+    instance: Instance
     workers: Annotated[tuple[Report, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
 
 

@@ -122,6 +122,8 @@ def test_credentials_of_agents(server: Served) -> None:
         headers = {b"Authorization": f"Bearer {token}".encode("latin-1")} if token is not None else {}
         answer = server.client().post("/api/v1/agent/join", json=join, headers=headers)
         assert answer.status_code == 401, token
+    unstorable = server.client(TOKEN).post("/api/v1/agent/join", json=join | {"instance": "1234\0005678"})
+    assert unstorable.status_code == 422  # PostgreSQL holds no zero byte
     agent = FakeAgent(server, "secret")
     other = FakeAgent(server, "other")
     beat = {"node": "other", "instance": other.instance, "workers": []}

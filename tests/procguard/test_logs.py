@@ -124,6 +124,7 @@ def test_a_line_of_megabytes_is_searched_in_pieces(logs: Logs) -> None:
         "..-0",
         ".-0",
         "/etc-0",
+        f"gn6-{'9' * 300}",
         "a\0b-0",
         "gn6",
         "gn6-00",

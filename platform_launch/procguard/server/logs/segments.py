@@ -12,7 +12,7 @@ from pathlib import Path
 
 from platform_launch.procguard.ranks import WorkerName
 from platform_launch.procguard.refused import NotFound, Unavailable
-from platform_launch.procguard.wire import NODE_PATTERN
+from platform_launch.procguard.wire import MAX_WORKERS_PER_NODE, NODE_PATTERN
 
 _FILE = re.compile(r"(\d{16})-(\d{12})\.log")
 _NODE = re.compile(NODE_PATTERN)
@@ -43,7 +43,7 @@ def worker_folder(root: Path, worker: str) -> Path:
         name = WorkerName.parse(worker)
     except ValueError as error:
         raise NotFound(f"there is no worker {worker[:80]!r}") from error
-    if not _NODE.fullmatch(name.node):
+    if not _NODE.fullmatch(name.node) or name.number >= MAX_WORKERS_PER_NODE:
         raise NotFound(f"there is no worker {worker[:80]!r}")
     return root / name.node / str(name.number)
 

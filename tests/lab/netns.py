@@ -9,6 +9,7 @@ can use the same addresses. Needs root, iproute2 and util-linux.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ import pytest
 
 _SUBNET = "10.213.0"
 _labs = count()
+_NETWORK = 0x40000000  # CLONE_NEWNET
 
 # Runs in the new UTS namespace: names the host, then becomes the command (no process in between, so that
 # signals sent to it arrive).
@@ -77,6 +79,17 @@ class Host:
         """Start a command, its output joined in ``stdout`` unless told otherwise; the pid is its own."""
         kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **kwargs}
         return subprocess.Popen(self.command(argv), env={**os.environ, **(env or {})}, text=True, **kwargs)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let this thread open sockets on the host and start processes there. It knows no names."""
+        with Path("/proc/thread-self/ns/net").open("rb") as home:
+            with Path("/run/netns", self.namespace).open("rb") as there:
+                _set_namespace(there.fileno())
+            try:
+                yield
+            finally:
+                _set_namespace(home.fileno())
 
     def cut(self) -> None:
         """Pull the cable: packets vanish without an answer."""
@@ -148,6 +161,11 @@ def _demolish(switch: str, made: tuple[Host, ...]) -> None:
         _ip(f"netns delete {host.namespace}", check=False)
         shutil.rmtree(host.etc, ignore_errors=True)
     _ip(f"netns delete {switch}", check=False)
+
+
+def _set_namespace(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is of Python 3.12
+    assert libc.setns(descriptor, _NETWORK) == 0, os.strerror(ctypes.get_errno())
 
 
 def _ip(arguments: str, *, check: bool = True) -> str:

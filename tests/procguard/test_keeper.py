@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from platform_launch.environment import Environment
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import keeper as keeper_module
 from platform_launch.procguard.agent import records
@@ -21,6 +24,8 @@ from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.lock import Lock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
+from platform_launch.procguard.agent.worker import Limits, Worker
+from platform_launch.procguard.wire import Action, Order, State
 from tests.procguard.agent_lab import LIMIT_S, wait_for
 
 BOOT = running.boot_id()
@@ -128,6 +133,12 @@ def test_who_asked_is_written_down(keep: Keep, folder: Path) -> None:
     assert (ended(folder)["asked"], ended(folder)["reason"]) == (True, "by order")
 
 
+def test_a_wish_that_cannot_be_read_is_none(keep: Keep, folder: Path) -> None:
+    (folder / records.STOP).mkdir()
+    assert keep("sh", "-c", "sleep 1; exit 5").wait(LIMIT_S) == 0
+    assert (ended(folder)["exit_code"], ended(folder)["asked"]) == (5, False)
+
+
 def test_without_an_agent_the_training_ends(keep: Keep, folder: Path) -> None:
     keep(*python("import time; time.sleep(300)"), hold=False, orphan_after_s=0.5).wait(LIMIT_S)
     assert (ended(folder)["asked"], ended(folder)["reason"]) == (False, keeper_module.GONE)
@@ -227,6 +238,46 @@ def test_records_that_are_no_records_are_lost_runs_not_crashes(folder: Path) -> 
     assert RunFolder(folder).look(BOOT).stage is Stage.LOST
     (folder / records.ENDED).write_text("[1")
     assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+
+
+@contextmanager
+def no_file_opens() -> Iterator[None]:
+    """Let nothing be opened, as on a disk that does not answer; the superuser has no other way to see it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_what_cannot_be_seen_is_not_gone(tmp_path: Path) -> None:
+    """A disk that does not answer for a moment: the run goes on, and nothing is said that is not known."""
+    state = StateFolder(tmp_path / "state")
+    state.open()
+    run = state.make_run(0, 7).path
+    me = running.look(os.getpid())
+    assert me
+    records.claim(run / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+    records.claim(run / records.KEEPER, {"pid": me.pid, "started": me.started})
+    said: list[str] = []
+    limits = Limits(directory=tmp_path)
+    worker = Worker(0, state, Environment({}), limits, lambda _level, text: said.append(text))
+    worker.order = Order(action=Action.RUN, generation=7, command=("true",))
+    for seen in (False, True):
+        assert worker.seen is seen
+        with no_file_opens():
+            worker.advance()
+            assert worker.logs() == []
+            assert not seen or worker.report(()).state is State.RUNNING
+        assert worker.seen is seen
+        worker.advance()
+        report = worker.report(())
+        assert (report.state, report.generation) == (State.RUNNING, 7)
+    assert [line for line in said if "cannot see what runs" in line]
+    state.close()
 
 
 def test_the_lock_is_seen_without_being_touched(tmp_path: Path) -> None:

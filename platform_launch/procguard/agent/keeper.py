@@ -54,7 +54,10 @@ class _Watcher:
             time.sleep(_LOOK_S)
 
     def _look_for_stop(self) -> None:
-        record = records.read(self._folder / records.STOP)
+        try:
+            record = records.read(self._folder / records.STOP)
+        except OSError:  # a disk that does not answer is no wish
+            return
         if record is None:
             return
         grace_s = float(record.get("grace_s", self._launch.grace_s))

@@ -90,7 +90,9 @@ class _Node:
         self._surplus = [worker for worker in self._surplus if not worker.quiet]
         found = self._gpus.latest()
         count = len(self._workers)
-        self._exchange.offer([worker.report(share(found, worker.number, count)) for worker in self._workers])
+        self._exchange.offer(
+            [worker.report(share(found, worker.number, count)) for worker in self._workers if worker.seen]
+        )
 
     def logs(self) -> list[Log]:
         """Return the logs worth sending."""

@@ -70,12 +70,15 @@ def claim(path: Path, record: Mapping[str, object]) -> bool:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return a record, None where there is none; one that cannot be read is empty."""
+    """Return a record, None where there is none; one that is no record is empty.
+
+    Raises OSError where the disk does not answer: what cannot be seen is neither there nor gone.
+    """
     try:
         record = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except ValueError:
         return {}
     return record if isinstance(record, dict) else {}
 

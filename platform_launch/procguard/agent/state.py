@@ -29,7 +29,7 @@ class RunFolder:
         self.generation = int(path.name)
 
     def look(self, boot: str) -> Run:
-        """Return how far the run has come. ``boot`` is this machine's present boot id."""
+        """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
         starting = self._read(records.STARTING)
         if starting is None:
             ready = self._read(records.READY) or {}
@@ -70,17 +70,19 @@ class RunFolder:
         return records.claim(self.path / records.KEEPER, {"void": reason})
 
     def keeper(self) -> dict[str, object]:
-        """Return the record of the keeper."""
+        """Return the record of the keeper. Raises OSError."""
         return self._read(records.KEEPER) or {}
 
     def _without_keeper(self, starting: dict[str, object], boot: str) -> Run:
         age_s = _ago(starting, boot)
         if starting.get("boot") == boot and age_s is not None and age_s < _KEEPER_S:
             return Run(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
+        never = "lost: it was to start, and never did"
         with suppress(OSError):
-            if not self.give_up("lost: it was to start, and never did"):
-                return self.look(boot)
-        return self._lost("lost: it was to start, and never did")
+            if self.give_up(never):
+                return self._lost(never)
+        # A keeper has taken it after all, or it cannot be written down: then it is lost while none has.
+        return self._lost(never) if self._read(records.KEEPER) is None else self.look(boot)
 
     def _ended(self, ended: dict[str, object], boot: str) -> Run:
         code = _whole(ended.get("exit_code"))
@@ -150,7 +152,9 @@ class StateFolder:
 
     def credential(self, server: str, joined_as: str) -> str | None:
         """Return the credential that this server gave for joining as this, None where it gave none."""
-        found = records.read(self.path / "credential.json") or {}
+        found: dict[str, object] = {}
+        with suppress(OSError):
+            found = records.read(self.path / "credential.json") or {}
         credential = found.get("credential")
         same = found.get("server") == server and found.get("joined_as") == joined_as
         return credential if same and isinstance(credential, str) else None
@@ -168,8 +172,8 @@ class StateFolder:
         return []
 
     def runs(self, number: int) -> list[RunFolder]:
-        """Return a worker's runs, oldest first."""
-        with suppress(OSError):
+        """Return a worker's runs, oldest first. Raises OSError."""
+        with suppress(FileNotFoundError):
             names = (entry.name for entry in (self.path / "runs" / str(number)).iterdir())
             found = (name for name in names if name.isascii() and name.isdigit())
             return [RunFolder(self._of(number, name)) for name in sorted(map(int, found))]

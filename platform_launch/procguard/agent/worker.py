@@ -45,7 +45,10 @@ class Limits:
 
 
 class Worker:
-    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``say(level, text)``."""
+    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``say(level, text)``.
+
+    ``seen``: whether it was ever looked at; before, nothing can be said of it.
+    """
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class Worker:
         self.number = number
         self.order: Order | None = None
         self.run: Run | None = None
+        self.seen = False
         self._state = state
         self._env = env
         self._limits = limits
@@ -80,7 +84,8 @@ class Worker:
     def advance(self, *, leaving: bool = False) -> None:
         """Look at what is, take the next step towards what is wanted, and look again."""
         self._keepers = reap_detached(self._keepers)
-        self._look()
+        if not self._see():
+            return
         step = decide(self.order, self.run, leftovers=bool(self._leftovers.pids), leaving=leaving)
         if step is Next.NOTHING or (step is Next.CHECK and self._just_refused()):
             return
@@ -93,7 +98,7 @@ class Worker:
             self._tell("ERROR", f"cannot {step.value}: {reason}")
             if step is Next.CHECK and self.order:
                 self._refuse(self.order, f"{reason}: see to this agent's --state folder")
-        self._look()
+        self._see()
 
     def report(self, gpus: Sequence[Gpu]) -> Report:
         """Return what to tell the server."""
@@ -108,7 +113,19 @@ class Worker:
 
     def logs(self) -> list[RunFolder]:
         """Return the runs whose output is worth sending, newest first."""
-        return self._state.runs(self.number)[:-3:-1]
+        with suppress(OSError):
+            return self._state.runs(self.number)[:-3:-1]
+        return []
+
+    def _see(self) -> bool:
+        """Look at what is. What cannot be seen now stays what it was: a disk in trouble ends no training."""
+        try:
+            self._look()
+        except OSError as error:
+            self._tell("ERROR", f"cannot see what runs: {error.filename}: {error.strerror}")
+            return False
+        self.seen = True
+        return True
 
     def _look(self) -> None:
         before = self.run
@@ -144,12 +161,12 @@ class Worker:
     def _end(self, folder: RunFolder, reason: str) -> None:
         """Write down that a run shall end; its keeper sees it. A shorter grace time replaces a longer one."""
         grace_s = self.order.grace_s if self.order else 25.0
-        written = records.read(folder.path / records.STOP)
-        if written is not None and float(written.get("grace_s", 0.0)) <= grace_s:
-            return
         try:
+            written = records.read(folder.path / records.STOP)
+            if written is not None and float(written.get("grace_s", 0.0)) <= grace_s:
+                return
             records.write(folder.path / records.STOP, {"reason": reason, "grace_s": grace_s})
-        except OSError:  # a full disk must not keep it running
+        except OSError:  # a disk in trouble must not keep it running
             self._signal_keeper(folder)
         self._tell("INFO", f"asked to end, {grace_s:g} s at most: {reason}")
 

@@ -70,10 +70,11 @@ class Client:
         try:
             response = self._http.request(method, f"/api/v1{path}", **more)
         except httpx.HTTPError as error:
-            raise UnreachableError(
-                f"the server {self.server.url} does not answer: {plain(str(error)) or type(error).__name__}",
-                "is it running, and is this its address? --server or PROCGUARD_SERVER names another",
-            ) from error
+            reason = plain(str(error)) or type(error).__name__
+            hint = "is it running, and is this its address? --server or PROCGUARD_SERVER names another"
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
+                hint = "SSL_CERT_FILE names the file with a certificate of your own"
+            raise UnreachableError(f"the server {self.server.url} does not answer: {reason}", hint) from error
         return self._read(response)
 
     def _read(self, response: httpx.Response) -> Any:

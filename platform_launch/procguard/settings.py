@@ -31,7 +31,8 @@ class Settings(BaseModel):
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     trusted_proxies: Annotated[tuple[str, ...], Field(max_length=64)] = ()
-    heartbeat_s: Annotated[float, Field(ge=0.2, le=60)] = 2.0
+    # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
+    heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
     log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64
     session_hours: Annotated[float, Field(ge=0.1, le=24 * 365)] = 12.0
 

@@ -47,6 +47,7 @@ def test_what_is_set_is_read(tmp_path: Path) -> None:
         ("heartbeat: 2", "'heartbeat' is not a key"),
         ("heartbeat_s: soon", "heartbeat_s='soon': .*number"),
         ("heartbeat_s: 0", "heartbeat_s='0': .*greater than or equal to 0.2"),
+        ("heartbeat_s: 30", "heartbeat_s='30': .*less than or equal to 5"),
         ("listen: 8765", "listen='8765'"),
         ("listen: localhost", "expected HOST:PORT"),
         ("listen: ::1:80", "expected HOST:PORT"),

@@ -7,16 +7,20 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.claim import try_session_lock
 from platform_launch.procguard.database.engine import opened
+from platform_launch.procguard.database.store import DatabaseStore
+from platform_launch.procguard.database.users import Users
+from platform_launch.procguard.database.writer import Writer
 from platform_launch.procguard.refused import Superseded, Unavailable
 from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
 from platform_launch.procguard.wire import Action, State
@@ -74,6 +78,24 @@ def test_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             refuses_every_change(cluster)
             other.execute("ROLLBACK")
         goes_on(cluster)
+
+
+def test_connections_that_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the database does not answer: who comes next is told so, and nothing breaks."""
+    with opened(f"sqlite:///{tmp_path}/procguard.db") as engine, ExitStack() as held:
+        monkeypatch.setattr(engine.pool, "_timeout", 0.05)
+        writer = Writer(engine, held.enter_context(engine.connect()))
+        with suppress(PoolTimeoutError):
+            while True:
+                held.enter_context(engine.connect())
+        with pytest.raises(Unavailable):
+            Users(engine).find("ann")
+        with pytest.raises(Unavailable):
+            DatabaseStore(engine, writer).events(None, 1)
+        writer.close()
+        held.enter_context(engine.connect())
+        with pytest.raises(Unavailable):
+            writer.sign()
 
 
 @contextmanager

@@ -11,11 +11,15 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import InputError, InstallationError, LaunchError, shown
 
 BUSY_TIMEOUT_S = 3.0
 """How long to wait for somebody else's lock on SQLite before an answer of 503."""
+
+OUT_OF_REACH = (DBAPIError, PoolTimeoutError)
+"""What reading raises when the database is in trouble, or all connections wait for one that is."""
 
 WRITES = "procguard_writes"
 """Marks a connection that is going to write: SQLite must know at the beginning of a transaction."""

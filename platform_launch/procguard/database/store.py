@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
-from sqlalchemy.exc import DBAPIError
 
 from platform_launch.procguard.database.codec import group_of, group_row, node_of, node_row
-from platform_launch.procguard.database.engine import reason
+from platform_launch.procguard.database.engine import OUT_OF_REACH, reason
 from platform_launch.procguard.database.tables import events, groups, nodes, workers
 from platform_launch.procguard.database.writer import Writer
 from platform_launch.procguard.group import Group
@@ -91,7 +90,7 @@ class DatabaseStore:
         try:
             with self._engine.connect() as connection:
                 yield connection
-        except DBAPIError as error:
+        except OUT_OF_REACH as error:
             raise Unavailable(f"the database cannot be read: {reason(error)}", "try again later") from error
 
 

@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
-from platform_launch.procguard.database.engine import WRITES, reason
+from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
 from platform_launch.procguard.database.tables import users
 from platform_launch.procguard.refused import NotFound, Refused, Unavailable
 from platform_launch.procguard.shapes import Role
@@ -95,7 +95,7 @@ class Users:
                     yield connection
         except IntegrityError:
             raise
-        except DBAPIError as error:
+        except OUT_OF_REACH as error:
             raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
 
 

@@ -11,13 +11,14 @@ from datetime import datetime, timezone
 
 from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.procguard.database.claim import try_session_lock
 from platform_launch.procguard.database.engine import WRITES, is_sqlite, reason
 from platform_launch.procguard.database.tables import server
 from platform_launch.procguard.refused import Superseded, Unavailable
 
-_NOT_NOW = (OperationalError, InternalError, InterfaceError)
+_NOT_NOW = (OperationalError, InternalError, InterfaceError, PoolTimeoutError)
 """Locked, full, read-only, gone: the database's state, not the statement's fault."""
 
 
@@ -56,7 +57,7 @@ class Writer:
             with connection.begin():
                 yield connection
         except _NOT_NOW as error:
-            if error.connection_invalidated:
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
                 self.close()
             raise Unavailable(
                 f"the database cannot be written: {reason(error)}", "nothing was changed; try again later"

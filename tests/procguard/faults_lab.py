@@ -50,7 +50,7 @@ class Site:
         self._folder, self._data, self._stack = folder, data, stack
         self._env = {"PROCGUARD_JOIN_TOKEN": TOKEN, **env}
         (folder / "server.yaml").write_text(f"heartbeat_s: {HEARTBEAT_S}\n")
-        with accounts(f"sqlite:///{data / 'procguard.db'}") as users:
+        with accounts(f"sqlite:///{data / 'procguard.db'}", "the test") as users:
             users.add("olga", Role.OPERATOR, hash_password(PASSWORD))
         self._serve("--listen", listen)
         self.url = self.servers[0].url

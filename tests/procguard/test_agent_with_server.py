@@ -35,7 +35,7 @@ class Lab:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        with accounts(f"sqlite:///{folder / 'procguard.db'}") as users:
+        with accounts(f"sqlite:///{folder / 'procguard.db'}", "the test") as users:
             users.add("olga", Role.OPERATOR, hash_password(PASSWORD))
         self._serve()
         self.url = self._running.url

@@ -68,7 +68,7 @@ def test_a_second_server_is_told_who_serves(database_url: str) -> None:
             with pytest.raises(LaunchError, match=expected) as error, serving(database_url):
                 pass
             assert error.value.exit_code == 75
-            with accounts(database_url) as users:
+            with accounts(database_url, "root") as users:
                 users.add("ann", Role.OPERATOR, "hash")  # beside it
         finally:
             first.send_signal(signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_the_database_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_users(database_url: str) -> None:
-    with accounts(database_url) as users:
+    with accounts(database_url, "root") as users:
         users.add("ann", Role.VIEWER, "$argon2id$one")
         first = users.find("ann")
         assert first is not None
@@ -139,6 +139,15 @@ def test_users(database_url: str) -> None:
         third = users.find("ann")
         assert third is not None
         assert third.epoch > second.epoch, "a session of the one who had the name before stays ended"
+    with serving(database_url) as database:
+        events = [(event.who, event.action, event.detail) for event in database.store.events(None, 9)]
+    assert events == [
+        ("root", "user-added", "viewer"),
+        ("root", "user-removed", ""),
+        ("root", "user-role", "operator"),
+        ("root", "user-password", ""),
+        ("root", "user-added", "viewer"),
+    ]
 
 
 def test_whatever_was_written_is_read_back(database_url: str) -> None:

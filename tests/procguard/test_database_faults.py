@@ -89,7 +89,7 @@ def test_connections_that_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             while True:
                 held.enter_context(engine.connect())
         with pytest.raises(Unavailable):
-            Users(engine).find("ann")
+            Users(engine, "ann").find("ann")
         with pytest.raises(Unavailable):
             DatabaseStore(engine, writer).events(None, 1)
         writer.close()

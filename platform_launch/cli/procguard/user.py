@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -125,12 +127,20 @@ def _users(place: dict[str, Any]) -> Iterator[tuple[Users, Settings]]:
     except ImportError as error:
         raise missing(error) from error
     try:
-        with accounts(settings.database_url) as users:
+        with accounts(settings.database_url, _who()) as users:
             yield users, settings
     except Unavailable as error:
         raise DatabaseAwayError(error.refusal.error, error.refusal.hint) from error
     except Refused as error:
         raise UsageError(error.refusal.error, error.refusal.hint) from error
+
+
+def _who() -> str:
+    """Return what the audit log calls whoever types this: this machine's name for its user."""
+    try:
+        return f"{pwd.getpwuid(os.getuid()).pw_name} (procguard user)"
+    except KeyError:
+        return f"uid {os.getuid()} (procguard user)"
 
 
 def _hashed(password_file: Path | None) -> str:

@@ -3,7 +3,7 @@
 with serving(url) as database:      # the only server of this database, its tables up to date
     Control(database.store, ...)
 
-with accounts(url) as users: ...    # beside a running server too
+with accounts(url, who) as users: ...    # beside a running server too
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def serving(url: str) -> Iterator[Database]:
             raise DatabaseError(
                 str(error), "see that the database can be written, then start again"
             ) from error
-        yield Database(DatabaseStore(engine, writer), Users(engine))
+        yield Database(DatabaseStore(engine, writer), Users(engine, "server"))
 
 
 @contextmanager
-def accounts(url: str) -> Iterator[Users]:
-    """Open the users alone, for the command line. Raises LaunchError as :func:`serving` does."""
+def accounts(url: str, who: str) -> Iterator[Users]:
+    """Open the users alone, for the command line: ``who`` changes them. Raises as :func:`serving` does."""
     with opened(url) as engine:
         if not is_current(engine):
             with claimed(engine):
                 migrate(engine)
-        yield Users(engine)
+        yield Users(engine, who)

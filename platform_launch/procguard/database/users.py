@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
+from platform_launch.procguard.database.store import DatabaseChange
 from platform_launch.procguard.database.tables import users
 from platform_launch.procguard.refused import NotFound, Refused, Unavailable
 from platform_launch.procguard.shapes import Role
@@ -31,11 +32,14 @@ class User:
 class Users:
     """The users of a database. ``password_hash`` is text that the caller made with argon2 and reads again.
 
+    ``who`` is named in the audit log for each change.
+
     Every method raises Unavailable when the database is out of reach or locked.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, who: str) -> None:
         self._engine = engine
+        self._who = who
 
     def find(self, name: str) -> User | None:
         """Return a user, None where there is none of that name."""
@@ -61,6 +65,7 @@ class Users:
         try:
             with self._connection(writes=True) as connection:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
+                self._note(connection, "user-added", name, role.value)
         except IntegrityError as error:
             raise Refused(
                 f"there is a user {name!r} already", "choose another name, or set a password"
@@ -68,23 +73,29 @@ class Users:
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Change a password, which ends all sessions. Raises NotFound."""
-        self._change(name, password_hash=password_hash)
+        self._change(name, "user-password", "", password_hash=password_hash)
 
     def set_role(self, name: str, role: Role) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
-        self._change(name, role=role.value)
+        self._change(name, "user-role", role.value, role=role.value)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
         with self._connection(writes=True) as connection:
             if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
                 raise _unknown(name)
+            self._note(connection, "user-removed", name, "")
 
-    def _change(self, name: str, **values: Any) -> None:
+    def _change(self, name: str, action: str, detail: str, **values: Any) -> None:
         with self._connection(writes=True) as connection:
             row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
+            self._note(connection, action, name, detail)
+
+    def _note(self, connection: Connection, action: str, name: str, detail: str) -> None:
+        at = datetime.now(timezone.utc)
+        DatabaseChange(connection).event(at, self._who, action, name, detail)
 
     @contextmanager
     def _connection(self, *, writes: bool = False) -> Iterator[Connection]:

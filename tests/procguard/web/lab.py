@@ -46,7 +46,7 @@ class Lab:
         self.url = f"http://{address}"
         serve = f"-m platform_launch procguard server --listen {address} --data"
         self._command = [sys.executable, *serve.split(), str(folder)]
-        with accounts(f"sqlite:///{folder / 'procguard.db'}") as users:
+        with accounts(f"sqlite:///{folder / 'procguard.db'}", "the test") as users:
             for name, role in (("olga", Role.OPERATOR), ("vera", Role.VIEWER)):
                 users.add(name, role, hash_password(PASSWORDS[name]))
         self.start()

@@ -25,6 +25,7 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.throttle import BY_NAME, Throttle
 from platform_launch.procguard.shapes import Role
+from platform_launch.procguard.web import stream as stream_module
 from tests.procguard.serving import PASSWORD, Served, served
 
 # Who may ask these is not a matter of logging in.
@@ -165,6 +166,18 @@ def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
     accounts.remove("leaver")
     accounts.add("leaver", Role.OPERATOR, hash_password(PASSWORD))
     assert not alive(third)
+
+
+def test_who_has_logged_out_is_told_nothing_more(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by a stream that was opened before either."""
+    monkeypatch.setattr(stream_module, "ASK_S", 0.1)
+    person = server.person()
+    with person.stream("GET", "/stream") as stream:
+        events = stream.iter_text()
+        assert "alive" in next(events)
+        assert person.post("/api/v1/logout").status_code == 204
+        assert sum(1 for _ in events) < 60  # it ends, long before its time
+    assert person.get("/stream").status_code == 401
 
 
 def test_tokens_that_were_not_signed_here_are_nobodys(server: Served) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from platform_launch.procguard.control import Control
-from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.refused import Refused, Unavailable
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.look import FOLDER, Look, own_path, templates, to_login
 from platform_launch.procguard.web.preview import preview
@@ -96,9 +96,16 @@ class Pages:
 
     async def stream(self, request: Request) -> Response:
         """Tell the page when to look again."""
+
+        async def admitted() -> bool:
+            try:
+                return await run_in_threadpool(self._visitor, request) is not None
+            except Unavailable:  # the database: nobody can be asked now
+                return True
+
         if await run_in_threadpool(self._visitor, request) is None:
             return Response(status_code=401)
-        return Stream(self._control)
+        return Stream(self._control, admitted)
 
     def overview(self, look: Look) -> Response:
         """All groups and all workers."""

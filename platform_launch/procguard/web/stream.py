@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
@@ -15,42 +15,51 @@ if TYPE_CHECKING:
 REFRESH_S = 1.0
 ALIVE_S = 5.0
 """A page that heard nothing for three times as long takes the server for gone."""
+ASK_S = 15.0
+"""How often to ask again whether the reader still is somebody: who has logged out is told nothing more."""
 LIFETIME_S = 600.0
-"""Then the page connects anew, and is asked again who it is."""
+"""Then the page connects anew."""
 
 
 class Stream(Response):
     """An answer that goes on until its reader leaves or the server ends, and then ends in good order."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, admitted: Callable[[], Awaitable[bool]]) -> None:
         # The second header keeps a proxy from holding events back until there are many.
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         super().__init__(headers=headers)
         del self.headers["content-length"]
         self._control = control
+        self._admitted = admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Send events."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            async for event in changes(self._control, gone):
+            async for event in changes(self._control, self._admitted, gone):
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         finally:
             gone.cancel()
         await send({"type": "http.response.body", "body": b""})
 
 
-async def changes(control: Control, gone: asyncio.Future[None]) -> AsyncIterator[str]:
+async def changes(
+    control: Control, admitted: Callable[[], Awaitable[bool]], gone: asyncio.Future[None]
+) -> AsyncIterator[str]:
     """Yield an event for each time something visible changed, and a sign of life in between."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + LIFETIME_S
+    end, ask_at = loop.time() + LIFETIME_S, loop.time() + ASK_S
     version, said = control.version, loop.time()
     yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
         await asyncio.wait((gone,), timeout=REFRESH_S)
         if gone.done():
             return
+        if loop.time() >= ask_at:
+            ask_at = loop.time() + ASK_S
+            if not await admitted():
+                return
         if control.version != version:
             version, said = control.version, loop.time()
             yield f"event: changed\ndata: {version}\n\n"

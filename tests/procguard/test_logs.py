@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.refused import NotFound, Unavailable
-from platform_launch.procguard.server.logs import Full, Logs, Reader
+from platform_launch.procguard.server.logs import Full, Logs, Reader, reading
 from platform_launch.procguard.server.logs.store import KEPT_RUNS
 
 MIB = 1024 * 1024
@@ -114,6 +114,18 @@ def test_a_line_of_megabytes_is_searched_in_pieces(logs: Logs) -> None:
     logs.append("gn6-0", 1, 0, b"\r".join(b"%d%%" % n for n in range(200_000)) + b"\nthe end\n")
     found = Reader(logs.root, "gn6-0").search("the end")
     assert [match.line for match in found.matches or []] == [2]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_a_search_finds_every_line_however_it_reads(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(reading, "_BLOCK", block)
+    lines = ["one", "", "TWO ünder", "no", "two" * 30, "", "the last two"]
+    data = "\n".join(lines).encode()
+    logs.append("gn6-0", 1, 0, data)
+    found = [(match.line, match.offset) for match in Reader(logs.root, "gn6-0").search("two").matches or []]
+    assert found == [(n + 1, data.index(lines[n].encode())) for n in (2, 4, 6)]
 
 
 @pytest.mark.parametrize(

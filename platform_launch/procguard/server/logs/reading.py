@@ -12,6 +12,8 @@ from platform_launch.procguard.shapes import LogMatch, LogWindow
 MAX_WINDOW = 1024 * 1024
 MAX_MATCHES = 500
 _LONGEST_LINE = 64 * 1024
+_BLOCK = 64 * 1024
+"""Looked at in one step, during which nothing else of this process runs: well below a millisecond."""
 _SHOWN_OF_LINE = 2_000
 _CHUNK = 256 * 1024
 
@@ -67,12 +69,16 @@ class Reader:
         """Return the lines that hold ``wanted``, upper and lower case being the same, first ones first."""
         matches: list[LogMatch] = []
         needle = wanted.casefold()
-        for number, offset, line in self._lines():
-            text = line.decode(errors="replace")
-            if needle in text.casefold():
-                if len(matches) == limit:
-                    return self._answer(0, b"", 1, matches, more=True)
-                matches.append(LogMatch(line=number, offset=offset, text=text[:_SHOWN_OF_LINE]))
+        for number, offset, block in self._blocks():
+            if needle not in block.decode(errors="replace").casefold():
+                continue  # as a rule: a log of 64 MiB has a million lines
+            for line in block.split(b"\n"):
+                text = line.decode(errors="replace")
+                if needle in text.casefold():
+                    if len(matches) == limit:
+                        return self._answer(0, b"", 1, matches, more=True)
+                    matches.append(LogMatch(line=number, offset=offset, text=text[:_SHOWN_OF_LINE]))
+                number, offset = number + 1, offset + len(line) + 1
         return self._answer(0, b"", 1, matches)
 
     def download(self) -> Iterator[bytes]:
@@ -86,19 +92,20 @@ class Reader:
                     yield data
                 position = segment.start + file.tell()
 
-    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield number, offset and content of each line; a monstrous line comes in pieces."""
+    def _blocks(self) -> Iterator[tuple[int, int, bytes]]:
+        """Yield some whole lines at a time, with number and offset of the first; a monstrous one in pieces."""
         held, number, offset = b"", 1, 0
         for segment in self._segments:
             if segment.start != offset + len(held):
                 if held:
                     yield number, offset, held
                 held, number, offset = b"", segment.line + 1, segment.start
-            pieces = (held + _read(segment, 0, segment.size)[1]).split(b"\n")
-            for piece in pieces[:-1]:
-                yield number, offset, piece
-                number, offset = number + 1, offset + len(piece) + 1
-            held = pieces[-1]
+            data, place = held + _read(segment, 0, segment.size)[1], 0
+            while end := data.rfind(b"\n", place, place + _BLOCK) + 1 or data.find(b"\n", place) + 1:
+                block = data[place:end]
+                yield number, offset, block
+                number, offset, place = number + block.count(b"\n"), offset + len(block), end
+            held = data[place:]
             if len(held) > _LONGEST_LINE:
                 yield number, offset, held
                 held, offset = b"", offset + len(held)

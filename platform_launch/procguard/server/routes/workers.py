@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import anyio
+from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
@@ -17,6 +19,9 @@ from platform_launch.procguard.wire import Generation
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
 _READ = refusals(401, 404, 422, 503)
+
+# A search reads all of a log: heartbeats get their part of the processor whoever else searches.
+_SEARCHES = anyio.CapacityLimiter(1)
 
 Worker = Annotated[str, Path(description="A worker: NODE-NUMBER, such as gn6-0.")]
 Run = Annotated[Generation | None, Query(description="Which run; the newest that has a log by default.")]
@@ -35,7 +40,7 @@ def worker(worker: Worker, here: Here, _person: Viewer) -> WorkerShape:
 
 
 @router.get("/workers/{worker}/log", operation_id="read_log", responses=_READ)
-def read_log(
+async def read_log(
     worker: Worker,
     here: Here,
     _person: Viewer,
@@ -51,10 +56,14 @@ def read_log(
     ] = None,
 ) -> LogWindow:
     """Read a part of a worker's log, or search it. To follow it, ask again from `next_offset`."""
-    log = _reader(here, worker, generation)
-    if search is not None:
-        return log.search(search)
-    return log.window(offset, limit) if tail is None else log.tail(tail, limit)
+
+    def read() -> LogWindow:
+        log = _reader(here, worker, generation)
+        if search is not None:
+            return log.search(search)
+        return log.window(offset, limit) if tail is None else log.tail(tail, limit)
+
+    return await to_thread.run_sync(read, limiter=None if search is None else _SEARCHES)
 
 
 @router.get(

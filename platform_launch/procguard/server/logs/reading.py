@@ -93,7 +93,7 @@ class Reader:
                 position = segment.start + file.tell()
 
     def _blocks(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield some whole lines at a time, with number and offset of the first; a monstrous one in pieces."""
+        """Yield some whole lines at a time, number and offset of the first too; a monstrous one in pieces."""
         held, number, offset = b"", 1, 0
         for segment in self._segments:
             if segment.start != offset + len(held):

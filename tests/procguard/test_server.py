@@ -10,8 +10,10 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
@@ -205,6 +207,17 @@ def test_what_cannot_be_used_is_said_in_two_lines(
     lines = [line for line in said.splitlines() if not line.startswith("[INFO]")]
     assert lines[0].startswith("error: ")
     assert len(lines) <= 2
+
+
+def test_few_open_files_are_said(tmp_path: Path) -> None:
+    serve = [sys.executable, "-m", "platform_launch", "procguard", "server", "--listen", "127.0.0.1:0"]
+    limited = ["sh", "-c", 'ulimit -n 600 && exec "$@"', "sh", *serve, "--data", str(tmp_path)]
+    with subprocess.Popen(limited, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert any("only 600 files may be open" in line for line in islice(process.stderr, 10))
+        finally:
+            process.kill()
 
 
 def test_tls_by_files(tmp_path: Path) -> None:

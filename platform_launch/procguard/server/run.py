@@ -26,6 +26,8 @@ from platform_launch.procguard.server.connection import Connection
 from platform_launch.procguard.server.parts import Parts
 from platform_launch.procguard.settings import Settings
 
+_LOG = logging.getLogger(__name__)
+_MANY_FILES = 4096
 _WAITING = 4096
 _IDLE_S = 75
 _END_WITHIN_S = 10
@@ -155,6 +157,8 @@ def _allow_many_connections() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < _MANY_FILES:
+        _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", hard)
 
 
 def _let_heartbeats_pass() -> None:

@@ -132,6 +132,9 @@ def test_credentials_of_agents(server: Served) -> None:
         answer = server.client(wrong).post("/api/v1/agent/heartbeat", json=beat)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
+    for number, status in ((0, 200), (1, 404)):  # the disk holds logs of workers that there are
+        path = f"/api/v1/agent/log?number={number}&generation=1&offset=0"
+        assert agent.http.post(path, content=b"x").status_code == status
     # An agent's credential opens nothing that is for people.
     assert agent.http.get("/api/v1/groups").status_code == 401
 

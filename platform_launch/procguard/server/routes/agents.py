@@ -78,7 +78,7 @@ async def log(
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> LogTaken:
     """Take a chunk of a worker's log, the bytes as they were written. Sending one twice does no harm."""
-    worker = str(WorkerName(node_of(bearer(request), here), number))
+    worker = here.control.worker(str(WorkerName(node_of(bearer(request), here), number))).worker
     try:
         data = await request.body()
         have = await to_thread.run_sync(here.logs.append, worker, generation, offset, data, limiter=_DISK)

@@ -23,7 +23,7 @@ from platform_launch.procguard.server.connection import MAX_HEAD
 from platform_launch.procguard.server.gate import CSRF_COOKIE, CSRF_HEADER, SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.sessions import Sessions
-from platform_launch.procguard.server.throttle import BY_NAME, Throttle
+from platform_launch.procguard.server.throttle import BY_NAME, FROM_ALL, Throttle
 from platform_launch.procguard.shapes import Role
 from platform_launch.procguard.web import stream as stream_module
 from tests.procguard.serving import PASSWORD, Served, served
@@ -247,6 +247,17 @@ def test_one_address_is_limited_over_all_names_and_an_ipv6_network_is_one() -> N
     throttle.count("192.0.2.1", "another")
     for n in range(6):  # how a server that listens on both kinds sees IPv4 addresses: no network of one guest
         throttle.count(f"::ffff:198.51.100.{n}", f"guest{n}")
+
+
+def test_no_guest_locks_somebody_else_out() -> None:
+    throttle = Throttle()
+    with pytest.raises(Refused):
+        for _ in range(BY_NAME.amount + 1):
+            throttle.count("192.0.2.66", "admin")
+    throttle.count("192.0.2.1", "admin")
+    with pytest.raises(Refused):  # many guests together are one who guesses
+        for n in range(FROM_ALL.amount + 1):
+            throttle.count(f"198.51.100.{n}", "admin")
 
 
 @pytest.mark.parametrize("trusted", [(), ("127.0.0.1",)])

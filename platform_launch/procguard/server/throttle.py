@@ -1,4 +1,4 @@
-"""How often a login may be tried: by address, and by the name that is tried."""
+"""How often a login may be tried: by address, by the name from one address, and by the name from all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from platform_launch.procguard.refused import Refused
 
 BY_ADDRESS = RateLimitItemPerMinute(30)
 BY_NAME = RateLimitItemPerMinute(10)
+FROM_ALL = RateLimitItemPerMinute(60)
+"""For a name from all addresses: more than one address may try, or it could lock anybody out."""
 
 
 class TooMany(Refused):
@@ -29,8 +31,12 @@ class Throttle:
 
     def count(self, address: str, name: str) -> None:
         """Count one. Raises TooMany. Names that are tried from a blocked address count for nobody."""
-        allowed = self._limiter.hit(self._by_address, "address", _network(address))
-        if not (allowed and self._limiter.hit(self._by_name, "name", name)):
+        guest, hit = _network(address), self._limiter.hit
+        if not (
+            hit(self._by_address, "address", guest)
+            and hit(self._by_name, "name", guest, name)
+            and hit(FROM_ALL, "all", name)
+        ):
             raise TooMany("too many logins were tried", "wait a minute")
 
 

@@ -211,7 +211,14 @@ def _master(
     meant = [node for node in nodes if wanted in aliases.get(node, ())]
     if len(meant) == 1:
         return meant[0]
-    values = {"master": wanted, "nodes": ", ".join(nodes) or "none"}
+    values = {"master": wanted, "nodes": ", ".join(meant or nodes) or "none"}
+    if meant:
+        return Problem(
+            "master-ambiguous",
+            f"Master address {wanted!r} is an address of several nodes: {values['nodes']}",
+            "enter the name of the one that rank 0 is to run on",
+            values,
+        )
     if wanted in {str(worker) for worker in workers}:
         node = WorkerName.parse(wanted).node
         return Problem(

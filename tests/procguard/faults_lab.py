@@ -91,7 +91,9 @@ class Site:
         command = shlex.join((sys.executable, "-u", "-c", code))
         with socket.create_server(("", 0)) as free:  # other tests of this machine may hold the default
             port = free.getsockname()[1]
-        wanted = GroupSettings(master_addr=names[0], master_port=port, command=command, **settings)
+        # A host's address: agents started in a namespace read this machine's /etc/hosts all the same.
+        master = self.hosts[names[0]].address if names[0] in self.hosts else names[0]
+        wanted = GroupSettings(master_addr=master, master_port=port, command=command, **settings)
         document = {"name": "train", "settings": wanted.model_dump(mode="json")}
         self.done("POST", "groups", document)
         self.done("POST", "move", {"workers": [f"{name}-0" for name in names], "group": "train"})

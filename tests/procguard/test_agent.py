@@ -89,14 +89,14 @@ def test_start_log_exit_and_the_next_generation(server: Server, node: Node) -> N
     server.wait(State.IDLE, 0, number=1)
     assert [(join.node, join.workers, join.allowed) for join in server.joins] == [("gn6", 2, None)]
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
-    started(server, 4, python(show, *HOSTILE), environment={"RANK": "3", "MASTER_ADDR": "gn6"})
+    started(server, 4, python(show, *HOSTILE), environment={"RANK": "3", "MASTER_ADDR": "localhost"})
     ended = server.wait(State.EXITED, 4)
     assert (ended.exit_code, ended.asked, ended.reason, ended.verdict) == (0, False, "", "")
     assert ended.ended_s_ago is not None
     wait_for(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
     words, variables, directory = json.loads(log(server, 4))
     assert words == HOSTILE
-    assert (variables["RANK"], variables["MASTER_ADDR"]) == ("3", "gn6")
+    assert (variables["RANK"], variables["MASTER_ADDR"]) == ("3", "localhost")
     assert TOKEN not in variables.values()
     assert directory == str(node.work)
     assert not (node.work / "owned").exists()
@@ -255,6 +255,7 @@ def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: Server,
         ((sys.executable, "-c", "0"), {"environment": {"LD_PRELOAD": "/x.so"}}, "LD_PRELOAD"),
         ((sys.executable, "-c", "0"), {"check_port": port}, "is taken by pid"),
         ((), {}, "no command"),
+        ((sys.executable, "-c", "0"), {"environment": {"MASTER_ADDR": "no-such.invalid"}}, "be resolved"),
     )
     for generation, (command, more, reason) in enumerate(cases, start=1):
         server.order(0, prepare(generation, command, **more))

@@ -20,7 +20,7 @@ from tests.procguard.agent_lab import TOKEN, Node, node_in, wait_for
 from tests.procguard.server_process import Running, server
 
 PASSWORD = "operate-the-lab"
-WORKERS = ["gn6-0", "gn6-1", "gn7-0", "gn7-1"]
+WORKERS = ["localhost-0", "localhost-1", "node7-0", "node7-1"]
 SHOW = (
     "import os; e = os.environ; "
     "print(f\"[Rank {e['RANK']}] World Size: {e['WORLD_SIZE']}, Local Rank: {e['LOCAL_RANK']}, "
@@ -66,7 +66,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     with ExitStack() as stack:
         found = []
-        for name in ("gn6", "gn7"):
+        for name in ("localhost", "node7"):
             node = stack.enter_context(node_in(tmp_path_factory.mktemp(name) / name, name))
             node.start(lab.url, workers=2)
             found.append(node)
@@ -82,7 +82,7 @@ def workers(lab: Lab) -> list[dict[str, Any]]:
 
 def launch(lab: Lab, code: str) -> None:
     command = shlex.join((sys.executable, "-u", "-c", code))
-    settings = GroupSettings(master_addr="gn6", backend="gloo", command=command, grace_s=10)
+    settings = GroupSettings(master_addr="localhost", backend="gloo", command=command, grace_s=10)
     if lab.api.get("groups/train").status_code == 404:
         document = {"name": "train", "settings": settings.model_dump(mode="json")}
         assert lab.api.post("groups", json=document).is_success
@@ -104,16 +104,15 @@ def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[
     launch(lab, SHOW)
     reach(lab, "finished")
     for rank, worker in enumerate(WORKERS):
-        line = (
-            f"[Rank {rank}] World Size: 4, Local Rank: {rank % 2}, Node Rank: {rank // 2}, Master Addr: gn6"
-        )
+        place = f"Local Rank: {rank % 2}, Node Rank: {rank // 2}, Master Addr: localhost"
+        line = f"[Rank {rank}] World Size: 4, {place}"
         wait_for(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
 
 
 def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[Node]) -> None:
     launch(lab, f"import os\nif os.environ['RANK'] == '2': {{}}['lr']\n{SLEEP}")
     failure = reach(lab, "failed")["failure"]
-    assert (failure["worker"], failure["exit_code"]) == ("gn7-0", 1)
+    assert (failure["worker"], failure["exit_code"]) == ("node7-0", 1)
     wait_for(lambda: "KeyError" in lab.api.get("groups/train").json()["failure"]["verdict"], "the verdict")
     states = {worker["worker"]: worker["state"] for worker in workers(lab)}
     assert states == dict.fromkeys(WORKERS, "exited")

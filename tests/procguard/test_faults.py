@@ -20,12 +20,12 @@ def died_and_back(here: Site) -> None:
 
 
 def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
-    with site(tmp_path, "gn6", "gn7") as here:
+    with site(tmp_path, "localhost", "node7") as here:
         paused = here.nodes[1].process
         assert paused is not None
         paused.send_signal(signal.SIGSTOP)
         here.launch()
-        wait_for(lambda: here.group()["waiting_for"] == ["gn7-0"], "one of two to be ready")
+        wait_for(lambda: here.group()["waiting_for"] == ["node7-0"], "one of two to be ready")
         died_and_back(here)
         assert here.group()["phase"] == "preparing"
         assert here.starts() == [0, 0], "all start or none"
@@ -42,7 +42,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
 
 
 def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
-    with site(tmp_path, "gn6", "gn7") as here:
+    with site(tmp_path, "localhost", "node7") as here:
         here.launch(SLOW)
         here.pids()
         wait_for(lambda: here.starts() == [1, 1], "both trainings")
@@ -56,14 +56,14 @@ def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
 
 
 def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path) -> None:
-    with site(tmp_path, "gn6", "gn7") as here:
+    with site(tmp_path, "localhost", "node7") as here:
         here.launch(grace_s=10)
         pids = here.pids()
         first = here.nodes[0]
         first.kill()
         time.sleep(3 * HEARTBEAT_S)
         first.start(here.url)
-        here.wait_heard("gn6")
+        here.wait_heard("localhost")
         assert here.pids() == pids
         assert here.reach("running")["failure"] is None
         first.kill()
@@ -71,16 +71,18 @@ def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path)
         wait_for(lambda: len(first.processes()) == 0, "the keeper to be done")
         first.start(here.url)
         failure = here.reach("failed")["failure"]
-        assert (failure["worker"], failure["exit_code"]) == ("gn6-0", 7)
+        assert (failure["worker"], failure["exit_code"]) == ("localhost-0", 7)
         assert here.starts() == [1, 1]
 
 
 def test_two_agents_of_one_name(tmp_path: Path) -> None:
-    with site(tmp_path, "gn6") as here, node_in(tmp_path / "other", "gn6") as other:
+    with site(tmp_path, "localhost") as here, node_in(tmp_path / "other", "localhost") as other:
         here.launch()
         pids = here.pids()
         other.start(here.url)
-        wait_for(lambda: "another agent is node gn6" in other.said.read_text(), "the second to be refused")
+        wait_for(
+            lambda: "another agent is node localhost" in other.said.read_text(), "the second to be refused"
+        )
         assert here.pids() == pids
         assert here.group()["phase"] == "running"
         assert "join-refused" in here.actions()
@@ -114,7 +116,7 @@ def test_the_wall_clock_jumps(tmp_path: Path) -> None:
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
-    with site(tmp_path, "gn6", "gn7", env=env) as here:
+    with site(tmp_path, "localhost", "node7", env=env) as here:
         here.launch(silent_after_s=20, fail_after_s=20)
         pids = here.pids()
         for jump in ("+86400", "-86400"):
@@ -123,7 +125,7 @@ def test_the_wall_clock_jumps(tmp_path: Path) -> None:
             here.log_in()  # sessions are by the wall clock
             assert here.actions()[-2:] == ["start", "running"]
         assert here.pids() == pids
-        assert not any(here.worker(node)["silent"] for node in ("gn6", "gn7"))
+        assert not any(here.worker(node)["silent"] for node in ("localhost", "node7"))
         here.done("POST", "groups/train/stop")
         here.reach("stopped")
         assert here.starts() == [1, 1]

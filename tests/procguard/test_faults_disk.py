@@ -39,16 +39,18 @@ def refuses(here: Site, words: str) -> None:
 
 
 def test_a_locked_database(tmp_path: Path) -> None:
-    with site(tmp_path, "gn6") as here:
+    with site(tmp_path, "localhost") as here:
         here.launch()
         here.pids()
         with closing(sqlite3.connect(tmp_path / "data" / "procguard.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
             refuses(here, "locked")
             end_training(here.nodes[0], 3)
-            wait_for(lambda: here.worker("gn6")["state"] == "exited", "the report")
+            wait_for(lambda: here.worker("localhost")["state"] == "exited", "the report")
             time.sleep(3.5)  # longer than the clerk waits for the lock
-            wait_for(lambda: here.worker("gn6")["heartbeat_age_s"] < 1, "heartbeats, which need no database")
+            wait_for(
+                lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no database"
+            )
             assert here.group()["phase"] == "running", "what could not be written down is not so"
             other.execute("ROLLBACK")
         assert here.reach("failed")["failure"]["exit_code"] == 3
@@ -57,7 +59,7 @@ def test_a_locked_database(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 def test_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk, site(tmp_path, "gn6", data=disk) as here:
+    with small_disk(tmp_path / "disk") as disk, site(tmp_path, "localhost", data=disk) as here:
         here.launch(TALKING)
         pids = here.pids()
         with (disk / "filling").open("wb", buffering=0) as file, suppress(OSError):
@@ -71,8 +73,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         (here.nodes[0].work / "talk").touch()
         wait_for(lambda: "all said" in said(here), "the training to say all to its own file")
         time.sleep(1)
-        wait_for(lambda: here.worker("gn6")["heartbeat_age_s"] < 1, "heartbeats, which need no disk")
-        assert here.worker("gn6")["pid"] == pids[0]
+        wait_for(lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no disk")
+        assert here.worker("localhost")["pid"] == pids[0]
         assert "all said" not in log(here)
         (disk / "filling").unlink()
         here.nodes[0].kill()  # a new agent sends logs at once, the old one tries again every 30 s
@@ -90,7 +92,7 @@ def said(here: Site) -> str:
 
 def log(here: Site) -> str:
     """Return the end of the log as the server has it."""
-    text: str = here.api.get("workers/gn6-0/log", params={"tail": 5}).text
+    text: str = here.api.get("workers/localhost-0/log", params={"tail": 5}).text
     return text
 
 

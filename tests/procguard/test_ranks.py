@@ -68,7 +68,7 @@ def test_a_master_given_by_address() -> None:
 
 def test_an_address_of_two_nodes_is_no_master() -> None:
     aliases = {"gn6": ["172.17.0.1"], "gn7": ["172.17.0.1"]}
-    assert codes(table("gn6-0", "gn7-0", master="172.17.0.1", aliases=aliases)) == ["master-elsewhere"]
+    assert codes(table("gn6-0", "gn7-0", master="172.17.0.1", aliases=aliases)) == ["master-ambiguous"]
 
 
 def test_a_world_size_below_the_number_of_workers_leaves_some_idle_and_says_so() -> None:

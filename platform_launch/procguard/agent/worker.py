@@ -18,6 +18,7 @@ from platform_launch.procguard.agent import keeper, records
 from platform_launch.procguard.agent.check import why_not
 from platform_launch.procguard.agent.launch import Launch
 from platform_launch.procguard.agent.leftovers import Leftovers
+from platform_launch.procguard.agent.master import MasterLookup
 from platform_launch.procguard.agent.reconcile import Next, Refusal, Run, Stage, decide, report
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import keeper_variables, training_variables
@@ -71,6 +72,7 @@ class Worker:
         self._leftovers = Leftovers(self._instance, number)
         self._refusal: Refusal | None = None
         self._check_again_at = 0.0
+        self._master = MasterLookup()
         self._keepers: set[int] = set()
         self._lost: int | None = -1  # so that the first look searches for leftovers
         self._signalled = -1
@@ -95,9 +97,10 @@ class Worker:
             reason = (
                 error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
             )
-            self._tell("ERROR", f"cannot {step.value}: {reason}")
             if step is Next.CHECK and self.order:
                 self._refuse(self.order, f"{reason}: see to this agent's --state folder")
+            else:
+                self._tell("ERROR", f"cannot {step.value}: {reason}")
         self._see()
 
     def report(self, gpus: Sequence[Gpu]) -> Report:
@@ -182,6 +185,12 @@ class Worker:
             return
         if self._refused(order):
             return
+        unknown = self._master.why_not(order)
+        if unknown is None:  # not known yet: this step is taken again
+            return
+        if unknown:
+            self._refuse(order, unknown)
+            return
         folder = self._state.make_run(self.number, order.generation)
         records.write(folder.path / records.READY, {"boot": self._boot})
         self._tell("INFO", f"ready for run {order.generation}")
@@ -196,12 +205,12 @@ class Worker:
         )
         if reason:
             self._refuse(order, reason)
-            self._tell("WARN", f"cannot start run {order.generation}: {reason}")
         return bool(reason)
 
     def _refuse(self, order: Order, reason: str) -> None:
         self._refusal = Refusal(order.generation, reason[:4_000])
         self._check_again_at = time.monotonic() + _CHECK_AGAIN_S
+        self._tell("WARN", f"cannot start run {order.generation}: {reason}")
 
     def _just_refused(self) -> bool:
         same = self._refusal and self.order and self._refusal.generation == self.order.generation

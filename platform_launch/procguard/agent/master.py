@@ -1,0 +1,39 @@
+"""Whether MASTER_ADDR means anything on this node: torch would ask the resolver for many silent minutes."""
+
+from __future__ import annotations
+
+import time
+
+from platform_launch.errors import shown
+from platform_launch.hardware import names
+from platform_launch.procguard.wire import Order
+
+# Shorter than the time a group waits for its workers, so that the reason is told within it.
+_ANSWER_S = 15.0
+
+
+class MasterLookup:
+    """Asks in the background, since a resolver may take minutes and an agent's loop waits for nothing."""
+
+    def __init__(self) -> None:
+        self._asked = ""
+        self._inquiry: names.Inquiry | None = None
+        self._since = 0.0
+
+    def why_not(self, order: Order) -> str | None:
+        """Return why the order's master cannot be found, empty where it can, None while nobody knows yet."""
+        master = order.environment.get("MASTER_ADDR", "")
+        if not master:
+            return ""
+        if self._inquiry is None or self._asked != master:
+            self._asked, self._inquiry, self._since = master, names.addresses_of(master), time.monotonic()
+        answer = self._inquiry.answer_by(0.0)
+        if answer.late and time.monotonic() - self._since < _ANSWER_S:
+            return None
+        self._inquiry = None
+        if not answer.failure:
+            return ""
+        return (
+            f"the Master address {shown(master)} cannot be resolved on this node: {answer.failure}; enter it "
+            "in /etc/hosts or the name server, or set an address that every node knows"
+        )

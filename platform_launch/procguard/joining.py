@@ -14,6 +14,10 @@ from platform_launch.procguard.refused import NotFound, Refused
 from platform_launch.procguard.wire import Join
 
 
+_MOST_TOLD = 16
+"""Installations that asked for one living agent's name: further ones are not in the audit log."""
+
+
 def credential_hash(credential: str) -> str:
     """Return what is kept of a credential. It is 256 random bits: a fast hash is enough."""
     return sha256(credential.encode()).hexdigest()
@@ -91,13 +95,13 @@ class Joining:
 
     def _refuse(self, live: LiveNode, join: Join) -> None:
         owner = live.node.hostname or "another machine"
-        if live.refused_instance != join.instance:
+        if join.instance not in live.refused and len(live.refused) < _MOST_TOLD:
             with self._ledger.change(self._ledger.world) as change:
                 detail = (
                     f"an agent on {join.hostname or 'an unnamed host'} asked for the name; {owner} has it"
                 )
                 change.event(self._now(), "server", "join-refused", join.node, detail)
-            live.refused_instance = join.instance
+            live.refused.add(join.instance)
         raise Refused(
             f"node {join.node!r} is the name of an agent that is alive, on {owner}",
             "give each node's agent a --node name of its own; if this one replaces it, stop the other "

@@ -88,8 +88,8 @@ class LiveNode:
     node: Node
     workers: dict[int, LiveWorker] = field(default_factory=dict)
     seen_at: float | None = None
-    refused_instance: str = ""
-    """The last other installation that asked for this name in vain: told of once."""
+    refused: set[str] = field(default_factory=set)
+    """Other installations that asked for this name in vain: each is told of once, and not without end."""
 
     def silent_s(self, clock_s: float, listening_since: float) -> float:
         """Return how long ago the node was heard, at most since the server began to listen."""

@@ -134,11 +134,11 @@ def test_a_worker_from_another_group_never_takes_a_new_order_for_an_old_one(clus
 def test_two_agents_of_one_name(cluster: Cluster) -> None:
     credential = cluster.join("gn6")
     cluster.say("gn6")
-    for _ in range(3):
+    for instance in 3 * ("another-one", "and-a-third"):
         with pytest.raises(Refused, match="'gn6' is the name of an agent that is alive, on gn6") as refused:
-            cluster.join("gn6", instance="another-one")
+            cluster.join("gn6", instance=instance)
     assert "--node" in refused.value.refusal.hint
-    assert actions(cluster).count("join-refused") == 1, "told of once, however often it is tried"
+    assert actions(cluster).count("join-refused") == 2, "each is told of once, however often it tries"
     assert cluster.control.who(credential) == "gn6"
     cluster.clock_s += 16
     taken = cluster.join("gn6", instance="another-one")

@@ -13,7 +13,6 @@ from platform_launch.procguard.ranks import WorkerName
 from platform_launch.procguard.refused import NotFound, Refused
 from platform_launch.procguard.wire import Join
 
-
 _MOST_TOLD = 16
 """Installations that asked for one living agent's name: further ones are not in the audit log."""
 

@@ -188,8 +188,12 @@ def _is_ready(run: Run, member: Member) -> bool:
 
 
 def _may_still_run(run: Run, member: Member) -> bool:
-    """Whether to wait for this worker's end. One that is still ready could have its start under way."""
-    if member.silent_s > run.settings.fail_after_s:
+    """Whether to wait for this worker's end. One that is still ready could have its start under way.
+
+    One that is silent would have ended by now, had it heard the wish: longer waiting gains nothing.
+    """
+    settings = run.settings
+    if member.silent_s > min(settings.fail_after_s, settings.silent_after_s + settings.grace_s):
         return False
     return member.report is None or member.busy or member.says(run.generation, State.READY)
 

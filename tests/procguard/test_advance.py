@@ -152,6 +152,14 @@ def test_silent_is_degraded_then_failed() -> None:
     assert waiting_for(after, gone) == (A,), "one that is gone is not waited for"
 
 
+def test_a_stop_does_not_wait_for_a_dead_node_as_long_as_a_patient_group_would() -> None:
+    group = replace(running(silent_after_s=10, grace_s=5, fail_after_s=86_400), phase=Phase.STOPPING)
+    quiet = both(member(A, State.IDLE), member(B, State.RUNNING, silent_s=14))
+    assert waiting_for(group, quiet) == (B,)
+    gone = both(member(A, State.IDLE), member(B, State.RUNNING, silent_s=16))
+    assert waiting_for(group, gone) == ()
+
+
 @pytest.mark.parametrize(
     ("state", "generation", "text"),
     [

@@ -66,6 +66,7 @@ def test_the_rest_of_the_agents_environment_is_kept_and_its_secret_is_not() -> N
         "CUDA_VISIBLE_DEVICES": "",
         "NCCL_DEBUG": "INFO",
         "PROCGUARD_JOIN_TOKEN": "s",
+        "PROCGUARD_TOKEN": "t",
     }
     seen = training_variables(Environment(variables), {"RANK": "0"}, RUN)
     assert seen == {

@@ -12,6 +12,7 @@ from platform_launch.environment import Environment
 from platform_launch.procguard.agent.launch import MARKER
 
 JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
+_SESSION_TOKEN = "PROCGUARD_TOKEN"  # noqa: S105 - as above; what ctl acts for a person with
 
 PLACE = frozenset(
     {
@@ -35,7 +36,7 @@ _FAMILIES = (
     "FLUX_", "GROUP_", "JSM_", "MV2_COMM_WORLD_", "OMPI_", "PALS_", "PET_", "PMIX_", "PMI_", "PRTE_",
     "ROLE_", "SLURM_", "TORCHELASTIC_",
 )  # fmt: skip
-_SECRET = frozenset({JOIN_TOKEN})
+_SECRET = frozenset({JOIN_TOKEN, _SESSION_TOKEN})
 
 
 def training_variables(agent: Environment, place: Mapping[str, str], run: str) -> dict[str, str]:

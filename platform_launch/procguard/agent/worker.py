@@ -180,13 +180,11 @@ class Worker:
             running.end(found, signal.SIGTERM)
 
     def _check(self, order: Order, folders: Sequence[RunFolder]) -> None:
-        self._search(folders)
-        if self._leftovers.pids:
-            return
-        if self._refused(order):
-            return
         unknown = self._master.why_not(order)
         if unknown is None:  # not known yet: this step is taken again
+            return
+        self._search(folders)
+        if self._leftovers.pids or self._refused(order):
             return
         if unknown:
             self._refuse(order, unknown)

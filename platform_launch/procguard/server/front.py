@@ -38,6 +38,7 @@ CONTENT_SECURITY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+# No Strict-Transport-Security: it would hold for every port of the host, a TensorBoard's too.
 _HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -49,7 +50,6 @@ _HEADERS = (
 )
 _NEVER_KEPT = (b"cache-control", b"no-store")
 _KEPT = (b"cache-control", b"public, max-age=3600")
-_ONLY_TLS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Front:
@@ -75,8 +75,6 @@ class Front:
                 has = {name for name, _ in headers}
                 kept = _KEPT if scope["path"].startswith("/static/") else _NEVER_KEPT
                 headers += [header for header in (*_HEADERS, kept) if header[0] not in has]
-                if scope["scheme"] == "https":
-                    headers.append(_ONLY_TLS)
             await send(message)
 
         limit = _BODIES.get(scope["path"], MAX_BODY)

@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-LIMIT_MS = 30_000
+LIMIT_MS = 90_000
 
 # Texts whose contrast with what is behind them is below 4.5 (WCAG AA), as "ratio text". What is disabled
 # or decoration is exempt there as well. Colours come as rgb(…), or color(srgb …) where they were mixed.

@@ -22,7 +22,7 @@ from platform_launch.procguard.wire import Action, Beat, Gpu, Join, Order, Order
 
 JOIN_TOKEN = "web-lab-join-token"
 PASSWORDS = {"olga": "operate-the-lab", "vera": "viewing-the-lab"}
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 
 Visit = Callable[..., Page]
 """Opens a path of the server as ``who``, an operator where nobody is named."""

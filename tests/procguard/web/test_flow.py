@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from platform_launch.procguard.shapes import GroupSettings
 from tests.lab.browser import Watched
@@ -106,6 +106,25 @@ def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
     page.wait_for_url(server.url + "/")
     expect(page.locator("#group-unfit")).to_have_count(0)
     expect(beside.get_by_role("heading", name="There is nothing here")).to_be_visible()
+
+
+def test_an_action_does_not_wait_for_the_pages_own_refreshes(visit: Visit, server: Lab) -> None:
+    """They follow each other, the last one only: an action among them was dropped by the next refresh."""
+    server.group("hasty", [], GroupSettings())
+    page = visit("/groups/hasty")
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    held: list[Route] = []
+    page.route(
+        "**/fragments/groups/hasty", lambda route: held.append(route) if not held else route.continue_()
+    )
+    page.evaluate("htmx.trigger(document.body, 'changed')")
+    while not held:
+        page.wait_for_timeout(20)
+    page.get_by_role("button", name="Delete").click()
+    expect(page.locator("#confirm")).to_be_visible()
+    page.evaluate("document.querySelector('#confirm-ok').click(); htmx.trigger(document.body, 'changed')")
+    held[0].continue_()
+    page.wait_for_url(server.url + "/")
 
 
 def test_many_groups_are_shown_when_asked_for(visit: Visit, server: Lab) -> None:

@@ -67,13 +67,21 @@ function problem({ code, text, hint, values }) {
   return known ? `${say(`problem.${code}`, values)} ${say(`problem.${code}.hint`, values)}` : sentence(text, hint);
 }
 
+// An action that takes away what the page is about leads elsewhere: a refresh that meets the gap must not
+// lead to "nothing here" first.
+let leaving = false;
+document.body.addEventListener("htmx:beforeSend", ({ detail }) => {
+  if (detail.elt.dataset.go) leaving = true;
+});
 document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const source = detail.requestConfig.elt;
   const verb = detail.requestConfig.verb;
   if (verb === "get" || detail.pathInfo.requestPath.startsWith("/fragments/")) {
-    if (detail.xhr.status === 404) location.reload(); // what the page is about is gone, and the server says so
+    // What the page is about is gone, and the server says so.
+    if (detail.xhr.status === 404 && !leaving) location.reload();
     return;
   }
+  if (source.dataset.go && !detail.successful) leaving = false;
   const errors = source.dataset.errors && document.getElementById(source.dataset.errors);
   if (errors) errors.replaceChildren();
   if (!detail.successful) {

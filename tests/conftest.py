@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,15 @@ def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with trainings first, then those with hosts: begun last, the longest would run alone."""
-    slow = {name: {item.path for item in items if item.get_closest_marker(name)} for name in ("train", "lab")}
-    items.sort(key=lambda item: (item.path not in slow["train"], item.path not in slow["lab"]))
+    """Put long files first, for begun last they would run alone: trainings and hosts in turns.
+
+    Trainings compute and hosts mostly wait, so that one of each at a time shares the machine best.
+    """
+    train, lab = (
+        list(dict.fromkeys(item.path for item in items if item.get_closest_marker(name)))
+        for name in ("train", "lab")
+    )
+    lab = [path for path in lab if path not in train]
+    order = [path for turn in zip_longest(train, lab) for path in turn if path is not None]
+    place = {path: number for number, path in enumerate(order)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))

@@ -110,7 +110,7 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
 
-    def wait(self, job: Job, *states: str, limit_s: float = 60) -> dict[str, str]:
+    def wait(self, job: Job, *states: str, limit_s: float = 180) -> dict[str, str]:
         """Wait until the job is in one of these states and return what Slurm says of it."""
         seen: dict[str, str] = {}
 
@@ -122,7 +122,7 @@ class Cluster:
         self.until(arrived, limit_s, lambda: f"job is {seen.get('JobState')}, not {states}\n{job.text}")
         return seen
 
-    def wait_for_text(self, job: Job, text: str, *, times: int = 1, limit_s: float = 60) -> None:
+    def wait_for_text(self, job: Job, text: str, *, times: int = 1, limit_s: float = 180) -> None:
         """Wait until a text stands in the job's output so many times."""
         self.until(
             lambda: job.text.count(text) >= times, limit_s, lambda: f"{text!r} does not come\n{job.text}"

@@ -98,8 +98,9 @@ def test_a_host_whose_cable_is_cut_is_absent_and_knows_why(three: tuple[Host, ..
 def test_two_hosts_that_do_not_reach_each_other_are_named(three: tuple[Host, ...], script: Path) -> None:
     three[1].run(["ip", "route", "add", "blackhole", f"{three[2].address}/32"])
     for found in everywhere(three, script):
-        # A busy machine may really measure one of the two pairs that are left as slow: a warning, no error.
-        assert {(f["id"], f["where"]) for f in found if f["level"] == "error"} == {
+        places = {(f["id"], f["where"]) for f in found}
+        # Of the two pairs that are left to compare, a busy machine may really measure one as slow.
+        assert {place for place in places if not place[0].endswith("-slow")} == {
             ("link-broken", "node 1 → node 2"),
             ("link-broken", "node 2 → node 1"),
         }

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from platform_launch.procguard.database.writer import Writer
 from platform_launch.procguard.refused import Superseded, Unavailable
 from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
 from platform_launch.procguard.wire import Action, State
+from tests.lab.disk import small_disk
 from tests.lab.postgres import Postgres, postgres, why_no_postgres
 from tests.procguard.cluster import Cluster
 
@@ -98,23 +97,9 @@ def test_connections_that_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             writer.sign()
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk of one MiB."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 def test_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk, serving(f"sqlite:///{disk}/procguard.db") as database:
+    with small_disk(tmp_path / "disk", 1) as disk, serving(f"sqlite:///{disk}/procguard.db") as database:
         cluster = Cluster(database.store)
         cluster.running("gn6")
         filling = disk / "filling"

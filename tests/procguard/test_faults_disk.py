@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.lab.disk import small_disk
 from tests.procguard.agent_lab import wait_for
 from tests.procguard.faults_lab import Site, end_training, site
 
@@ -59,7 +58,7 @@ def test_a_locked_database(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 def test_a_full_disk(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk, site(tmp_path, "localhost", data=disk) as here:
+    with small_disk(tmp_path / "disk", 4) as disk, site(tmp_path, "localhost", data=disk) as here:
         here.launch(TALKING)
         pids = here.pids()
         with (disk / "filling").open("wb", buffering=0) as file, suppress(OSError):
@@ -94,17 +93,3 @@ def log(here: Site) -> str:
     """Return the end of the log as the server has it."""
     text: str = here.api.get("workers/localhost-0/log", params={"tail": 5}).text
     return text
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk of a few MiB."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)

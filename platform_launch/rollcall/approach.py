@@ -14,7 +14,7 @@ from platform_launch.rollcall.lines import Invitation
 from platform_launch.rollcall.reach import Reach, Step, reach
 from platform_launch.rollcall.store import open_store
 
-_CONNECT_LIMIT_S = 3.0
+CONNECT_LIMIT_S = 3.0
 _RETRY_S = 0.5
 _SAY_EVERY_S = 5.0
 
@@ -68,8 +68,8 @@ class Approach:
 
         Raises ConnectionRefusedError when node 0 is there and the meeting is not, or not the same.
         """
-        found = reach(self._host, self._invitation.meeting_port, _CONNECT_LIMIT_S)
-        guest, _ = self._connect(found)
+        found = reach(self._host, self._invitation.meeting_port, CONNECT_LIMIT_S)
+        guest, _ = self._enter(found)
         if found.step is Step.REFUSED or (guest is not None and guest.host != known.host):
             raise ConnectionRefusedError
         if guest is None:
@@ -78,50 +78,53 @@ class Approach:
         return guest
 
     def _try(self) -> tuple[Guest | None, str]:
-        found = reach(self._host, self._invitation.meeting_port, _CONNECT_LIMIT_S)
-        guest, obstacle = self._connect(found)
+        found = reach(self._host, self._invitation.meeting_port, CONNECT_LIMIT_S)
+        guest, obstacle = self._enter(found)
         if guest is None or self._me.node_rank == 0 or self.rejoining:
             return guest, obstacle
         guest.fingerprint = replace(self._me, master_port_problem=self._probe_master_port())
         return guest, ""
 
-    def _connect(self, found: Reach) -> tuple[Guest | None, str]:
-        port = self._invitation.meeting_port
-        if found.step is not Step.OPEN:
-            return None, found.in_words(self._host, port)
-        # The address, not the name: it is the one that was just reached.
-        guest = self._within_limit(lambda: self._open(found.address, port))
-        if guest is not None and guest.host:
-            return guest, ""
-        where = f"{self._host}:{port} ({found.address})"
-        return None, f"{where} accepts connections, but no roll call answers there"
-
-    def _open(self, address: str, port: int) -> Guest:
-        return Guest(open_store(address, port, hosting=False, limit_s=_CONNECT_LIMIT_S), self._me)
-
-    def _within_limit(self, opening: Callable[[], Guest]) -> Guest | None:
-        """Return what is opened, None when that fails or takes too long.
-
-        TCPStore waits for ever for the first answer of whatever took its connection: the thread stays behind.
-        """
-        opened: list[Guest] = []
-
-        def work() -> None:
-            with suppress(RuntimeError):
-                opened.append(opening())
-
-        thread = Thread(target=work, name="open", daemon=True)
-        thread.start()
-        thread.join(2 * _CONNECT_LIMIT_S)
-        return opened[0] if opened else None
+    def _enter(self, found: Reach) -> tuple[Guest | None, str]:
+        return enter(found, self._host, self._invitation.meeting_port, self._me)
 
     def _probe_master_port(self) -> str:
         """Training will need MASTER_PORT, which node 0 keeps open while the nodes gather."""
         port = self._invitation.master_port
-        found = reach(self._host, port, _CONNECT_LIMIT_S)
+        found = reach(self._host, port, CONNECT_LIMIT_S)
         if found.step is Step.OPEN:
             return ""
         return (
             f"reaches node 0 on port {self._invitation.meeting_port} (INIT_MASTER_PORT), "
             f"but not on MASTER_PORT: {found.in_words(self._host, port)}"
         )
+
+
+def enter(found: Reach, host: str, port: int, me: Fingerprint) -> tuple[Guest | None, str]:
+    """Return a guest of the meeting at an address just reached, or None and what stands in the way."""
+    if found.step is not Step.OPEN:
+        return None, found.in_words(host, port)
+    # The address, not the name: it is the one that was just reached.
+    guest = _within_limit(
+        lambda: Guest(open_store(found.address, port, hosting=False, limit_s=CONNECT_LIMIT_S), me)
+    )
+    if guest is not None and guest.host:
+        return guest, ""
+    return None, f"{host}:{port} ({found.address}) accepts connections, but no roll call answers there"
+
+
+def _within_limit(opening: Callable[[], Guest]) -> Guest | None:
+    """Return what is opened, None when that fails or takes too long.
+
+    TCPStore waits for ever for the first answer of whatever took its connection: the thread stays behind.
+    """
+    opened: list[Guest] = []
+
+    def work() -> None:
+        with suppress(RuntimeError):
+            opened.append(opening())
+
+    thread = Thread(target=work, name="open", daemon=True)
+    thread.start()
+    thread.join(2 * CONNECT_LIMIT_S)
+    return opened[0] if opened else None

@@ -23,11 +23,14 @@ _DOUBTED_AFTER_S = 2.5
 # One that was silent for this long has died or lost its link.
 _REPLACED_AFTER_S = 4.0
 
+CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
+
 
 class Host:
     """Holds the roll call. Call :meth:`step` often; it never waits.
 
-    ``state`` is what was published last; ``present`` maps rank to ticket and fingerprint.
+    ``state`` is what was published last; ``present`` maps rank to fingerprint. ``master_addr_problem`` says
+    why others may look for node 0 elsewhere, if that is so; it is told when they do not come.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Host:
         self._unread: list[int] = []
         self._rivals: dict[int, Fingerprint] = {}  # newcomers with a rank that is taken, by ticket
         self._turned_away: dict[str, str] = {}
+        self.master_addr_problem = ""
         self._last_seen: dict[int, float] = {}
         self._time_is_up = False
         self._pulse: Pulse[int] = Pulse(longest_look_s=2.0)
@@ -177,12 +181,16 @@ class Host:
         suspicion = looks_like_processes(self.present, self._me.nnodes)
         if now - self._began >= self._timeout_s:
             self._time_is_up = True
+            hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
+            if suspicion:
+                hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
+            elif self.master_addr_problem:
+                hint = CORRECT_MASTER_ADDR
+            causes = [cause for cause in (suspicion, self.master_addr_problem) if cause]
             self.refuse(
                 TopologyError.exit_code if suspicion else NodesAbsentError.exit_code,
-                (f"{text}, after {self._timeout_s:g} s", *([suspicion] if suspicion else [])),
-                "set WORLD_SIZE to the number of nodes, or pass --nnodes"
-                if suspicion
-                else "look at the absent nodes: still pulling their image, not scheduled, or crashed",
+                (f"{text}, after {self._timeout_s:g} s", *causes),
+                hint,
             )
             return
         if now - self._said >= _SAY_EVERY_S:

@@ -14,11 +14,11 @@ from threading import Event, Thread
 
 from platform_launch.errors import NodesAbsentError, TopologyError
 from platform_launch.hardware import ports
+from platform_launch.rollcall.approach import CONNECT_LIMIT_S, enter
 from platform_launch.rollcall.fingerprint import Fingerprint
-from platform_launch.rollcall.guest import Guest
-from platform_launch.rollcall.host import Host
+from platform_launch.rollcall.host import CORRECT_MASTER_ADDR, Host
 from platform_launch.rollcall.lines import Invitation
-from platform_launch.rollcall.reach import is_here, resolve
+from platform_launch.rollcall.reach import is_here, reach, resolve
 from platform_launch.rollcall.store import Store, open_store
 from platform_launch.rollcall.vigil import Vigil
 
@@ -26,6 +26,10 @@ _GATHER_STEP_S = 0.05
 _VIGIL_STEP_S = 0.5
 # How long a master address that is not this machine's is borne before the job is refused.
 _WRONG_MASTER_S = 20.0
+# The address of a service leads here a moment after this machine is ready.
+_SAY_FIRST_S = 2.0
+_SAY_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
 
 
 class PortTakenError(Exception):
@@ -134,35 +138,42 @@ class Hosting:
 
     def _check_master_address(self) -> None:
         """Say it when MASTER_ADDR is not this machine: then the others look for node 0 elsewhere."""
-        name, port = self._invitation.master_addr, self._invitation.meeting_port
         began = time.monotonic()
+        say_at = began + _SAY_FIRST_S
         while self._host.state.phase == "waiting":
-            found = resolve(name, limit_s=5.0)
-            if any(is_here(family, address) for family, address in found):
+            problem, certain = self._master_address_problem()
+            self._host.master_addr_problem = problem
+            if not problem:
                 return
-            if found and self._finds_itself(name, port):
+            now = time.monotonic()
+            if certain and now - began > _WRONG_MASTER_S and len(self._host.present) <= 1:
+                self.refuse(TopologyError.exit_code, problem, CORRECT_MASTER_ADDR)
                 return
-            told = f"MASTER_ADDR={name!r} does not resolve on node 0, so that others may not find it either"
-            if found:
-                addresses = ", ".join(address for _, address in found)
-                told = (
-                    f"MASTER_ADDR={name!r} is {addresses}, which is not this machine, "
-                    f"{self._me.place}, although it is node 0: others look for node 0 there"
-                )
-                if time.monotonic() - began > _WRONG_MASTER_S and len(self._host.present) <= 1:
-                    self.refuse(
-                        TopologyError.exit_code, told, "set MASTER_ADDR to the name or address of node 0"
-                    )
-                    return
-            self._say("WARN", told)
-            time.sleep(5.0)
+            if now >= say_at:
+                say_at = now + _SAY_EVERY_S
+                self._say("WARN", problem)
+            time.sleep(_LOOK_EVERY_S)
 
-    def _finds_itself(self, name: str, port: int) -> bool:
-        """A service's address is not on any interface, and yet leads here."""
-        with suppress(RuntimeError):
-            store = open_store(name, port, hosting=False, limit_s=2.0)
-            return Guest(store, self._me).host == self._me.identity
-        return False
+    def _master_address_problem(self) -> tuple[str, bool]:
+        """Return what is wrong with MASTER_ADDR, if anything, and whether it is certainly wrong."""
+        name, port = self._invitation.master_addr, self._invitation.meeting_port
+        found = resolve(name, limit_s=5.0)
+        if not found:
+            return (
+                f"MASTER_ADDR={name!r} does not resolve on node 0, so that others may not find it either",
+                False,
+            )
+        if any(is_here(family, address) for family, address in found):
+            return "", False
+        # The address of a service is on no interface, and yet leads here.
+        guest, _ = enter(reach(name, port, CONNECT_LIMIT_S), name, port, self._me)
+        if guest is not None and guest.host == self._me.identity:
+            return "", False
+        addresses = ", ".join(address for _, address in found)
+        return (
+            f"MASTER_ADDR={name!r} is {addresses}, which is not this machine, {self._me.place}, "
+            "although it is node 0: others look for node 0 there"
+        ), True
 
 
 def _taken(port: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -193,11 +194,35 @@ def test_a_master_address_that_is_another_machine_is_said_on_node_0(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
     wrong = {"MASTER_ADDR": machines[2].address}
-    options = ("--roll-call-timeout", "5")
+    options = ("--roll-call-timeout", "8")
     nodes = [start(machines[rank], rank, 2, logs=tmp_path, options=options, env=wrong) for rank in range(2)]
-    nodes[0].when("which is not this machine, node0 (10.213.0.1), although it is node 0")
-    nodes[1].when("10.213.0.3:29501 refuses the connection")
     assert [node.code() for node in nodes] == [ABSENT, ABSENT]
+    problem = "which is not this machine, node0 (10.213.0.1), although it is node 0"
+    assert any("[WARN]" in line and problem in line for _, line in nodes[0].lines), nodes[0].text
+    assert any("error: 1 of 2 absent" in line and problem in line for _, line in nodes[0].lines), nodes[
+        0
+    ].text
+    assert nodes[0].said("hint:  set MASTER_ADDR to the name or address of node 0")
+    assert nodes[1].said("10.213.0.3:29501 refuses the connection"), nodes[1].text
+
+
+def test_a_wrong_master_that_takes_connections_and_is_mute_is_said_too(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    mute = "import socket, time; s = socket.create_server(('', 29501)); print('open', flush=True); input()"
+    with machines[2].popen([sys.executable, "-c", mute], stdin=subprocess.PIPE) as listening:
+        assert listening.stdout is not None
+        listening.stdout.readline()
+        wrong = {"MASTER_ADDR": machines[2].address}
+        options = ("--roll-call-timeout", "10")
+        nodes = [
+            start(machines[rank], rank, 2, logs=tmp_path, options=options, env=wrong) for rank in range(2)
+        ]
+        codes = [node.code() for node in nodes]
+        listening.kill()
+    assert codes == [ABSENT, ABSENT]
+    assert nodes[0].said("although it is node 0: others look for node 0 there"), nodes[0].text
+    assert nodes[1].said("10.213.0.3:29501 (10.213.0.3) accepts connections, but no roll call"), nodes[1].text
 
 
 def test_a_node_that_cannot_start_tells_the_others(

@@ -21,9 +21,17 @@ QUICK = ("--node-timeout", "3")
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[tuple[Host, ...]]:
+def network() -> Iterator[tuple[Host, ...]]:
     with hosts(3) as made:
         yield made
+
+
+@pytest.fixture
+def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
+    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    yield network
+    for host in network:
+        kill_everything(host)
 
 
 def everything(nodes: list[Node]) -> str:

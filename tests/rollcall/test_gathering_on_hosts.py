@@ -15,7 +15,7 @@ from platform_launch.errors import HardwareError, NodesAbsentError, NodesDisagre
 from tests.conftest import FakeNvml
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
-from tests.rollcall.cluster import start
+from tests.rollcall.cluster import kill_everything, start
 
 pytestmark = [pytest.mark.lab, requires_netns]
 
@@ -23,9 +23,17 @@ ABSENT = NodesAbsentError.exit_code
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[tuple[Host, ...]]:
+def network() -> Iterator[tuple[Host, ...]]:
     with hosts(3) as made:
         yield made
+
+
+@pytest.fixture
+def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
+    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    yield network
+    for host in network:
+        kill_everything(host)
 
 
 def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) -> None:

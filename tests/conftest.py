@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from itertools import count, zip_longest
 from pathlib import Path
@@ -11,6 +12,11 @@ import pytest
 from tests.lab.nvml import fake
 
 FakeNvml = Callable[..., dict[str, str]]
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what is tested: what a shell starts in its background ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

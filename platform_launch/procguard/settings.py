@@ -34,6 +34,7 @@ class Settings(BaseModel):
     # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
     heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
     log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64
+    logs_limit_gib: Annotated[float, Field(ge=0.01, le=1024 * 1024)] = 100.0
     session_hours: Annotated[float, Field(ge=0.1, le=24 * 365)] = 12.0
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.refused import NotFound, Unavailable
-from platform_launch.procguard.server.logs import Full, Logs, Reader, reading
+from platform_launch.procguard.server.logs import Full, Logs, Reader, Room, reading
 from platform_launch.procguard.server.logs.store import KEPT_RUNS
 
 MIB = 1024 * 1024
@@ -166,6 +166,24 @@ def test_old_runs_make_room_for_new_ones(logs: Logs) -> None:
     # A straggler of a run no longer kept is dropped, and its agent told that it need not send it again.
     assert logs.append("gn6-0", 2, 100, b"late") == 104
     assert 2 not in Reader(logs.root, "gn6-0").generations
+
+
+def test_all_logs_together_keep_within_a_limit(logs: Logs) -> None:
+    for age, (worker, generation) in enumerate(
+        [("gn6-0", 1), ("gn6-0", 2), ("gone-0", 7), ("gn6-0", 3), ("gn7-0", 3)]
+    ):
+        logs.append(worker, generation, 0, b"x" * 1000)
+        for file in (logs.root / worker[:-2] / "0" / str(generation)).iterdir():
+            os.utime(file, (1000 + age, 1000 + age))
+    (logs.root / "notes" / "of people").mkdir(parents=True)
+
+    assert Room(logs, 5000, lambda: ["gn6-0", "gn7-0"]).make() == 5000
+    assert Room(logs, 4600, lambda: ["gn6-0", "gn7-0"]).make() == 4000
+    assert Reader(logs.root, "gn6-0").generations == [2, 3]
+    # The log of a node that was forgotten may go; the two newest runs of the others would be sent again.
+    assert Room(logs, 100, lambda: ["gn6-0", "gn7-0"]).make() == 3000
+    assert (Reader(logs.root, "gn6-0").generations, Reader(logs.root, "gone-0").generations) == ([2, 3], [])
+    assert logs.append("gone-0", 7, 0, b"again") == 5  # nothing in memory says that it is there already
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.refused import Unavailable
 from platform_launch.procguard.server.clerk import Clerk
 from platform_launch.procguard.server.gate import Gate
-from platform_launch.procguard.server.logs import Logs
+from platform_launch.procguard.server.logs import Logs, Room
 from platform_launch.procguard.server.meter import Meter
 from platform_launch.procguard.server.parts import Parts
 from platform_launch.procguard.server.passwords import hash_password
@@ -26,7 +26,7 @@ from platform_launch.procguard.settings import TOKEN_VARIABLE, Settings, read_jo
 from platform_launch.procguard.shapes import Role
 
 FIRST_USER = "admin"
-_MIB = 1024 * 1024
+_MIB, _GIB = 2**20, 2**30
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,13 @@ def assembled(settings: Settings, token: str) -> Iterator[Parts]:
             clerk=Clerk(control.tick),
             join_token=token,
         )
+        room = Room(
+            logs, int(settings.logs_limit_gib * _GIB), lambda: [worker.worker for worker in control.workers()]
+        )
         parts.clerk.start()
+        room.start()
         try:
             yield parts
         finally:
+            room.stop()
             parts.clerk.stop()

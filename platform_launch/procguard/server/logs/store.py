@@ -95,6 +95,12 @@ class Logs:
                 raise _refusal(error) from error
             return run.size
 
+    def drop(self, worker: str, generation: int) -> None:
+        """Remove the log of a run."""
+        with self._locks[hash((worker, generation)) % _LOCKS]:
+            shutil.rmtree(worker_folder(self.root, worker) / str(generation), ignore_errors=True)
+            self._runs.pop((worker, generation), None)
+
     def _look(self, worker: str, generation: int) -> _Run:
         folder = worker_folder(self.root, worker) / str(generation)
         run = _Run(folder, segments(folder))

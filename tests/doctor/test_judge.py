@@ -56,6 +56,13 @@ def test_the_slow_node_is_named_wherever_it_is(nnodes: int) -> None:
         assert blamed(met(nnodes, slow=frozenset({rank}))) == {"node-slow": [f"node {rank}"]}
 
 
+def test_a_node_that_was_measured_once_is_not_blamed_for_certain() -> None:
+    (last,) = (f.what for f in judge(met(5, slow=frozenset({4}))) if f.id == "node-slow")
+    assert "it may be the link" in last
+    (first,) = (f.what for f in judge(met(4, slow=frozenset({0}))) if f.id == "node-slow")
+    assert "it may be the link" not in first
+
+
 @pytest.mark.parametrize("nnodes", [3, 4, 5, 6, 7, 16, 33])
 def test_the_broken_node_is_named_wherever_it_is(nnodes: int) -> None:
     for rank in range(nnodes):

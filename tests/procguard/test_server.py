@@ -52,6 +52,18 @@ def program(capfd: pytest.CaptureFixture[str]) -> Iterator[Program]:
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+def test_logs_beyond_the_limit_go_and_the_newest_stay(tmp_path: Path) -> None:
+    old, new = (tmp_path / "data" / "logs" / "gone" / "0" / run for run in "12")
+    for age, run in enumerate((new, old)):
+        run.mkdir(parents=True)
+        (run / f"{0:016d}-{0:012d}.log").write_bytes(b"x" * 6 * 2**20)
+        os.utime(run / f"{0:016d}-{0:012d}.log", (1e9 - age, 1e9 - age))
+    (tmp_path / "small.yaml").write_text("logs_limit_gib: 0.01\n")
+    with server(tmp_path / "data", "--config", str(tmp_path / "small.yaml")):
+        until(lambda: not old.exists())
+        assert new.exists()
+
+
 def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path, program: Program) -> None:
     data = tmp_path / "data"
     with server(data) as running:

@@ -120,9 +120,11 @@ def _of_node(rank: int, outcomes: Sequence[Outcome], pairs: Sequence[Outcome], s
             "take this node out, or look there first",
         )
     slowest = min(outcome.bandwidth_gbps for outcome in outcomes)
+    # With an odd number of nodes, or where others failed, a node has met one partner only.
+    once = " (measured once: it may be the link between them)" if len(outcomes) == 1 else ""
     return warning(
         "node-slow",
-        f"{_place(rank, seats)} reaches {_rate(slowest)} with {partners}, other pairs "
+        f"{_place(rank, seats)} reaches {_rate(slowest)} with {partners}{once}, other pairs "
         f"{_rate(reference_gbps(pairs))}",
         f"node {rank}",
         "check its cable, port and NIC rate (ethtool, ibstat), or take it out: all wait for the slowest",

@@ -98,6 +98,11 @@ def paged(workers: Sequence[WorkerShape], wanted: str) -> WorkerPage:
     return WorkerPage(list(workers[start : start + PAGE_SIZE]), number, pages, len(workers))
 
 
+def by_rank(workers: Sequence[WorkerShape]) -> list[WorkerShape]:
+    """Return the workers of a group by rank; those without one last, in the order given."""
+    return sorted(workers, key=lambda worker: (worker.rank is None, worker.rank or 0))
+
+
 def shown_state(worker: WorkerShape) -> str:
     """Return the word for a worker's state: a silent one's last report is not news, an exit says which."""
     if worker.silent:

@@ -198,8 +198,11 @@ class Pages:
         _, workers = self._now.read()
         chosen = listing.Filter.read(query)
         in_group = "in_group" in query
+        matching = chosen.matching(workers)
         return {
-            "page": listing.paged(chosen.matching(workers), query.get("page", "1")),
+            "page": listing.paged(
+                listing.by_rank(matching) if in_group else matching, query.get("page", "1")
+            ),
             "filter": chosen,
             "in_group": in_group,
             "any_workers": any(worker.group == chosen.group for worker in workers)

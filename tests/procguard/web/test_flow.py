@@ -77,6 +77,7 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
     expect(page.locator("#group .badge")).to_have_text("Running")
     expect(page.locator("#w-gn7-0 td").nth(3)).to_have_text("0")
     expect(page.locator("#w-gn6-1 td").nth(3)).to_have_text("3")
+    expect(page.locator(".workers tbody tr")).to_contain_text(["gn7-0", "gn7-1", "gn6-0", "gn6-1"])
     expect(page.locator("#w-gn6-0")).to_contain_text("2× 60 % 84/160 GiB")
     agents["gn6"].show_gpu(0, 90)
     expect(page.locator("#w-gn6-0")).to_contain_text("90 % 63/80 GiB")

@@ -15,8 +15,9 @@ FakeNvml = Callable[..., dict[str, str]]
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what is tested: what a shell starts in its background ignores it."""
+    """Let the keyboard's signals reach what is tested: what a shell starts in its background ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

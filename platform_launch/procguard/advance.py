@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from platform_launch.errors import shown_list
-from platform_launch.procguard.failing import Failed, earlier_exit, first_failure, has_finished, why_not_ready
+from platform_launch.procguard.failing import (
+    Cause,
+    Failed,
+    earlier_exit,
+    failure_of,
+    first_failure,
+    has_finished,
+    why_not_ready,
+)
 from platform_launch.procguard.freeze import Members, freeze
 from platform_launch.procguard.group import CannotStartError, Group, Happened, Run, Step
 from platform_launch.procguard.member import Member
@@ -82,18 +90,19 @@ def waiting_for(group: Group, members: Members) -> tuple[WorkerName, ...]:
 
 def _prepare(group: Group, run: Run, members: Members, moment: Moment) -> Step:
     for place in run.places:
-        text = why_not_ready(run, members[place.worker])
-        if text is not None:
-            failure = Failure(worker=str(place.worker), text=f"cannot start: {text}")
-            return _fail(group, run, Failed(moment.clock_s, failure), moment.at)
+        why = why_not_ready(run, members[place.worker])
+        if why is not None:
+            cause = Cause("cannot-start", f"cannot start: {why.text}", {"reason": why.text})
+            return _fail(group, run, Failed(moment.clock_s, failure_of(cause, place.worker)), moment.at)
     missing = waiting_for(group, members)
     if not missing:
         running = enter(group, Phase.RUNNING, moment.at, started_at=moment.at)
         return Step(running, (Happened("running", f"run {run.generation}"),))
     if moment.elapsed_s > run.settings.ready_within_s:
         reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
-        text = f"not ready within {run.settings.ready_within_s:g} s: {shown_list(reasons)}"
-        failure = Failure(worker=str(missing[0]), text=text)
+        values = {"seconds": f"{run.settings.ready_within_s:g}", "workers": shown_list(reasons)}
+        text = f"not ready within {values['seconds']} s: {values['workers']}"
+        failure = failure_of(Cause("not-ready", text, values), missing[0])
         return _fail(group, run, Failed(moment.clock_s, failure), moment.at)
     return Step(group)
 
@@ -153,7 +162,8 @@ def _begin_or_fail(group: Group, members: Members, moment: Moment, restarts_used
     try:
         return begin(group, members, moment.at, restarts_used)
     except CannotStartError as error:
-        failure = Failure(worker=None, text=f"cannot start again: {error}")
+        cause = Cause("cannot-start-again", f"cannot start again: {error}", {"reason": str(error)})
+        failure = failure_of(cause, None)
         ended = enter(group, Phase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
         return Step(ended, (Happened("failed", failure.text),))
 
@@ -163,8 +173,9 @@ def _fail(group: Group, run: Run, failed: Failed, at: datetime, overdue: tuple[W
     failure = failed.failure
     others = [str(worker) for worker in overdue if str(worker) != failure.worker]
     if others:
-        text = f"{failure.text} (silent at that time: {shown_list(others)})"
-        failure = failure.model_copy(update={"text": text})
+        silent = shown_list(others)
+        text = f"{failure.text} (silent at that time: {silent})"
+        failure = failure.model_copy(update={"text": text, "values": {**failure.values, "silent": silent}})
     again = group.restarts_used < run.settings.max_restarts
     stopping = enter(
         group,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from platform_launch.procguard.group import Group, Run
 from platform_launch.procguard.member import Member
@@ -12,6 +12,18 @@ from platform_launch.procguard.shapes import Failure
 from platform_launch.procguard.wire import Report, State
 
 Members = Mapping[WorkerName, Member]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a worker failed, in English.
+
+    ``code`` names the case for translations and ``values`` fill it in; it is empty for an agent's own words.
+    """
+
+    code: str
+    text: str
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -27,12 +39,12 @@ def first_failure(run: Run, members: Members, *, clock_s: float, elapsed_s: floa
     found: Failed | None = None
     for place in run.places:
         member = members[place.worker]
-        text = _why_failed(run, member, elapsed_s)
-        if text is None:
+        cause = _why_failed(run, member, elapsed_s)
+        if cause is None:
             continue
         at = clock_s - member.silent_s if member.ended_at is None else member.ended_at
         if found is None or at < found.at:
-            found = Failed(at, _failure(member, run.generation, text))
+            found = Failed(at, _failure(member, run.generation, cause))
     return found
 
 
@@ -44,14 +56,15 @@ def earlier_exit(group: Group, run: Run, members: Members) -> Failed | None:
     for place in run.places:
         member = members[place.worker]
         ended_at = member.ended_at
-        if ended_at is None or not _exited_by_itself(run, member):
+        report = member.report
+        if report is None or ended_at is None or not _exited_by_itself(run, member):
             continue
         if ended_at < (found.at if found else group.failed_at):
-            found = Failed(ended_at, _failure(member, run.generation, _exit_text(member.report)))
+            found = Failed(ended_at, _failure(member, run.generation, _of_exit(report)))
     return found
 
 
-def why_not_ready(run: Run, member: Member) -> str | None:
+def why_not_ready(run: Run, member: Member) -> Cause | None:
     """Say why a worker cannot start this generation at all, None where it can or may still become ready."""
     report = member.report
     if report is None or report.generation < run.generation:
@@ -59,11 +72,15 @@ def why_not_ready(run: Run, member: Member) -> str | None:
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.state is State.REFUSED:
-        return report.reason or "its agent refuses to start it"
+        return _said(report) or _REFUSES
     if report.state is State.LOST:
-        return report.reason or "its agent has lost its memory"
+        return _said(report) or Cause("forgetful", "its agent has lost its memory")
     if report.state in (State.RUNNING, State.STOPPING, State.EXITED):
-        return f"started run {run.generation} before it was told to: is the server's database an old copy?"
+        return Cause(
+            "too-early",
+            f"started run {run.generation} before it was told to: is the server's database an old copy?",
+            {"run": str(run.generation)},
+        )
     return None
 
 
@@ -78,27 +95,30 @@ def has_finished(run: Run, member: Member) -> bool:
     )
 
 
-def _why_failed(run: Run, member: Member, elapsed_s: float) -> str | None:
+def _why_failed(run: Run, member: Member, elapsed_s: float) -> Cause | None:
     settings, report = run.settings, member.report
     if has_finished(run, member):
         return None
     if member.silent_s > settings.fail_after_s:
-        return f"no heartbeat for {member.silent_s:.0f} s"
+        seconds = f"{member.silent_s:.0f}"
+        return Cause("silent", f"no heartbeat for {seconds} s", {"seconds": seconds})
     if report is None:
         return None
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.generation < run.generation or report.state is State.IDLE:
         # Twice in a row: a heartbeat that was overtaken on the network says old things once.
-        return "lost: its agent knows nothing of this run" if member.same > 1 else None
+        unknown = Cause("unknown-run", "lost: its agent knows nothing of this run")
+        return unknown if member.same > 1 else None
     if report.state is State.LOST:
-        return report.reason or "lost: nobody can tell how it ended"
+        return _said(report) or Cause("lost", "lost: nobody can tell how it ended")
     if report.state is State.REFUSED:
-        return report.reason or "its agent refuses to start it"
+        return _said(report) or _REFUSES
     if report.state is State.EXITED:
-        return _exit_text(report)
+        return _of_exit(report)
     if report.state is State.READY and elapsed_s > settings.ready_within_s:
-        return f"was told to start {elapsed_s:.0f} s ago and has not"
+        seconds = f"{elapsed_s:.0f}"
+        return Cause("not-started", f"was told to start {seconds} s ago and has not", {"seconds": seconds})
     return None
 
 
@@ -112,30 +132,54 @@ def _exited_by_itself(run: Run, member: Member) -> bool:
     )
 
 
-def _from_the_future(report: Report, run: Run) -> str:
-    return (
+_REFUSES = Cause("refuses", "its agent refuses to start it")
+
+
+def _said(report: Report) -> Cause | None:
+    return Cause("", report.reason) if report.reason else None
+
+
+def _from_the_future(report: Report, run: Run) -> Cause:
+    return Cause(
+        "newer-run",
         f"reports run {report.generation}, newer than this one ({run.generation}): "
-        "is the server's database an old copy? Start the group again"
+        "is the server's database an old copy? Start the group again",
+        {"reported": str(report.generation), "run": str(run.generation)},
     )
 
 
-def _exit_text(report: Report | None) -> str:
-    if report is None:
-        return ""
+def _of_exit(report: Report) -> Cause:
     if report.asked:
-        return report.reason or "was stopped on its node"
+        return _said(report) or Cause("stopped", "was stopped on its node")
     if report.exit_code is None:
-        return report.reason or "ended, nobody knows how"
-    ended = f"ended with exit code {report.exit_code}"
-    return f"{ended}: {report.reason}" if report.reason else ended
+        return _said(report) or Cause("ended", "ended, nobody knows how")
+    code = str(report.exit_code)
+    if report.reason:
+        values = {"exit_code": code, "reason": report.reason}
+        return Cause("exit-reason", f"ended with exit code {code}: {report.reason}", values)
+    return Cause("exit", f"ended with exit code {code}", {"exit_code": code})
 
 
-def _failure(member: Member, generation: int, text: str) -> Failure:
+def _failure(member: Member, generation: int, cause: Cause) -> Failure:
     report = member.report
     about = report is not None and report.generation == generation
-    return Failure(
-        worker=str(member.worker),
-        text=text,
+    return failure_of(
+        cause,
+        member.worker,
         exit_code=report.exit_code if report and about else None,
         verdict=report.verdict if report and about else "",
+    )
+
+
+def failure_of(
+    cause: Cause, worker: WorkerName | None, *, exit_code: int | None = None, verdict: str = ""
+) -> Failure:
+    """Return what a group remembers of a failure."""
+    return Failure(
+        worker=None if worker is None else str(worker),
+        text=cause.text,
+        code=cause.code,
+        values=dict(cause.values),
+        exit_code=exit_code,
+        verdict=verdict,
     )

@@ -69,10 +69,16 @@ class NewGroup(Shape):
 
 
 class Failure(Shape):
-    """Why a group failed: the first worker that did, and the verdict over its log where there is one."""
+    """Why a group failed: the first worker that did, and the verdict over its log where there is one.
+
+    ``text`` is English. ``code`` names the case for translations, where it is one of the server's, and
+    ``values`` fill it in.
+    """
 
     worker: str | None
     text: str
+    code: str = ""
+    values: dict[str, str] = {}
     exit_code: int | None = None
     verdict: str = ""
     log: bool = False

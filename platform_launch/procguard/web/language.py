@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from platform_launch.procguard.shapes import ProblemShape
+from platform_launch.procguard.shapes import Failure, ProblemShape
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 FOLDER = Path(__file__).with_name("words")
@@ -67,6 +67,15 @@ class Words:
             return text, self(f"problem.{problem.code}.hint", **problem.values)
         except KeyError:
             return problem.text, problem.hint
+
+    def failure(self, failure: Failure) -> str:
+        """Return why a group failed, by the failure's code, else in its own English."""
+        try:
+            text = self(f"failing.{failure.code}", **failure.values)
+        except KeyError:
+            return failure.text
+        silent = failure.values.get("silent")
+        return text + self("failing_while_silent", workers=silent) if silent else text
 
     def duration(self, seconds: float) -> str:
         """Return a length of time in one unit, as one would say it."""

@@ -7,7 +7,8 @@ import pytest
 
 from platform_launch.procguard import ranks
 from platform_launch.procguard.ranks import WorkerName, assign
-from platform_launch.procguard.shapes import GroupSettings, Phase, ProblemShape
+from platform_launch.procguard.shapes import Failure, GroupSettings, Phase, ProblemShape
+from platform_launch.procguard.web import language
 from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.listing import STATES
 from platform_launch.procguard.web.look import own_path
@@ -15,6 +16,7 @@ from platform_launch.procguard.web.look import own_path
 WEB = FOLDER.parent
 TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))
 SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*.js"))
+LANGUAGE = Path(language.__file__).read_text("utf-8")
 PROCGUARD = "\n".join(path.read_text("utf-8") for path in Path(ranks.__file__).parent.glob("*.py"))
 
 
@@ -29,6 +31,8 @@ def used() -> set[str]:
     said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
     codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
     said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
+    said |= {f"failing.{code}" for code in re.findall(r'Cause\(\s*"([\w-]+)"', PROCGUARD)}
+    said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))
     return said
 
 
@@ -77,6 +81,15 @@ def test_problems_are_said_in_chinese_with_their_values() -> None:
     assert "不是该分组的节点" in text
     unknown = ProblemShape(code="of-a-newer-version", text="in English", hint="and a hint")
     assert Words("zh").problem(unknown) == ("in English", "and a hint")
+
+
+def test_failures_are_said_in_chinese_with_their_values() -> None:
+    values = {"exit_code": "7", "reason": "killed", "silent": "gn7-0"}
+    failed = Failure(worker="gn6-0", text="in English", code="exit-reason", values=values)
+    assert Words("zh").failure(failed) == "已结束，退出码 7：killed（当时没有心跳：gn7-0）"
+    for code, values in (("", {}), ("of-a-newer-version", {}), ("exit", {"renamed": "1"})):
+        failed = Failure(worker="gn6-0", text="in English", code=code, values=values)
+        assert Words("zh").failure(failed) == "in English"
 
 
 @pytest.mark.parametrize(

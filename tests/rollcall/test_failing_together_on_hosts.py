@@ -184,11 +184,11 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
 def test_a_node_that_the_platform_replaces_joins_the_next_start(
     machines: tuple[Host, ...], tmp_path: Path
 ) -> None:
-    options = ("--node-timeout", "2", "--max-restarts", "1")
-    nodes = training(machines, tmp_path, "sleep:4", options=options)
+    options = (*QUICK, "--max-restarts", "1")
+    nodes = training(machines, tmp_path, "sleep:8", options=options)
     kill_everything(machines[1])
     nodes[1].code()
-    nodes[1] = start(machines[1], 1, 3, "print:training", "sleep:4", logs=tmp_path / "again", options=options)
+    nodes[1] = start(machines[1], 1, 3, "print:training", "sleep:8", logs=tmp_path / "again", options=options)
     assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
     assert nodes[0].said("restart 1 of 1: the nodes meet again")
 

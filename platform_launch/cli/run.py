@@ -116,13 +116,13 @@ def _launch(
         with telling_the_others(topology, env, together, voice):
             plan = build_plan(env, hardware.detect(env, master_addr=topology.master_addr), request)
             announce(plan, voice, _findings(plan, env) if examine else [])
-        killed_before = cgroup.oom_kills()
+        oom_kills = cgroup.OomKills()
         result = train(plan, env, request.grace_s, together, voice)
     except LaunchError as error:
         voice.keep_error(error.message, error.hint)
         raise
     _finish_speaking()
-    _conclude(plan, result, _verdict(result.outcome, killed_before), voice)
+    _conclude(plan, result, _verdict(result.outcome, oom_kills.so_far()), voice)
     return result.exit_code
 
 
@@ -162,15 +162,13 @@ def _finish_speaking() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _verdict(outcome: Outcome | None, killed_before: int | None) -> Verdict | None:
+def _verdict(outcome: Outcome | None, oom_kills: int | None) -> Verdict | None:
     """Ask the log why a training failed here; one that was told to end, or has no log, is not asked."""
     if outcome is None or outcome.exit_code == 0 or outcome.stopped_by or outcome.log_path is None:
         return None
     from platform_launch.why import explain_file
 
-    killed = cgroup.oom_kills()
-    during = killed - killed_before if killed is not None and killed_before is not None else None
-    return explain_file(outcome.log_path, oom_kills=during)
+    return explain_file(outcome.log_path, oom_kills)
 
 
 def _findings(plan: LaunchPlan, env: Environment) -> list[Finding]:

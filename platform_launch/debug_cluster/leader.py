@@ -77,7 +77,8 @@ class Leader:
         """Run the job once the broker says go; return its exit code as a shell would."""
         if self._orders.line(_GO_S) != "go":
             return 0
-        group = _enter_group(f"dist-launch-{self._name}-{self._run}")
+        # With our own number: containers of one machine may share their control group.
+        group = _enter_group(f"dist-launch-{self._name}-{self._run}-{os.getpid()}")
         argv = (*self._interpreter, str(self._script), *self._arguments)
         environment = {
             **self._environment,

@@ -18,6 +18,8 @@ from platform_launch.debug_cluster.cluster import Member
 
 Feed = Callable[[bytes, bool], None]
 
+# What a program that was killed has left behind may hold its output for ever, and say nothing.
+_QUIET_S = 10.0
 _CONNECT_S = 10.0
 _BEAT_S = 5.0
 _MISSED_BEATS = 4
@@ -176,19 +178,38 @@ class _Remote(asyncssh.SSHClientSession[bytes]):
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._code: int | None = None
+        self._quiet = True
+        self._paused = False
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        self._quiet = False
         self._feed(data, datatype == asyncssh.EXTENDED_DATA_STDERR)
 
     def exit_status_received(self, status: int) -> None:
-        self._code = status
+        self._ended(status)
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
-        self._code = 128 + _number_of(signal)
+        self._ended(128 + _number_of(signal))
+
+    def _ended(self, code: int) -> None:
+        """The program has ended; its channel stays open while anything it left behind holds its output."""
+        self._code = code
+        self._quiet = False
+        self._look_whether_quiet()
+
+    def _look_whether_quiet(self) -> None:
+        if self.done.done():
+            return
+        if self._quiet and not self._paused and self._code is not None:
+            self.done.set_result(self._code)
+            self._channel.abort()
+            return
+        self._quiet = True
+        asyncio.get_running_loop().call_later(_QUIET_S, self._look_whether_quiet)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.done.done():
@@ -210,9 +231,11 @@ class _Remote(asyncssh.SSHClientSession[bytes]):
         self._channel.abort()
 
     def pause(self) -> None:
+        self._paused = True
         self._channel.pause_reading()
 
     def resume(self) -> None:
+        self._paused, self._quiet = False, False
         self._channel.resume_reading()
 
 

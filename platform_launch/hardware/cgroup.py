@@ -80,6 +80,18 @@ def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) ->
     return None
 
 
+class OomKills:
+    """The processes that the kernel kills for want of memory in this process's own group from now on."""
+
+    def __init__(self) -> None:
+        self._before = oom_kills()
+
+    def so_far(self) -> int | None:
+        """Return their number; None where nothing counts them."""
+        now = oom_kills()
+        return None if now is None or self._before is None else now - self._before
+
+
 def _pairs(text: str) -> list[tuple[str, int]]:
     """Read lines of a name and a number."""
     words = [line.split() for line in text.splitlines()]

@@ -6,6 +6,7 @@ import io
 import os
 from pathlib import Path
 
+from platform_launch.hardware.cgroup import OomKills
 from platform_launch.rollcall.cause import last_words
 
 _TAIL_BYTES = 256 * 1024
@@ -20,9 +21,11 @@ class Said:
         self._log = log
         self._start = 0
         self._lines_before: int | None = 0  # None: too many to be counted
+        self._oom_kills = OomKills()
 
     def begin(self) -> None:
         """Take what comes from now on for the training's."""
+        self._oom_kills = OomKills()
         try:
             with self._log.open("rb") as file:
                 self._start = file.seek(0, os.SEEK_END)
@@ -49,7 +52,7 @@ class Said:
             text = "\n" * self._lines_before + text
         else:  # line numbers would mislead
             name = f"the end of {name}"
-        verdict = explain([LogSource(name, io.BytesIO(text.encode()))])
+        verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
         if verdict.kind in ("cause", "suspect", "unknown"):
             return tuple(line[:_LONGEST_LINE] for line in verdict.lines()[:_MOST_LINES])
         return last_words(text)

@@ -29,6 +29,8 @@ DIST_LAUNCH = (
     "import sys; from platform_launch.cli.dist_launch import main; sys.exit(main())",
 )
 LIMIT_S = 60.0
+# A host's /sys is its own, and without control groups.
+SHOW_GROUPS = ("sh", "-c", 'mount -t cgroup2 none /sys/fs/cgroup && exec "$0" "$@"')
 
 _MISSING = [
     *(
@@ -65,12 +67,11 @@ class Node:
     def text(self) -> str:
         return "\n".join(self.lines)
 
-    def wait(self, *options: str, env: Mapping[str, str] | None = None) -> None:
-        """Start ``dist-launch wait``."""
+    def wait(self, *options: str, env: Mapping[str, str] | None = None, groups: bool = False) -> None:
+        """Start ``dist-launch wait``, with control groups (version 2) to be seen on this host or not."""
         self.lines.clear()
-        self.process = self.host.popen(
-            [*DIST_LAUNCH, "wait", *options], env={**self.env, **(env or {})}, cwd=self.home
-        )
+        command = [*(SHOW_GROUPS if groups else ()), *DIST_LAUNCH, "wait", *options]
+        self.process = self.host.popen(command, env={**self.env, **(env or {})}, cwd=self.home)
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
 

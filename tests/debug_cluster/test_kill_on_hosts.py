@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.debug_cluster.lab import Node, eventually, jobs_on, requires_ssh, script
-from tests.lab.netns import requires_netns
+from tests.debug_cluster.lab import SHOW_GROUPS, Node, ended, eventually, jobs_on, make, requires_ssh, script
+from tests.lab.netns import hosts, requires_netns
 
 pytestmark = [requires_netns, requires_ssh, pytest.mark.lab]
 
@@ -84,6 +84,58 @@ def test_force_kills_what_ignores_signals_even_without_its_leader(
         assert time.monotonic() - began < 10
     assert not any(jobs_on(node) for node in cluster)
     assert not list((cluster[1].state / "jobs").iterdir())
+
+
+def test_only_the_control_group_knows_a_daemon_whose_leader_is_gone(tmp_path: Path) -> None:
+    with hosts(2) as made:
+        seen = made[0].run([*SHOW_GROUPS, "mkdir", f"/sys/fs/cgroup/{tmp_path.name}"])
+        if seen.returncode:
+            pytest.skip(f"no control group can be made here: {seen.stderr.strip()}")
+        made[0].run([*SHOW_GROUPS, "rmdir", f"/sys/fs/cgroup/{tmp_path.name}"])
+        nodes = make(made, tmp_path)
+        with ended(nodes):
+            for node in nodes:
+                node.wait("--sshd", groups=True)
+            nodes[0].says("all 2 nodes wait")
+            daemon = script(tmp_path / "daemon.py", _DAEMON)
+            job = script(
+                tmp_path / "job.sh", f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 300"
+            )
+            with running(nodes, job):
+                eventually("daemons start", lambda: len(list(tmp_path.glob("bare.?"))) == 2)
+                daemons = [int(path.read_text()) for path in tmp_path.glob("bare.?")]
+                record = json.loads((nodes[1].state / "jobs" / "default.json").read_text())
+                os.kill(record["leader"], signal.SIGKILL)
+                done = nodes[0].dist_launch("kill", "--force")
+                assert done.returncode == 0, done.stderr
+            assert not any(map(alive, daemons))
+            left = made[0].run([*SHOW_GROUPS, "ls", "/sys/fs/cgroup"])
+            assert Path(record["group"]).parent == Path("/sys/fs/cgroup")
+            assert Path(record["group"]).name not in left.stdout
+
+
+def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
+    cluster: list[Node], tmp_path: Path
+) -> None:
+    daemon = script(tmp_path / "daemon.py", _DAEMON)
+    job = script(
+        tmp_path / "job.sh",
+        f"test $RANK = 2 && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 300",
+    )
+    try:
+        with running(cluster, job) as process:
+            eventually("the daemon starts", (tmp_path / "bare").exists)
+            record = json.loads((cluster[2].state / "jobs" / "default.json").read_text())
+            for pid in (record["leader"], record["session"], *jobs_on(cluster[2])):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert process.wait(40) == 137
+            assert process.stdout is not None
+            said = "rank-2 (node2, 10.213.0.3): ended with exit code 137; stopping the other 3"
+            assert said in process.stdout.read()
+    finally:
+        os.kill(int((tmp_path / "bare").read_text()), signal.SIGKILL)
+    assert not any(jobs_on(node) for node in cluster)
 
 
 def test_kill_spares_waits_strangers_and_look_alikes(cluster: list[Node], tmp_path: Path) -> None:

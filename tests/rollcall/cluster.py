@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.lab.cgroup import Group
 from tests.lab.netns import Host
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,8 +72,9 @@ def start(
     logs: Path,
     options: tuple[str, ...] = (),
     env: Mapping[str, str] | None = None,
+    within: Group | None = None,
 ) -> Node:
-    """Start a node whose training is ``script.py`` in one plain process."""
+    """Start a node whose training is ``script.py`` in one plain process, in a control group or not."""
     command = [
         *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "run"),
         *("--launcher", "python", "--no-doctor", "--script", str(SCRIPT)),
@@ -85,7 +87,7 @@ def start(
         "MASTER_PORT": "29500",
         **(env or {}),
     }
-    return Node(host.popen(command, env=variables))
+    return Node(host.popen(within.around(command) if within else command, env=variables))
 
 
 def processes_on(host: Host) -> list[int]:

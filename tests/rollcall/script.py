@@ -3,7 +3,7 @@
 sleep:S        wait           fail:RANK      raise on this rank
 print:TEXT     say something  once:RANK      raise on this rank, in the first start only
 step:N         claim a step   obey:FILE      on SIGTERM write this file and leave with 0
-late:RANK:S    wait on this rank only
+late:RANK:S    wait on this rank only    eat:RANK       take all memory there is, on this rank
 """
 
 import os
@@ -29,6 +29,10 @@ for argument in sys.argv[1:]:
         time.sleep(float(rest))
     elif what == "late" and rest.partition(":")[0] == RANK:
         time.sleep(float(rest.partition(":")[2]))
+    elif what == "eat" and rest == RANK:
+        eaten = []
+        while True:
+            eaten.append(b"x" * 2**25)
     elif what == "print":
         print(rest, flush=True)
     elif what == "step":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.errors import NodesAbsentError
+from tests.lab.cgroup import memory_limit, requires_memory_limit
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.rollcall.cluster import Node, kill_everything, meeting_process, start
 
@@ -179,6 +180,23 @@ def test_a_run_that_gets_no_further_is_not_started_a_third_time(
         assert node.said("restart 2 of 9")
         assert not node.said("restart 3 of 9")
         assert node.said("not started again: the last two restarts brought the training no further")
+
+
+@requires_memory_limit
+def test_a_node_that_runs_out_of_memory_is_told_from_one_that_was_killed(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    script = ("print:training", "sleep:1", "eat:1", "sleep:60")
+    with memory_limit(2**30) as group:
+        nodes = [
+            start(machines[rank], rank, 2, *script, logs=tmp_path, within=within)
+            for rank, within in enumerate((None, group))
+        ]
+        assert [node.code() for node in nodes] == [137, 137], everything(nodes)
+    for node in nodes:
+        assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with exit code 137")
+        assert node.said("cause:      the kernel killed a process because memory ran out"), node.text
+    assert nodes[1].said("[out_of_memory_kill]")
 
 
 def test_a_node_that_the_platform_replaces_joins_the_next_start(

@@ -83,7 +83,7 @@ def keep(folder: Path) -> None:
     record = {"pid": os.getpid(), "started": me.started if me else 0}
     if not records.claim(folder / records.KEEPER, record):
         return
-    killed_before = cgroup.oom_kills()
+    oom_kills = cgroup.OomKills()
     supervisor = Supervisor(
         Command(launch.command, launch.environment, Path(launch.directory)),
         log_path=folder / records.LOG,
@@ -105,9 +105,7 @@ def keep(folder: Path) -> None:
         }
     )
     if outcome.exit_code and outcome.stopped_by is None:
-        killed = cgroup.oom_kills()
-        during = None if killed is None or killed_before is None else killed - killed_before
-        _explain(folder, during)
+        _explain(folder, oom_kills.so_far())
 
 
 def _reason(outcome: Outcome) -> str:

@@ -90,7 +90,10 @@ def download_log(worker: Worker, here: Here, _person: Viewer, generation: Run = 
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
 def forget_node(node: str, here: Here, person: Operator) -> None:
-    """Forget a node that is gone: its workers and its agent's credential. Its logs stay."""
+    """Forget a node that is gone: its workers and its agent's credential.
+
+    Its logs stay until their room is needed.
+    """
     here.control.forget(node, person.name)
 
 

@@ -1,0 +1,89 @@
+"""A control group with little memory for processes on hosts of the lab, seen there as in a container.
+
+    with memory_limit(2**30) as group:
+        node1.popen(group.around(["python", "train.py"]))
+
+Needs root, and the memory controller (version 1 or 2) where groups can be made below it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+_MOUNT = Path("/sys/fs/cgroup")
+_groups = count()
+
+# `ip netns exec` shows a fresh /sys without control groups; a mount here is seen by the command alone.
+_SHOW = {
+    1: "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && "
+    "mount -t cgroup -o memory none /sys/fs/cgroup/memory && cd /sys/fs/cgroup/memory",
+    2: "mount -t cgroup2 none /sys/fs/cgroup && cd /sys/fs/cgroup",
+}
+_ENTER = 'echo $$ > "$0/cgroup.procs" && cd "$OLDPWD" && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group; ``version`` is that of its controller."""
+
+    folder: Path
+    version: int
+
+    def around(self, argv: Sequence[str | Path]) -> list[str]:
+        """Return the command line that runs ``argv`` in this group, as one process throughout."""
+        return ["sh", "-c", f"{_SHOW[self.version]} && {_ENTER}", self.folder.name, *map(str, argv)]
+
+
+@contextmanager
+def memory_limit(limit_bytes: int) -> Iterator[Group]:
+    """Make a group that holds so much memory, and end what is left in it. Raises OSError."""
+    version = 1 if (_MOUNT / "memory").is_dir() else 2
+    root, file = (_MOUNT / "memory", "memory.limit_in_bytes") if version == 1 else (_MOUNT, "memory.max")
+    group = Group(root / f"lab{os.getpid()}x{next(_groups)}", version)
+    group.folder.mkdir()
+    try:
+        (group.folder / file).write_text(str(limit_bytes))
+        yield group
+    finally:
+        _remove(group.folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a group once its processes are gone: those that were killed leave a moment later."""
+    deadline = time.monotonic() + 10
+    while True:
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), 9)
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+@cache
+def why_no_memory_limit() -> str:
+    """Return why this machine cannot limit the memory of a group, empty when it can."""
+    if os.geteuid() != 0:
+        return "needs root to make control groups"
+    try:
+        with memory_limit(2**30):
+            return ""
+    except OSError as error:
+        return f"the memory of a control group cannot be limited here: {error}"
+
+
+requires_memory_limit = pytest.mark.skipif(bool(why_no_memory_limit()), reason=why_no_memory_limit())

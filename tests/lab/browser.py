@@ -73,9 +73,10 @@ class Watched:
         self.page.on("console", self._heard)
 
     def _heard(self, message: ConsoleMessage) -> None:
-        # An answer of 4xx, or none, is told there as well: that is for the page to show.
+        # An answer of 4xx, or none, is told there as well: that is for the page to show. A request is aborted
+        # where a newer one takes its place.
         answers = ("Failed to load resource", "Response Status Error", "htmx:sendError", "htmx:afterRequest")
-        if message.type == "error" and not message.text.startswith(answers):
+        if message.type == "error" and not message.text.startswith((*answers, "htmx:sendAbort")):
             self.errors.append(message.text)
 
 

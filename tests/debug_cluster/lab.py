@@ -29,7 +29,7 @@ DIST_LAUNCH = (
     "import sys; from platform_launch.cli.dist_launch import main; sys.exit(main())",
 )
 LIMIT_S = 60.0
-# A host's /sys is its own, and without control groups.
+# Shows control groups (version 2), which a host's /sys of its own does not.
 SHOW_GROUPS = ("sh", "-c", 'mount -t cgroup2 none /sys/fs/cgroup && exec "$0" "$@"')
 
 _MISSING = [
@@ -45,12 +45,16 @@ requires_ssh = pytest.mark.skipif(bool(_MISSING), reason=f"needs {', '.join(_MIS
 
 @dataclass
 class Node:
-    """One host and its ``dist-launch wait``. ``home`` holds everything that is this host's own."""
+    """One host and its ``dist-launch wait``. ``home`` holds everything that is this host's own.
+
+    ``before`` is a command that every command of dist-launch is given to, such as SHOW_GROUPS.
+    """
 
     host: Host
     rank: int
     home: Path
     env: dict[str, str]
+    before: tuple[str, ...] = ()
     lines: list[str] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
     _reader: threading.Thread | None = None
@@ -67,11 +71,12 @@ class Node:
     def text(self) -> str:
         return "\n".join(self.lines)
 
-    def wait(self, *options: str, env: Mapping[str, str] | None = None, groups: bool = False) -> None:
-        """Start ``dist-launch wait``, with control groups (version 2) to be seen on this host or not."""
+    def wait(self, *options: str, env: Mapping[str, str] | None = None) -> None:
+        """Start ``dist-launch wait``."""
         self.lines.clear()
-        command = [*(SHOW_GROUPS if groups else ()), *DIST_LAUNCH, "wait", *options]
-        self.process = self.host.popen(command, env={**self.env, **(env or {})}, cwd=self.home)
+        self.process = self.host.popen(
+            [*self.before, *DIST_LAUNCH, "wait", *options], env={**self.env, **(env or {})}, cwd=self.home
+        )
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self._reader.start()
 
@@ -115,7 +120,7 @@ class Node:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of dist-launch on this host to its end."""
         return self.host.run(
-            [*DIST_LAUNCH, *arguments],
+            [*self.before, *DIST_LAUNCH, *arguments],
             env={**self.env, **(env or {})},
             timeout_s=timeout_s,
             cwd=cwd or self.home,
@@ -123,7 +128,7 @@ class Node:
 
     def start(self, *arguments: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
         """Start a command of dist-launch on this host."""
-        return self.host.popen([*DIST_LAUNCH, *arguments], env=self.env, cwd=cwd or self.home)
+        return self.host.popen([*self.before, *DIST_LAUNCH, *arguments], env=self.env, cwd=cwd or self.home)
 
     def cluster(self) -> dict[str, Any]:
         """Return the cluster information as it stands on this host."""

@@ -14,7 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.debug_cluster.lab import SHOW_GROUPS, Node, ended, eventually, jobs_on, make, requires_ssh, script
+from tests.debug_cluster.lab import (
+    SHOW_GROUPS,
+    Node,
+    eventually,
+    jobs_on,
+    make,
+    requires_ssh,
+    script,
+    waiting,
+)
 from tests.lab.netns import hosts, requires_netns
 
 pytestmark = [requires_netns, requires_ssh, pytest.mark.lab]
@@ -93,10 +102,9 @@ def test_only_the_control_group_knows_a_daemon_whose_leader_is_gone(tmp_path: Pa
             pytest.skip(f"no control group can be made here: {seen.stderr.strip()}")
         made[0].run([*SHOW_GROUPS, "rmdir", f"/sys/fs/cgroup/{tmp_path.name}"])
         nodes = make(made, tmp_path)
-        with ended(nodes):
-            for node in nodes:
-                node.wait("--sshd", groups=True)
-            nodes[0].says("all 2 nodes wait")
+        for node in nodes:
+            node.before = SHOW_GROUPS
+        with waiting(nodes):
             daemon = script(tmp_path / "daemon.py", _DAEMON)
             job = script(
                 tmp_path / "job.sh", f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 300"

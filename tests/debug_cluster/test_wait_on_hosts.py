@@ -217,6 +217,24 @@ def test_the_images_own_server_lets_rank_0_in_and_nobody_after_a_reboot(
     assert own.exists()
 
 
+def test_a_plain_user_waits_and_runs(tmp_path: Path) -> None:
+    with hosts(2) as made:
+        plain = ("unshare", "--user", "--map-user=1234", "--map-group=1234")
+        if (tried := made[0].run([*plain, "true"])).returncode:
+            pytest.skip(f"no process can be another user here: {tried.stderr.strip()}")
+        nodes = make(made, tmp_path)
+        for node in nodes:
+            node.before = plain
+            with (node.host.etc / "passwd").open("a") as users:
+                users.write(f"trainer:x:1234:1234::{node.home}:/bin/bash\n")
+        with waiting(nodes):
+            assert nodes[0].dist_launch("verify").stdout.count(": ok: ") == 2
+            done = nodes[0].dist_launch("run", script(tmp_path / "who.sh", "id -un"))
+            assert sorted(done.stdout.splitlines()) == ["[rank-0] trainer", "[rank-1] trainer"], done.stderr
+        assert [node.code() for node in nodes] == [0, 0]
+        assert [list((node.home / ".ssh").iterdir()) for node in nodes] == [[], []]
+
+
 def test_a_full_disk_is_named_and_recovered_from(pair: list[Node], tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(pair[1].home)], check=True)
     try:

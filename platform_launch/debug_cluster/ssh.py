@@ -18,7 +18,6 @@ from platform_launch.debug_cluster.cluster import Member
 
 Feed = Callable[[bytes, bool], None]
 
-# What a program that was killed has left behind may hold its output for ever, and say nothing.
 _QUIET_S = 10.0
 _CONNECT_S = 10.0
 _BEAT_S = 5.0
@@ -126,23 +125,71 @@ class Links:
             raise UnreachableError(explain(error, member)) from error
 
 
+class _Ending:
+    """Tells when a program is done: it has ended, and so has its output, or nothing of it came for a while.
+
+    What a program that was killed has left behind may hold its output for ever. ``let_go`` is called then;
+    ``paused`` says that nothing is read for now.
+    """
+
+    def __init__(self, let_go: Callable[[], None]) -> None:
+        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.paused = False
+        self._let_go = let_go
+        self._code: int | None = None
+        self._heard = False
+
+    def heard(self) -> None:
+        """Note that output came."""
+        self._heard = True
+
+    def ended(self, code: int) -> None:
+        """Note that the program has ended; its output may go on."""
+        self._code = code
+        self._heard = True
+        self._look()
+
+    def closed(self, otherwise: Exception) -> None:
+        """Note that no more output can come; ``otherwise`` is what that means while the program runs."""
+        if self.done.done():
+            return
+        if self._code is None:
+            self.done.set_exception(otherwise)
+        else:
+            self.done.set_result(self._code)
+
+    def _look(self) -> None:
+        if self.done.done() or self._code is None:
+            return
+        if self._heard or self.paused:
+            self._heard = False
+            asyncio.get_running_loop().call_later(_QUIET_S, self._look)
+            return
+        self.done.set_result(self._code)
+        self._let_go()
+
+
 class _Local(asyncio.SubprocessProtocol):
     """A program on this node."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ending = _Ending(lambda: self._process.close())
+        self.done = self._ending.done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast(asyncio.SubprocessTransport, transport)
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        self._ending.heard()
         self._feed(cast(bytes, data), fd == 2)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def process_exited(self) -> None:
         code = self._process.get_returncode() or 0
-        if not self.done.done():
-            self.done.set_result(code if code >= 0 else 128 - code)
+        self._ending.ended(code if code >= 0 else 128 - code)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ending.closed(UnreachableError(f"its pipes were lost: {exc or 'closed'}"))
 
     def send(self, data: bytes) -> None:
         pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
@@ -158,10 +205,13 @@ class _Local(asyncio.SubprocessProtocol):
         self._process.terminate()
 
     def pause(self) -> None:
+        self._ending.paused = True
         for pipe in self._pipes():
             pipe.pause_reading()
 
     def resume(self) -> None:
+        self._ending.paused = False
+        self._ending.heard()
         for pipe in self._pipes():
             pipe.resume_reading()
 
@@ -177,47 +227,24 @@ class _Remote(asyncssh.SSHClientSession[bytes]):
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._code: int | None = None
-        self._quiet = True
-        self._paused = False
-        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ending = _Ending(self.abort)
+        self.done = self._ending.done
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        self._quiet = False
+        self._ending.heard()
         self._feed(data, datatype == asyncssh.EXTENDED_DATA_STDERR)
 
     def exit_status_received(self, status: int) -> None:
-        self._ended(status)
+        self._ending.ended(status)
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
-        self._ended(128 + _number_of(signal))
-
-    def _ended(self, code: int) -> None:
-        """The program has ended; its channel stays open while anything it left behind holds its output."""
-        self._code = code
-        self._quiet = False
-        self._look_whether_quiet()
-
-    def _look_whether_quiet(self) -> None:
-        if self.done.done():
-            return
-        if self._quiet and not self._paused and self._code is not None:
-            self.done.set_result(self._code)
-            self._channel.abort()
-            return
-        self._quiet = True
-        asyncio.get_running_loop().call_later(_QUIET_S, self._look_whether_quiet)
+        self._ending.ended(128 + _number_of(signal))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.done.done():
-            return
-        if self._code is not None:
-            self.done.set_result(self._code)
-        else:
-            self.done.set_exception(UnreachableError(f"the connection was lost: {exc or 'closed'}"))
+        self._ending.closed(UnreachableError(f"the connection was lost: {exc or 'closed'}"))
 
     def send(self, data: bytes) -> None:
         with suppress(OSError):  # BrokenPipeError: the program has ended
@@ -231,11 +258,12 @@ class _Remote(asyncssh.SSHClientSession[bytes]):
         self._channel.abort()
 
     def pause(self) -> None:
-        self._paused = True
+        self._ending.paused = True
         self._channel.pause_reading()
 
     def resume(self) -> None:
-        self._paused, self._quiet = False, False
+        self._ending.paused = False
+        self._ending.heard()
         self._channel.resume_reading()
 
 

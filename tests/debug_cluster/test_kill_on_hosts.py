@@ -122,28 +122,29 @@ def test_only_the_control_group_knows_a_daemon_whose_leader_is_gone(tmp_path: Pa
             assert Path(record["group"]).name not in left.stdout
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
-    cluster: list[Node], tmp_path: Path
+    cluster: list[Node], tmp_path: Path, rank: int
 ) -> None:
-    daemon = script(tmp_path / "daemon.py", _DAEMON)
+    node, daemon = cluster[rank], script(tmp_path / "daemon.py", _DAEMON)
     job = script(
         tmp_path / "job.sh",
-        f"test $RANK = 2 && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 300",
+        f"test $RANK = {rank} && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 300",
     )
     try:
         with running(cluster, job) as process:
             eventually("the daemon starts", (tmp_path / "bare").exists)
-            record = json.loads((cluster[2].state / "jobs" / "default.json").read_text())
-            for pid in (record["leader"], record["session"], *jobs_on(cluster[2])):
+            record = json.loads((node.state / "jobs" / "default.json").read_text())
+            for pid in (record["leader"], record["session"], *jobs_on(node)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             assert process.wait(40) == 137
             assert process.stdout is not None
-            said = "rank-2 (node2, 10.213.0.3): ended with exit code 137; stopping the other 3"
-            assert said in process.stdout.read()
+            said = f"rank-{rank} ({node.host.name}, {node.host.address}): ended with exit code 137; stopping"
+            assert f"{said} the other 3" in process.stdout.read()
     finally:
         os.kill(int((tmp_path / "bare").read_text()), signal.SIGKILL)
-    assert not any(jobs_on(node) for node in cluster)
+    assert not any(jobs_on(one) for one in cluster)
 
 
 def test_kill_spares_waits_strangers_and_look_alikes(cluster: list[Node], tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from platform_launch.debug_cluster.cluster import Member
 
 Feed = Callable[[bytes, bool], None]
 
-_QUIET_S = 10.0
 _CONNECT_S = 10.0
 _BEAT_S = 5.0
 _MISSED_BEATS = 4
+# Longer than a stall that a connection survives: what is still on its way must not be lost.
+_QUIET_S = _BEAT_S * (_MISSED_BEATS + 1)
 # With OpenSSH's default, a post-quantum exchange, a handshake takes three to four times the processor time.
 _EXCHANGES = ("curve25519-sha256", "curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 _CIPHERS = ("aes128-gcm@openssh.com", "chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")

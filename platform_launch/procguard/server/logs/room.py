@@ -13,7 +13,7 @@ from platform_launch.procguard.refused import NotFound
 from platform_launch.procguard.server.logs.segments import generations, worker_folder
 from platform_launch.procguard.server.logs.store import Logs
 
-EVERY_S = 60.0
+_EVERY_S = 60.0
 # Beyond the limit, room for a while is made at once.
 _LEFT = 0.9
 # Agents send the log of a worker's two newest runs: one that was dropped would come again.
@@ -78,8 +78,8 @@ class Room:
             said = ""
             try:
                 total = self.make()
-            except OSError as error:
-                said = f"logs cannot be kept within their limit: {error}"
+            except Exception as error:  # a thread that ended would leave the disk to fill up
+                said = f"logs cannot be kept within their limit: {error or type(error).__name__}"
             else:
                 if total > self._limit:
                     said = (
@@ -89,7 +89,7 @@ class Room:
             if said and not self._said:  # once, not every minute
                 _LOG.warning("%s", said)
             self._said = said
-            if self._leave.wait(EVERY_S):
+            if self._leave.wait(_EVERY_S):
                 return
 
 

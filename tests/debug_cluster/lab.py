@@ -29,8 +29,6 @@ DIST_LAUNCH = (
     "import sys; from platform_launch.cli.dist_launch import main; sys.exit(main())",
 )
 LIMIT_S = 60.0
-# Shows control groups (version 2), which a host's /sys of its own does not.
-SHOW_GROUPS = ("sh", "-c", 'mount -t cgroup2 none /sys/fs/cgroup && exec "$0" "$@"')
 
 _MISSING = [
     *(
@@ -47,7 +45,7 @@ requires_ssh = pytest.mark.skipif(bool(_MISSING), reason=f"needs {', '.join(_MIS
 class Node:
     """One host and its ``dist-launch wait``. ``home`` holds everything that is this host's own.
 
-    ``before`` is a command that every command of dist-launch is given to, such as SHOW_GROUPS.
+    ``before`` is a command that every command of dist-launch is given to, such as SHOW_GROUPS of the lab.
     """
 
     host: Host

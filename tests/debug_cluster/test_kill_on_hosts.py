@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.debug_cluster.lab import (
-    SHOW_GROUPS,
     Node,
     eventually,
     jobs_on,
@@ -24,6 +23,7 @@ from tests.debug_cluster.lab import (
     script,
     waiting,
 )
+from tests.lab.cgroup import SHOW_GROUPS
 from tests.lab.netns import hosts, requires_netns
 
 pytestmark = [requires_netns, requires_ssh, pytest.mark.lab]

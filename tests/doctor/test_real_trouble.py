@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import FakeNvml
+from tests.lab.disk import requires_mount
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
-requires_mount = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
 
 
 @pytest.fixture

@@ -11,11 +11,9 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 from platform_launch.hardware import Hardware, detect
-from platform_launch.hardware.driver import library_is_here
 from tests.hardware import trees
 from tests.hardware.trees import Roots
-
-without_driver = pytest.mark.skipif(library_is_here(), reason="this machine has an NVIDIA driver")
+from tests.lab.nvml import fake
 
 
 def look(roots: Roots, assume: str) -> Hardware:
@@ -50,7 +48,7 @@ def test_gpus_that_cannot_be_pretended_are_refused(tmp_path: Path) -> None:
         look(trees.bare_pod(tmp_path), "8xFoo")
 
 
-@without_driver
+@fake.without_driver
 def test_warnings_about_gpus_are_the_machines_warnings(tmp_path: Path) -> None:
     roots = trees.bare_pod(tmp_path)
     environment = Environment({"CUDA_VISIBLE_DEVICES": "0,1"}, hostname="node7")
@@ -68,7 +66,7 @@ print(time.perf_counter() - started, "pynvml" in sys.modules, "torch" in sys.mod
 """
 
 
-@without_driver
+@fake.without_driver
 def test_a_cpu_machine_is_read_in_a_blink_and_without_the_drivers_package() -> None:
     measured = []
     for _ in range(5):

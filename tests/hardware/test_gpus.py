@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from platform_launch.hardware.driver import library_is_here
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
-
-without_driver = pytest.mark.skipif(library_is_here(), reason="this machine has an NVIDIA driver")
 
 _READ_GPUS = """
 import dataclasses, json, pathlib, sys
@@ -75,7 +72,7 @@ def test_a_healthy_node_shows_all_its_gpus(fake_nvml: FakeNvml) -> None:
     assert answer["warnings"] == []
 
 
-@without_driver
+@fake.without_driver
 def test_a_machine_without_driver_is_a_cpu_machine() -> None:
     answer = read_gpus({})
     assert answer["devices"] == []
@@ -83,7 +80,7 @@ def test_a_machine_without_driver_is_a_cpu_machine() -> None:
     assert answer["warnings"] == []
 
 
-@without_driver
+@fake.without_driver
 def test_gpus_on_the_bus_without_the_drivers_library_are_a_warning(tmp_path: Path) -> None:
     devices = tmp_path / "sys/bus/pci/devices"
     for slot in range(8):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.hardware import storage
-
-requires_mount = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
+from tests.lab.disk import requires_mount
 
 
 @contextmanager

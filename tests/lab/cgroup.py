@@ -1,9 +1,9 @@
-"""A control group with little memory for processes on hosts of the lab, seen there as in a container.
+"""Control groups for processes on hosts of the lab, seen there as in a container; one with little memory.
 
     with memory_limit(2**30) as group:
         node1.popen(group.around(["python", "train.py"]))
 
-Needs root, and the memory controller (version 1 or 2) where groups can be made below it.
+A limit needs root, and the memory controller (version 1 or 2) where groups can be made below it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ _MOUNT = Path("/sys/fs/cgroup")
 _groups = count()
 
 # `ip netns exec` shows a fresh /sys without control groups; a mount here is seen by the command alone.
+_SHOW_2 = "mount -t cgroup2 none /sys/fs/cgroup"
 _SHOW = {
     1: "mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory && "
     "mount -t cgroup -o memory none /sys/fs/cgroup/memory && cd /sys/fs/cgroup/memory",
-    2: "mount -t cgroup2 none /sys/fs/cgroup && cd /sys/fs/cgroup",
+    2: f"{_SHOW_2} && cd /sys/fs/cgroup",
 }
 _ENTER = 'echo $$ > "$0/cgroup.procs" && cd "$OLDPWD" && exec "$@"'
+# A command line is given to this one, to see the control groups of version 2.
+SHOW_GROUPS = ("sh", "-c", f'{_SHOW_2} && exec "$0" "$@"')
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+requires_mount = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
 
 
 @contextmanager

@@ -45,3 +45,24 @@ def explain_text() -> Explain:
         )
 
     return run
+
+
+def uncaught(message: str, prefix: str = "", file: str = "/workspace/train.py", line: int = 88) -> str:
+    """A traceback as Python prints it when nobody catches."""
+    return "".join(
+        f"{prefix}{text}\n"
+        for text in (
+            "Traceback (most recent call last):",
+            '  File "/workspace/train.py", line 120, in <module>',
+            "    main()",
+            f'  File "{file}", line {line}, in forward',
+            "    x = self.conv(x)",
+            '  File "/env/lib/python3.11/site-packages/torch/nn/module.py", line 1, in _call_impl',
+            "    return forward_call(*args)",
+            message,
+        )
+    )
+
+
+def progress(lines: int, prefix: str = "") -> str:
+    return "".join(f"{prefix}Step {n}/100000 | Loss: 0.15 | PSNR: 18.5 dB\n" for n in range(lines))

@@ -5,29 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.doctor.catalogue import REFUSALS
-from tests.why.conftest import Explain
-
-
-def uncaught(message: str, prefix: str = "", file: str = "/workspace/train.py", line: int = 88) -> str:
-    """A traceback as Python prints it when nobody catches."""
-    return "".join(
-        f"{prefix}{text}\n"
-        for text in (
-            "Traceback (most recent call last):",
-            '  File "/workspace/train.py", line 120, in <module>',
-            "    main()",
-            f'  File "{file}", line {line}, in forward',
-            "    x = self.conv(x)",
-            '  File "/env/lib/python3.11/site-packages/torch/nn/module.py", line 1, in _call_impl',
-            "    return forward_call(*args)",
-            message,
-        )
-    )
-
-
-def progress(lines: int, prefix: str = "") -> str:
-    return "".join(f"{prefix}Step {n}/100000 | Loss: 0.15 | PSNR: 18.5 dB\n" for n in range(lines))
-
+from tests.why.conftest import Explain, progress, uncaught
 
 WATCHDOG = "[rank{0}]:[E1121 {1} ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7753, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"  # noqa: E501
 RESET = "[rank{0}]:[W1121 {1} TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer\n"  # noqa: E501
@@ -265,56 +243,6 @@ def test_pods_on_one_stream_are_not_ordered_by_its_lines(explain_text: Explain) 
     verdict = explain_text(stream)
     assert (verdict.cause, verdict.where.pod) == ("cuda_out_of_memory", "job-1-fghij")
     assert any("do not say" in note for note in verdict.notes)
-
-
-def test_interleaved_ranks_are_put_together_again(explain_text: Explain) -> None:
-    one = uncaught("ValueError: of rank three", "[rank3]: ", line=33).splitlines(keepends=True)
-    two = uncaught("KeyError: 'of rank five'", "[rank5]: ", line=55).splitlines(keepends=True)
-    verdict = explain_text("".join(line for pair in zip(one, two, strict=True) for line in pair))
-    assert verdict.exception is not None
-    assert (verdict.title, verdict.where.rank, verdict.exception.line) == ("ValueError: of rank three", 3, 33)
-
-
-@pytest.mark.parametrize(
-    "prefix", ["worker-1: ", "worker-1  | ", "4: ", "[default0]:", "ERROR 03-02 [a.py:7] "]
-)
-def test_traceback_behind_a_prefix_on_each_line_is_read(explain_text: Explain, prefix: str) -> None:
-    verdict = explain_text(progress(3, prefix) + uncaught("ValueError: bad", prefix, line=77))
-    assert verdict.exception is not None
-    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
-
-
-def test_traceback_glued_to_a_progress_bar_is_read(explain_text: Explain) -> None:
-    bars = "".join(f"\r {n}%|###       | {n}/100 [00:01<00:09, 9.1it/s]" for n in range(9))
-    verdict = explain_text(bars + uncaught("ValueError: bad", line=77))
-    assert verdict.exception is not None
-    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
-    assert verdict.evidence[0].line == 8
-
-
-def test_rich_traceback_is_read(explain_text: Explain) -> None:
-    verdict = explain_text(
-        "╭─────────────── Traceback (most recent call last) ───────────────╮\n"
-        "│ /workspace/train.py:120 in <module>                             │\n"
-        "│                                                                 │\n"
-        "│ ❱ 120 main()                                                    │\n"
-        "│ /workspace/train.py:88 in forward                               │\n"
-        "╰─────────────────────────────────────────────────────────────────╯\n"
-        "ValueError: bad\n"
-    )
-    assert verdict.exception is not None
-    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 88)
-
-
-def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
-    verdict = explain_text(uncaught("ValueError: bad"))
-    assert verdict.exception is not None
-    assert (verdict.exception.file, verdict.exception.line) == ("/workspace/train.py", 88)
-
-
-def test_message_quoted_in_a_source_line_is_no_evidence(explain_text: Explain) -> None:
-    log = uncaught("ValueError: bad").replace("x = self.conv(x)", 'raise X("CUDA out of memory")')
-    assert explain_text(log).title == "ValueError: bad"
 
 
 def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain_text: Explain) -> None:

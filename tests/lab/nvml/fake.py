@@ -10,7 +10,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from platform_launch.hardware.driver import library_is_here
+
 _SOURCE = Path(__file__).with_name("nvml.c")
+
+# For tests of a machine that has no driver.
+without_driver = pytest.mark.skipif(library_is_here(), reason="this machine has an NVIDIA driver")
 
 COMPILER = shutil.which("gcc")
 

@@ -1,0 +1,57 @@
+"""Tracebacks as logs really hold them: interleaved, prefixed, glued to progress bars, drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain, progress, uncaught
+
+
+def test_interleaved_ranks_are_put_together_again(explain_text: Explain) -> None:
+    one = uncaught("ValueError: of rank three", "[rank3]: ", line=33).splitlines(keepends=True)
+    two = uncaught("KeyError: 'of rank five'", "[rank5]: ", line=55).splitlines(keepends=True)
+    verdict = explain_text("".join(line for pair in zip(one, two, strict=True) for line in pair))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.where.rank, verdict.exception.line) == ("ValueError: of rank three", 3, 33)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["worker-1: ", "worker-1  | ", "4: ", "[default0]:", "ERROR 03-02 [a.py:7] "]
+)
+def test_traceback_behind_a_prefix_on_each_line_is_read(explain_text: Explain, prefix: str) -> None:
+    verdict = explain_text(progress(3, prefix) + uncaught("ValueError: bad", prefix, line=77))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
+
+
+def test_traceback_glued_to_a_progress_bar_is_read(explain_text: Explain) -> None:
+    bars = "".join(f"\r {n}%|###       | {n}/100 [00:01<00:09, 9.1it/s]" for n in range(9))
+    verdict = explain_text(bars + uncaught("ValueError: bad", line=77))
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
+    assert verdict.evidence[0].line == 8
+
+
+def test_rich_traceback_is_read(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "╭─────────────── Traceback (most recent call last) ───────────────╮\n"
+        "│ /workspace/train.py:120 in <module>                             │\n"
+        "│                                                                 │\n"
+        "│ ❱ 120 main()                                                    │\n"
+        "│ /workspace/train.py:88 in forward                               │\n"
+        "╰─────────────────────────────────────────────────────────────────╯\n"
+        "ValueError: bad\n"
+    )
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 88)
+
+
+def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("ValueError: bad"))
+    assert verdict.exception is not None
+    assert (verdict.exception.file, verdict.exception.line) == ("/workspace/train.py", 88)
+
+
+def test_message_quoted_in_a_source_line_is_no_evidence(explain_text: Explain) -> None:
+    log = uncaught("ValueError: bad").replace("x = self.conv(x)", 'raise X("CUDA out of memory")')
+    assert explain_text(log).title == "ValueError: bad"

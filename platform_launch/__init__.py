@@ -9,14 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from platform_launch.plan import LaunchPlan, build_plan
+    from platform_launch.plan.launch_plan import LaunchPlan, build_plan
     from platform_launch.platforms import detect
     from platform_launch.topology import Topology
 
 __version__ = "0.1.0"
 __all__ = ["LaunchPlan", "Topology", "__version__", "build_plan", "detect"]
 
-_HOME = {"LaunchPlan": "plan", "Topology": "topology", "build_plan": "plan", "detect": "platforms"}
+_HOME = {
+    "LaunchPlan": "plan.launch_plan",
+    "Topology": "topology",
+    "build_plan": "plan.launch_plan",
+    "detect": "platforms",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib.util import find_spec
 
@@ -14,6 +16,11 @@ def main() -> int:
     # Started by path, Python puts this package's own folder first: its rooms would shadow other modules.
     if __spec__ is None:
         sys.path[0] = __file__.rsplit("/", 2)[0]
+    if sys.argv[1:2] == ["_helper"]:  # started by a command that has checked the interpreter
+        from platform_launch.helper import main as helper
+
+        return helper(sys.argv[2:])
+    _keep_signals(sys.argv[1:2] == ["run"])
     version = sys.version_info
     if version < (3, 10):
         return _refuse(
@@ -27,6 +34,17 @@ def main() -> int:
     from platform_launch.cli import main as command_line
 
     return command_line()
+
+
+def _keep_signals(keep: bool) -> None:
+    """Hold signals back, for the first process of a container, until a launch has its inbox.
+
+    The kernel drops what such a process has no handler for. The shell entrypoint has done the same from its
+    first line on; other commands have no inbox, and no use for it.
+    """
+    if os.getpid() == 1:
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+        signal.pthread_sigmask(signal.SIG_BLOCK if keep else signal.SIG_UNBLOCK, numbers)
 
 
 def _refuse(what: str, todo: str) -> int:

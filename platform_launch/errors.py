@@ -12,20 +12,32 @@ from collections.abc import Collection
 
 
 class LaunchError(Exception):
-    """A launch that must not start. ``exit_code`` 70: a fault of the launcher itself."""
+    """A launch that must not start. ``exit_code`` 70: a fault of the launcher itself.
+
+    ``event`` is the id under which programs know it; ``marked`` tells that its line must carry that id, since
+    it closes a launch whose log may be read by ``why``.
+    """
 
     exit_code = 70
+    event = "launch-refused"
+    marked = False
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
 
+    def known_as(self, event: str) -> LaunchError:
+        """Give this error an id of its own, which its line carries; return it."""
+        self.event, self.marked = event, True
+        return self
+
 
 class UsageError(LaunchError):
     """A flag or argument that cannot be used. Fix the command."""
 
     exit_code = 64
+    event = "refused-usage"
 
 
 class TopologyError(LaunchError):
@@ -35,6 +47,7 @@ class TopologyError(LaunchError):
     """
 
     exit_code = 65
+    event = "refused-topology"
 
     def __init__(self, message: str, hint: str = "", reading: dict[str, object] | None = None) -> None:
         super().__init__(message, hint)
@@ -45,30 +58,50 @@ class InputError(LaunchError):
     """A script, config, yaml or recipe is missing or would be refused later. Fix the job."""
 
     exit_code = 66
+    event = "refused-input"
 
 
 class InstallationError(LaunchError):
     """An environment, interpreter or Python package is missing. Fix the image."""
 
     exit_code = 67
+    event = "refused-installation"
 
 
 class HardwareError(LaunchError):
     """A device or driver of this node is broken. Retry elsewhere."""
 
     exit_code = 69
+    event = "refused-hardware"
+
+
+class HangError(LaunchError):
+    """Nothing moved any more, and --on-hang asked for the end. See who is named; try again."""
+
+    exit_code = 77
+
+
+class UnfitNodeError(LaunchError):
+    """A device of this node has failed, or the node is in quarantine. Do not put the job back on it."""
+
+    exit_code = 78
+    event = "node-unfit"
 
 
 class NodesAbsentError(LaunchError):
     """Nodes did not come to the roll call, cannot be reached, or vanished later. Retry elsewhere."""
 
     exit_code = 75
+    event = "nodes-absent"
+    marked = True
 
 
 class NodesDisagreeError(LaunchError):
     """All nodes came, but they were not given the same job. Fix the job or the image."""
 
     exit_code = 76
+    event = "nodes-disagree"
+    marked = True
 
 
 def shown(value: str, longest: int = 120) -> str:

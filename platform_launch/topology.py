@@ -12,7 +12,11 @@ DEFAULT_MASTER_PORT = 29500
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the user said by flag. Each field wins over every variable; None means "not said"."""
+    """What the user said by flag. Each field wins over every variable; None means "not said".
+
+    ``spares`` of the nodes that the platform starts take no part until one of the others is lost;
+    ``stands_in_for`` is the rank that node 0 gave to one of them since.
+    """
 
     platform: str | None = None
     nnodes: int | None = None
@@ -20,6 +24,8 @@ class Overrides:
     master_addr: str | None = None
     master_port: int | None = None
     nproc_per_node: int | None = None
+    spares: int = 0
+    stands_in_for: int | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Topology:
     ``nproc_per_node`` is None while neither platform nor user said it and no GPU was counted yet.
     ``hosts`` is ordered by node rank and may be empty: most platforms do not give it.
     ``interface`` is the network interface the platform recommends, where it does.
+    ``spares`` nodes are started beside the ``nnodes``: a node whose rank is ``nnodes`` or above is one.
     ``sources`` maps each field to the variable, flag or rule it came from.
     """
 
@@ -43,16 +50,18 @@ class Topology:
     job_id: str | None = None
     restart_count: int | None = None
     interface: str | None = None
+    spares: int = 0
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.nnodes < 1:
             raise TopologyError(f"nnodes={self.nnodes} ({self._source('nnodes')}): expected at least 1")
-        if not 0 <= self.node_rank < self.nnodes:
+        started = self.nnodes + self.spares
+        if not 0 <= self.node_rank < started:
             raise TopologyError(
                 f"node rank {self.node_rank} ({self._source('node_rank')}) is out of range for "
-                f"{self.nnodes} node(s) ({self._source('nnodes')}): expected 0–{self.nnodes - 1}",
+                f"{started} node(s) ({self._source('nnodes')}): expected 0–{started - 1}",
                 "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
             )
         if self.nproc_per_node is not None and self.nproc_per_node < 1:
@@ -71,6 +80,11 @@ class Topology:
         """Whether this node hosts the rendezvous (node rank 0)."""
         return self.node_rank == 0
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether this node waits until one of the others is lost."""
+        return self.node_rank >= self.nnodes
+
     def _source(self, name: str) -> str:
         return self.sources.get(name, "unknown source")
 
@@ -86,8 +100,14 @@ class Topology:
             "nproc_per_node": self.nproc_per_node,
             "world_size": self.world_size,
             "hosts": list(self.hosts),
+            "spares": self.spares,
             "job_id": self.job_id,
             "restart_count": self.restart_count,
             "sources": dict(self.sources),
             "warnings": list(self.warnings),
         }
+
+
+def node_prefix(node_rank: int) -> str:
+    """Return what opens each line of a node's output where several nodes write to one place."""
+    return f"[node {node_rank}] "

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import count, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.lab.needs import needs_of
 from tests.lab.nvml import fake
 
 FakeNvml = Callable[..., dict[str, str]]
+# Tests that were left out because a run was asked for without labs, by what they need.
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let the keyboard's signals reach what is tested: what a shell starts in its background ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    config.stash[_LEFT_OUT] = Counter()
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +58,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = [path for turn in zip_longest(train, lab) for path in turn if path is not None]
     place = {path: number for number, path in enumerate(order)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose host lacks something, before any fixture is made for it."""
+    for need in needs_of(item):
+        if reason := need.lacking():
+            pytest.skip(reason)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Take note of the labs that a run leaves out."""
+    for item in items:
+        if "not lab" in item.config.getoption("markexpr"):
+            item.config.stash[_LEFT_OUT].update(
+                {need.name for need in needs_of(item)} or {"a host of its own"}
+            )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what was left out to the process that writes the summary: every worker left out the same."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        left_out = session.config.stash[_LEFT_OUT]
+        output["left_out"] = dict(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over what a worker of pytest-xdist left out."""
+    node.config.stash[_LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, and how to run it."""
+    if left_out := config.stash[_LEFT_OUT]:
+        terminalreporter.section("labs: left out of this run, `make test-labs` runs them")
+        for name, number in left_out.most_common():
+            terminalreporter.line(f"{number:>4} need {name}")

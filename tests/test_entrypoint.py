@@ -6,9 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tests.lab.needs import requires_pid_namespace
+from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = "start_multinode_platform.sh"
@@ -72,6 +77,48 @@ def start(
 
 def settings(project: Path, text: str) -> None:
     (project / "configs" / "platform.env").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("A=plain=1", "plain=1"),
+        ('export A="two words"', "two words"),
+        ("  A = spaced  ", "spaced"),
+        ("A='q\"$HOME'", 'q"$HOME'),
+        ("A=$(touch pwned)", "$(touch pwned)"),
+        ('A="`touch pwned`"\r', "`touch pwned`"),
+        ("A=it's", "it's"),
+        ("A=a b", "a b"),
+        ('A=""', ""),
+    ],
+)
+def test_settings_are_taken_as_people_paste_them(project: Path, line: str, value: str) -> None:
+    interpreter(project / ".venv")
+    (project / ".venv/bin/python3").write_text('#!/bin/sh\nprintf "%s" "$A"\n')
+    settings(project, f"# note\n\n; another\n{line}\n")
+    done = start(project)
+    assert (done.stdout, done.stderr) == (value, "")
+    assert start(project, env={"A": "outside"}).stdout == "outside"
+
+
+def test_names_that_settings_gave_are_told_to_the_launcher(project: Path) -> None:
+    interpreter(project / ".venv")
+    (project / ".venv/bin/python3").write_text('#!/bin/sh\nprintf "%s" "$PLATFORM_LAUNCH_FROM_FILE"\n')
+    settings(project, "A=1\nB=2\nC=3\n")
+    assert start(project, env={"B": "outside"}).stdout.split() == ["A", "C"]
+
+
+@pytest.mark.parametrize(
+    "line", ['A="open', "A='x' y", "NAME value", "1A=x", "export A", "source /etc/profile", "A='\""]
+)
+def test_settings_that_cannot_be_read_are_refused_by_their_line(project: Path, line: str) -> None:
+    interpreter(project / ".venv")
+    settings(project, f"# note\nB=1\n{line}\n")
+    done = start(project)
+    assert done.returncode == 67
+    assert "platform.env, line 3 is not a variable: " in done.stderr
+    assert "hint:  expected NAME=value" in done.stderr
 
 
 def test_arguments_reach_python_as_they_were_typed(project: Path) -> None:
@@ -191,5 +238,44 @@ def test_python_replaces_the_shell_so_that_signals_reach_it(project: Path) -> No
         assert process.wait(timeout=10) == -signal.SIGTERM
 
 
+@requires_pid_namespace
+def test_a_request_to_end_is_heeded_from_the_first_line_on_where_the_kernel_would_drop_it(
+    project: Path, tmp_path: Path
+) -> None:
+    """The first process of a container gets no signal it has no handler for: here it comes at every stage."""
+    package = project / "platform_launch"
+    package.rmdir()
+    package.symlink_to(ROOT / "platform_launch")
+    (tmp_path / "train.py").write_text("import time\nprint('training', flush=True)\ntime.sleep(600)\n")
+    command = [
+        *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", str(project / SCRIPT), "--no-doctor"),
+        *(
+            "--launcher",
+            "python",
+            "--script",
+            str(tmp_path / "train.py"),
+            "--log-dir",
+            str(tmp_path / "logs"),
+        ),
+    ]
+    env = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix, "HOME": "/"}
+    begun = ("start_multinode_platform.sh", "__main__.py")
+    for word, pause_s in ((begun[0], 0.0), (begun[0], 0.02), (begun[1], 0.0), (begun[1], 0.3)):
+        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+        def first(name: str = word, children: Path = children) -> int:
+            for pid in children.read_text().split():
+                held = "SigBlk:\t0000000000004007" in Path(f"/proc/{pid}/status").read_text()
+                if held and name in Path(f"/proc/{pid}/cmdline").read_text():
+                    return int(pid)
+            return 0
+
+        pid = until(first, pause_s=0.001)
+        time.sleep(pause_s)
+        os.kill(pid, signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 143
+
+
 def test_the_entrypoint_is_short() -> None:
-    assert len((ROOT / SCRIPT).read_text().splitlines()) <= 40
+    assert len((ROOT / SCRIPT).read_text().splitlines()) <= 44

@@ -53,6 +53,7 @@ def test_the_json_form_names_every_field() -> None:
         "nproc_per_node": 8,
         "world_size": 16,
         "hosts": [],
+        "spares": 0,
         "job_id": None,
         "restart_count": None,
         "sources": {"nnodes": "--nnodes"},

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from platform_launch import __version__
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 # Command → (module, one line of help). Kept here so that --help imports none of them.
@@ -15,10 +16,15 @@ COMMANDS = {
     "simulate": "start several nodes of a job on this machine",
     "topology": "print which node of which job this is",
     "doctor": "say what would go wrong with a launch, on this node or between all of them",
+    "entrypoint": "print the path of the shell entrypoint, for a container command",
     "platforms": "list the platforms this launcher knows",
     "wheel": "build DeepSpeed with its ops compiled, install it, check it on every node",
     "job": "print what submits a job to Slurm or Kubernetes",
+    "quarantine": "list, add and release nodes that no job should be put on for a while",
+    "inspect": "show what all ranks of a running job are doing now",
+    "logs": "show the logs of a launch, all nodes in one, the first cause marked",
     "why": "name the first cause in the logs of a failed launch",
+    "dist-launch": "debug mode: all nodes wait, rank 0 runs scripts on them; the same as dist-launch",
     "procguard": "a web page for groups of workers: its server, agents and command line",
     "init": "ask what a job needs, and write its files",
 }
@@ -26,11 +32,14 @@ COMMANDS = {
 
 @click.group(
     cls=Commands,
-    modules={name: (f"platform_launch.cli.{name}", line) for name, line in COMMANDS.items()},
+    modules={
+        name: (f"platform_launch.cli.{name.replace('-', '_')}", line) for name, line in COMMANDS.items()
+    },
     context_settings=SETTINGS,
     epilog="Exit codes: docs/reference/exit-codes.md",
 )
 @click.version_option(__version__)
+@lang_option
 def group() -> None:
     """One command on every node of a training job."""
 

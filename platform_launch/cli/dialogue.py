@@ -7,18 +7,22 @@ from collections.abc import Callable, Sequence
 
 import click
 from rich.console import Console
-from rich.prompt import Prompt
+from rich.prompt import Confirm, Prompt
 
 from platform_launch.errors import InputError, UsageError
 
 
 class Dialogue:
-    """Asks for what nobody said. ``open`` is False where nobody can be asked: then answers must be flags."""
+    """Asks for what nobody said. ``open`` is False where nobody can be asked: then answers must be flags.
+
+    ``asked`` tells whether a question was answered.
+    """
 
     def __init__(self) -> None:
         self.open = sys.stdin.isatty() and sys.stderr.isatty()
         self._console = Console(stderr=True, highlight=False)
         self._missing: list[str] = []
+        self.asked = False
 
     def say(self, text: str) -> None:
         """Show a line to whoever answers."""
@@ -59,10 +63,21 @@ class Dialogue:
             else:
                 return answer
 
+    def confirm(self, question: str) -> None:
+        """Go on after a yes, or at once where nothing was asked. Raises click.Abort after a no."""
+        if self.open and self.asked and not Confirm.ask(question, console=self._console, default=True):
+            raise click.Abort
+
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
+        self.asked = True
         try:
             answer = Prompt.ask(
-                question, console=self._console, choices=choices, show_choices=False, default=default
+                question,
+                console=self._console,
+                choices=choices,
+                show_choices=False,
+                show_default=bool(default),
+                default=default,
             )
         except EOFError as error:
             raise click.Abort from error

@@ -15,9 +15,9 @@ from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, warn
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ScriptArguments
-from platform_launch.cli.voice import Voice
+from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError
+from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.jobs.description import Value, check, write
 from platform_launch.jobs.names import suggest_name
 from platform_launch.project import project_root
@@ -28,6 +28,8 @@ KINDS = {
     "slurm": "submit a batch script",
     "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano, KubeBrain …",
     "debug": "nodes that wait, so that one can run, stop and run again on all of them",
+    "check": "no job yet: test this environment, alone or with the other nodes",
+    "trouble": "a job failed, hangs or does not start: what to look at",
 }
 TARGETS = {
     "kubernetes": "Indexed Job: plain Kubernetes",
@@ -41,10 +43,33 @@ TARGETS = {
 _SCHEDULERS = (("sbatch", "slurm"), ("kubectl", "kubernetes"))
 _SUBMITTED = ("slurm", "kubernetes")
 _JOB_FILE = "job.yaml"
+# What needs no answers: commands that can be pasted, each with what it is for.
+_WITHOUT_QUESTIONS = {
+    "check": (
+        ("which node of which job the variables here say this is:", "platform-launch topology"),
+        ("what a launch would run here, and why, without running it:", "platform-launch run --print-env"),
+        (
+            "this node alone: driver, GPUs, torch, memory, ports (--jax for JAX):",
+            "platform-launch doctor --local",
+        ),
+        ("all nodes together, as each node's command: network, collectives:", "platform-launch doctor"),
+        ("two nodes that train on this machine, GPUs or not:", "platform-launch simulate --nodes 2"),
+    ),
+    "trouble": (
+        ("the newest launch failed: the first cause over all nodes, and its fix:", "platform-launch why"),
+        ("its logs, all nodes in one; --follow while it runs:", "platform-launch logs --level WARN"),
+        ("it runs and does nothing: what every rank is doing now:", "platform-launch inspect"),
+        ("it does not start: variables, driver, network, as each node's command:", "platform-launch doctor"),
+    ),
+}
 
 
 @click.command("init", cls=ScriptArguments)
-@click.option("--kind", type=click.Choice(list(KINDS)), help="Where the job runs.")
+@click.option(
+    "--kind",
+    type=click.Choice(list(KINDS)),
+    help="Where the job runs; check and trouble: no job, but what to look at.",
+)
 @click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options
 @click.option("--master-addr", metavar="HOST", help="With --kind several-nodes: node 0 (default: this one).")
@@ -80,11 +105,15 @@ def command(
         kind = dialogue.choose(
             "--kind", "Where does the job run?", KINDS, scheduler if dialogue.open else None
         )
+    if kind in _WITHOUT_QUESTIONS:
+        for purpose, line in _WITHOUT_QUESTIONS[kind]:
+            click.echo(f"# {purpose}\n{line}")
+        return 0
     told = description(flags, ctx.meta["script_args"])
     target = _target(kind, target, dialogue)
     _complete(told, kind, directory, env, dialogue)
     dialogue.settle()
-    _write(told, target, directory, force)
+    _write(told, target, directory, force, dialogue)
     for line in _next(told, kind, target, directory, master_addr or env.address):
         click.echo(line)
     return 0
@@ -115,6 +144,53 @@ def _complete(
         if key not in told:
             flag = f"--{key.replace('_', '-')}"
             told[key] = dialogue.ask(flag, question, default, partial(check, key))
+    for key, question, flag in _optional_questions(kind):
+        if key not in told:
+            answer = dialogue.ask(flag, f"{question} (Enter: none)", "", partial(_check_optional, key))
+            if answer:
+                told[key] = _optional(key, answer)
+
+
+def _optional_questions(kind: str) -> list[tuple[str, str, str]]:
+    """Return key, question and flag of what a job may do without."""
+    questions = [
+        (
+            "script",
+            "Your training script, where the job sees it; else the shipped one trains",
+            "--script",
+        ),
+        ("arguments", "Arguments of the script", "--"),
+    ]
+    if kind == "kubernetes":
+        questions += [
+            ("volumes", "Volume with your data, as claim:/path or /folder/of/node:/path", "--volume"),
+            ("secret_env", "Variable out of a Secret, as NAME=SECRET:KEY", "--secret-env"),
+        ]
+    return questions
+
+
+def _optional(key: str, answer: str) -> Value:
+    """Return an answer in the form of a job file. Raises InputError where it cannot be read."""
+    if key == "arguments":
+        try:
+            return shlex.split(answer)
+        except ValueError as error:
+            raise InputError(
+                f"arguments {shown(answer)}: {error}", "close every quote, as in a shell"
+            ) from error
+    if key == "volumes":
+        return [answer]
+    if key == "secret_env":
+        name, separator, reference = answer.partition("=")
+        if not separator:  # not repeated: it may be the secret itself
+            raise InputError("expected NAME=SECRET:KEY, the place of the value in a Secret")
+        return {name: reference}
+    return answer
+
+
+def _check_optional(key: str, answer: str) -> None:
+    if answer:
+        check(key, _optional(key, answer))
 
 
 def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
@@ -132,8 +208,10 @@ def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
     return questions
 
 
-def _write(told: dict[str, Value], target: str | None, directory: Path, force: bool) -> None:
-    """Check everything first, then write; what exists is refused before anything is written."""
+def _write(
+    told: dict[str, Value], target: str | None, directory: Path, force: bool, dialogue: Dialogue
+) -> None:
+    """Check and show everything first, then write; what exists is refused before anything is written."""
     job = build(target or "slurm", told)
     files = {_JOB_FILE: write(told)}
     if target is not None:
@@ -144,12 +222,16 @@ def _write(told: dict[str, Value], target: str | None, directory: Path, force: b
                 f"{directory / name} exists: expected a new file",
                 "choose another --directory, or add --force",
             )
-    voice = Voice()
+    console = Console()
     if target is not None:
-        warn(job, target, voice)
+        warn(job, target, console)
+    if dialogue.asked:
+        for name, text in files.items():
+            dialogue.say(f"\n--- {directory / name}\n{text}")
+    dialogue.confirm(f"Write {' and '.join(files)}?")
     for name, text in files.items():
         write_new(directory / name, text, force=force)
-        voice.success(f"wrote {directory / name}")
+        console.success(f"wrote {directory / name}")
 
 
 def file_name(target: str) -> str:

@@ -11,10 +11,14 @@ import click
 from platform_launch import jobs
 from platform_launch.cli import run
 from platform_launch.cli.job_options import description, job_options
+from platform_launch.cli.job_server_check import ask
 from platform_launch.cli.output import read_text, write_new
 from platform_launch.cli.run import ScriptArguments
-from platform_launch.cli.voice import Voice
+from platform_launch.confidential import looks_secret, secret_arguments
+from platform_launch.console import Console
 from platform_launch.errors import InputError, UsageError, shown
+from platform_launch.health import quarantine
+from platform_launch.jobs.advice import advice
 from platform_launch.jobs.description import Value, merge, read, to_job
 from platform_launch.project import project_root
 
@@ -31,6 +35,9 @@ _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, th
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")
 @click.option("--force", is_flag=True, help="Write over an existing file.")
 @click.option("--check", is_flag=True, help="Write nothing: is the job valid, and --output what it gives?")
+@click.option(
+    "--server-check", is_flag=True, help="Write nothing, submit nothing: would the cluster take it?"
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -40,6 +47,7 @@ def command(
     output: Path | None,
     force: bool,
     check: bool,
+    server_check: bool,
     **flags: Any,
 ) -> int:
     """Print what submits a job to TARGET: a batch script, or Kubernetes YAML.
@@ -50,15 +58,20 @@ def command(
     told = merge(read(read_text(file), str(file)), said) if file is not None else said
     job = build(target, told)
     text = jobs.render(job, target)
-    voice = Voice()
-    warn(job, target, voice)
+    console = Console()
+    warn(job, target, console)
     if check:
-        _check(target, text, output, voice)
-    elif output is None:
+        _check(target, text, output, console)
+    if server_check:
+        ask(target, text, console)
+        console.info(f"submit it with: {jobs.SUBMIT[target]} {output or 'FILE, written by --output FILE'}")
+    if check or server_check:
+        return 0
+    if output is None:
         click.echo(text, nl=False)
     else:
         write_new(output, text, force=force)
-        voice.success(f"wrote {output}; submit it with: {jobs.SUBMIT[target]} {output}")
+        console.success(f"wrote {output}; submit it with: {jobs.SUBMIT[target]} {output}")
     return 0
 
 
@@ -73,16 +86,44 @@ def build(target: str, told: dict[str, Value]) -> jobs.Job:
         raise UsageError(f"--grace-period {grace_s}: expected at most {_LONGEST_GRACE_S} seconds")
     kill_after_s = math.ceil(grace_s) + _KILL_MARGIN_S
     place = str(project_root() / ENTRYPOINT) if target == "slurm" else IMAGE_ENTRYPOINT
-    return to_job({"entrypoint": place, **told}, kill_after_s)
+    return to_job({"entrypoint": place, **_with_quarantined(told)}, kill_after_s)
 
 
-def warn(job: jobs.Job, target: str, voice: Voice) -> None:
+def _with_quarantined(told: dict[str, Value]) -> dict[str, Value]:
+    """Leave out the nodes that the quarantine file holds by now, where it can be read here."""
+    file = told.get("quarantine")
+    if not isinstance(file, str) or not file:
+        return told
+    held = [node.node for node in quarantine.read(Path(file))]
+    return {**told, "exclude": list(dict.fromkeys([*told.get("exclude", []), *held]))} if held else told
+
+
+def warn(job: jobs.Job, target: str, console: Console) -> None:
     """Say what the target leaves out, and what a shared file system should show but does not."""
     left_out = jobs.unused(job, target)
     if left_out:
-        voice.warn(f"{target} has no place for: {', '.join(left_out)}")
+        console.warn(f"{target} has no place for: {', '.join(left_out)}")
     if target == "slurm" and not Path(job.entrypoint).is_file():
-        voice.warn(f"{shown(job.entrypoint)} is not here: it must be on every node")
+        console.warn(f"{shown(job.entrypoint)} is not here: it must be on every node")
+    for text in advice(job, target):
+        console.warn(text)
+    _warn_of_secrets(job, target, console)
+
+
+def _warn_of_secrets(job: jobs.Job, target: str, console: Console) -> None:
+    """Name what looks like a secret in the file, never its value."""
+    for name, value in job.env:
+        if looks_secret(name, value):
+            keep = (
+                f"leave it out, and set it where you call sbatch (--secret-env {name}=SECRET:KEY says so)"
+                if target == "slurm"
+                else f"keep it in a Secret: --secret-env {name}=SECRET:KEY"
+            )
+            console.warn(f"env {name} looks like a secret, and the file shows it: {keep}")
+    for called in secret_arguments(job.command_arguments):
+        console.warn(
+            f"{called} looks like a secret, and the file and ps show it: make it a variable (--secret-env)"
+        )
 
 
 def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
@@ -98,14 +139,14 @@ def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
         raise UsageError("options ask for help: expected options that launch") from error
 
 
-def _check(target: str, text: str, output: Path | None, voice: Voice) -> None:
+def _check(target: str, text: str, output: Path | None, console: Console) -> None:
     """Compare an existing file with what the job gives now; a difference is an InputError that shows it."""
     if output is None:
-        voice.success(f"the job is valid for {target}")
+        console.success(f"the job is valid for {target}")
         return
     written = read_text(output)
     if written == text:
-        voice.success(f"{output} is what this job gives")
+        console.success(f"{output} is what this job gives")
         return
     from difflib import unified_diff
 

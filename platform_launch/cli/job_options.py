@@ -18,6 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _FLAGS = (
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
     click.option("--nodes", metavar="N", help="Number of nodes (default: 1)."),
+    click.option("--spares", metavar="N", help="Nodes that wait until one of the others is lost."),
     click.option("--gpus-per-node", metavar="N", help="GPUs per node (default: 8); 0 for none."),
     click.option("--image", metavar="IMAGE", help="Container image."),
     click.option("--entrypoint", metavar="PATH", help="start_multinode_platform.sh, where the job runs."),
@@ -32,6 +33,8 @@ _FLAGS = (
     click.option("--secret-env", multiple=True, metavar="NAME=SECRET:KEY", help="Variable out of a Secret."),
     click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes with this label only."),
     click.option("--toleration", "tolerations", multiple=True, metavar="TAINT", help="Nodes with it, too."),
+    click.option("--exclude", multiple=True, metavar="NODE", help="A node that it must not run on."),
+    click.option("--quarantine", metavar="FILE", help="More such nodes; read here, and by the job itself."),
     click.option("--namespace", metavar="NAME", help="Kubernetes namespace."),
     click.option("--queue", "--partition", metavar="NAME", help="Slurm partition, Volcano or Kueue queue."),
     click.option("--account", metavar="NAME", help="Slurm account."),

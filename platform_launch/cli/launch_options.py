@@ -12,9 +12,9 @@ import click
 
 from platform_launch.cli import options
 from platform_launch.cli.options import Function
-from platform_launch.hardware.storage import temporary_folder
+from platform_launch.hardware.storage import own_temporary_folder
+from platform_launch.plan.request import LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
-from platform_launch.settings.request import LAUNCHERS, Request
 
 _TRAINING = (
     click.option(
@@ -34,9 +34,32 @@ _TRAINING = (
     click.option(
         "--deepspeed-config", type=click.Path(path_type=Path), help="Accelerate yaml to launch with."
     ),
+    click.option(
+        "--recipe",
+        metavar="NAME",
+        help="Launch a script of your own with the accelerate yaml of a recipe: auto, cpu, 8gpu or 16gpu.",
+    ),
+    click.option(
+        "--no-observe",
+        is_flag=True,
+        help="Add nothing to the training's processes; a hang is then not explained.",
+    ),
     click.option("--strict", is_flag=True, help="Refuse a number of GPUs that recipes.yaml does not list."),
     click.option("--job-name", help="Names the log files (default: the platform's job id)."),
-    click.option("--log-dir", type=click.Path(path_type=Path), help="Folder for logs (default: logs/ here)."),
+    click.option(
+        "--log-dir",
+        type=click.Path(path_type=Path),
+        help="Folder for logs (default: logs/ in the checkout or working directory).",
+    ),
+    click.option(
+        "--log-limit",
+        "log_limit_gib",
+        type=click.FloatRange(0),
+        default=4,
+        show_default=True,
+        metavar="GIB",
+        help="Of a log that grows larger, head and tail are kept; 0 keeps all.",
+    ),
     click.option(
         "--grace-period",
         "grace_s",
@@ -51,7 +74,7 @@ def launch_options(function: Function) -> Function:
     """Add the flags of a launch."""
     for option in reversed(_TRAINING):
         function = option(function)
-    return options.topology_options(function)
+    return options.lang_option(options.topology_options(function))
 
 
 def request(flags: dict[str, Any]) -> Request:
@@ -59,12 +82,17 @@ def request(flags: dict[str, Any]) -> Request:
 
     Raises HardwareError where no temporary file can be written.
     """
+    temporary, problem = own_temporary_folder()
+    started = time.strftime("%Y%m%d-%H%M%S")
+    observed = not flags.pop("no_observe") and not problem
     return Request(
         root=project_root(),
         python=sys.executable,
-        temporary=f"{temporary_folder()}/platform_launch_{os.getuid()}",
+        temporary=str(temporary),
+        temporary_problem=problem,
         default_log_dir=logs_folder(),
-        started=time.strftime("%Y%m%d-%H%M%S"),
+        observe_folder=str(temporary / f"observe-{started}-{os.getpid()}") if observed else None,
+        started=started,
         overrides=options.overrides(flags),
         script_args=click.get_current_context().meta["script_args"],
         **flags,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from platform_launch.console import languages
+from platform_launch.errors import UsageError
+from platform_launch.launch.options import TogetherFlags
 from platform_launch.topology import Overrides
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,6 +29,15 @@ assume_gpus = click.option(
     "--assume-gpus", metavar="SPEC", help="Pretend the hardware, e.g. 8xH100, 8xA100-80GB, 4 or cpu."
 )
 
+lang_option = click.option(
+    "--lang",
+    type=click.Choice(languages.LANGUAGES),
+    expose_value=False,
+    is_eager=True,
+    callback=lambda _ctx, _option, value: languages.choose(value) if value else None,
+    help="Language of stages, findings and errors (default: as LANG says).",
+)
+
 _TOGETHER = (
     click.option("--no-roll-call", is_flag=True, help="Start without meeting the other nodes first."),
     click.option(
@@ -40,10 +53,10 @@ _TOGETHER = (
         "--node-timeout",
         "node_timeout_s",
         type=click.FloatRange(1),
-        default=12,
+        default=60,
         show_default=True,
         metavar="SECONDS",
-        help="Silence after which a node is given up and all stop.",
+        help="Silence of a node, without progress of the training, after which all stop.",
     ),
     click.option(
         "--max-restarts",
@@ -52,17 +65,46 @@ _TOGETHER = (
         show_default=True,
         help="How often to start again after a failure.",
     ),
+    click.option(
+        "--spares",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Of the nodes that the platform starts, N wait until one of the others is lost.",
+    ),
+    click.option(
+        "--on-hang",
+        type=click.Choice(["report", "stop", "restart"]),
+        default="report",
+        show_default=True,
+        help="When nothing moves any more: say who is stuck, end the job, or use a restart.",
+    ),
+    click.option(
+        "--hang-after",
+        "hang_after_s",
+        type=click.FloatRange(0),
+        default=300,
+        show_default=True,
+        metavar="SECONDS",
+        help="Without progress on any rank; 0 looks for no hang.",
+    ),
+    click.option(
+        "--health-interval",
+        "health_interval_s",
+        type=click.FloatRange(0),
+        default=15,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often GPUs and RDMA ports are asked how they are; 0: only after a failure.",
+    ),
+    click.option(
+        "--quarantine",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Nodes that no job should be put on, on storage that all share; bad ones are added.",
+    ),
 )
-
-
-@dataclass(frozen=True)
-class TogetherFlags:
-    """How the nodes of a job meet and stay together, as given by flags."""
-
-    no_roll_call: bool
-    roll_call_timeout_s: float
-    node_timeout_s: float
-    max_restarts: int
 
 
 def together_options(function: Function) -> Function:
@@ -74,7 +116,9 @@ def together_options(function: Function) -> Function:
 
 def together(values: dict[str, Any]) -> TogetherFlags:
     """Take the flags of the roll call out of a command's parameters."""
-    return TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
+    together = TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
+    _check_spares(values["spares"], together)
+    return together
 
 
 def topology_options(function: Function) -> Function:
@@ -87,4 +131,17 @@ def topology_options(function: Function) -> Function:
 def overrides(values: dict[str, Any]) -> Overrides:
     """Take the topology flags out of a command's parameters."""
     names = ("platform", "nnodes", "node_rank", "master_addr", "master_port", "nproc_per_node")
-    return Overrides(**{name: values.pop(name) for name in names})
+    return Overrides(**{name: values.pop(name) for name in names}, spares=values.pop("spares", 0))
+
+
+def _check_spares(spares: int, together: TogetherFlags) -> None:
+    if spares and together.no_roll_call:
+        raise UsageError(
+            "--spares and --no-roll-call: expected one of them, a spare learns of its place where nodes meet",
+            "leave --no-roll-call out",
+        )
+    if spares and not together.max_restarts:
+        raise UsageError(
+            f"--spares {spares} without --max-restarts: a spare takes a place when the training starts again",
+            "add --max-restarts, e.g. 3, and let the training resume from its last checkpoint",
+        )

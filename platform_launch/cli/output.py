@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
+from platform_launch import files
 from platform_launch.errors import InputError, UsageError
 
 
@@ -15,17 +14,7 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
     Raises UsageError when the file exists, InputError when it cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(0o644)
-            if force:
-                Path(name).replace(path)
-            else:
-                os.link(name, path)  # unlike a rename, refuses to replace
-        finally:
-            Path(name).unlink(missing_ok=True)
+        (files.write_whole if force else files.write_new)(path, text)
     except FileExistsError as error:
         raise UsageError(
             f"{path} exists: expected a new file", "choose another name, or add --force"

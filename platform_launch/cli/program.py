@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from platform_launch.console import Console
 from platform_launch.errors import LaunchError, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -68,7 +69,5 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
 
 def show(error: LaunchError) -> int:
     """Print an error in this project's form and return its exit code."""
-    click.echo(f"error: {error.message}", err=True)
-    if error.hint:
-        click.echo(f"hint:  {error.hint}", err=True)
+    Console().show_error(error)
     return error.exit_code

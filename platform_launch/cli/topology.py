@@ -37,7 +37,7 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
     if form == "json":
         click.echo(_json(topology.as_dict()))
         return 0
-    from platform_launch.render import topology_rows
+    from platform_launch.plan.render import topology_rows
 
     rows = topology_rows(topology)
     for name, value, source in rows:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections import Counter
 from pathlib import Path
 
 import click
 
-from platform_launch import hardware
-from platform_launch.cli.voice import Voice
+from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
-from platform_launch.hardware import Gpu
-from platform_launch.hardware.processor import instructions
-from platform_launch.supervise import Command, capture
-from platform_launch.wheels import note
-from platform_launch.wheels.machine import ask_interpreter, environment_for
-from platform_launch.wheels.report import NodeReport, ask_node, differences, read, warnings
+from platform_launch.wheels import installing
+from platform_launch.wheels.report import NodeReport, differences, read
 
 _PYTHON = click.option(
     "--python",
@@ -61,9 +55,9 @@ def build(
 
     First checks what makes builds fail late; prints the wheel's path on standard output.
     """
-    from platform_launch.cli.wheel_build import Order, fulfil
+    from platform_launch.wheels.order import Order, fulfil
 
-    wheel = fulfil(Order(version, source, ops, arch, jobs, output), Environment.of_this_process(), Voice())
+    wheel = fulfil(Order(version, source, ops, arch, jobs, output), Environment.of_this_process(), Console())
     click.echo(wheel)
     return 0
 
@@ -76,27 +70,7 @@ def install(wheel: Path, python: str) -> int:
 
     All nodes at once, from a folder they share: srun --ntasks-per-node=1 platform-launch wheel install WHEEL
     """
-    env, voice = Environment.of_this_process(), Voice()
-    wheel = wheel.absolute()
-    described = note.read(wheel)
-    node = ask_interpreter(python, env.inherited())
-    gpus = [gpu.compute_capability for gpu in hardware.detect(env).gpus.devices if gpu.compute_capability]
-    reasons = note.mismatches(described, node, gpus=gpus, instructions=instructions())
-    if reasons:
-        raise InstallationError(
-            f"{wheel.name} was not built for this node:\n       " + "\n       ".join(reasons),
-            "build one on this node, or on one like it: platform-launch wheel build",
-        )
-    # Dependencies are left alone: a wheel must never replace a node's torch.
-    argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
-    answer = capture(Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent), timeout_s=600)
-    if answer.exit_code != 0:
-        said = answer.stderr.strip().splitlines() or ["it printed nothing"]
-        raise InstallationError(
-            f"pip could not install {wheel.name}: {said[-1]}", f"to see all: {shlex.join(argv)}"
-        )
-    voice.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
-    _warn(_ask(python, env, timeout_s=300), voice)
+    installing.install(wheel, python, Environment.of_this_process(), Console())
     return 0
 
 
@@ -118,31 +92,21 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
 
     With --compare, exits non-zero when the two nodes differ.
     """
-    voice = Voice()
+    console = Console()
     if compare is not None:
         found = differences(read(compare[0]), read(compare[1]))
         for difference in found:
             click.echo(difference)
         if not found:
-            voice.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
+            console.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
         return InstallationError.exit_code if found else 0
-    node = _ask(python, Environment.of_this_process(), timeout)
+    node = installing.ask_this_node(python, Environment.of_this_process(), timeout)
     if form == "json":
         click.echo(node.as_json())
     else:
         _print(node)
-    _warn(node, voice)
+    installing.warn(node, console)
     return 0
-
-
-def _ask(python: str, env: Environment, timeout_s: float) -> NodeReport:
-    gpus = [_described(gpu) for gpu in hardware.detect(env).gpus.devices]
-    return ask_node(python, env.inherited(), hostname=env.hostname, gpus=gpus, timeout_s=timeout_s)
-
-
-def _described(gpu: Gpu) -> str:
-    capability = gpu.compute_capability
-    return gpu.name if capability is None else f"{gpu.name} ({capability[0]}.{capability[1]})"
 
 
 def _print(node: NodeReport) -> None:
@@ -159,8 +123,3 @@ def _print(node: NodeReport) -> None:
     )
     for name, value in rows:
         click.echo(f"{name:<26} {value}".rstrip())
-
-
-def _warn(node: NodeReport, voice: Voice) -> None:
-    for warning in warnings(node):
-        voice.warn(warning)

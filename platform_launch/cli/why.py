@@ -8,34 +8,66 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.errors import UsageError
-from platform_launch.why import LogSource, Verdict, explain, explain_paths
+from platform_launch.project import logs_folder
+from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
+from platform_launch.why.hang_records import HangRecord
 
 
 @click.command("why")
-@click.argument("logs", nargs=-1, metavar="LOG…|-")
+@click.argument("logs", nargs=-1, metavar="[LOG…|-]")
+@click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(logs: tuple[str, ...], form: str) -> int:
+def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     """Name the first cause over all nodes and ranks, and what to do.
 
-    LOG is a file, or a folder of logs (of each node the latest launch); - reads standard input:
+    LOG is a file (.gz, .xz, .bz2 and .zst too), or a folder of logs (of each node the latest launch); - reads
+    standard input. Without LOG: the newest launch in the project's log folder. Dumps of torch's flight
+    recorder and records of the hang monitor, beside logs or alone, tell which ranks the others wait for.
 
     kubectl logs -l job-name=NAME --prefix --tail=-1 | platform-launch why -
     """
-    verdict = _explain(logs)
+    hang, logs = hang_records.part(logs) if "-" not in logs else (None, logs)
+    alone = hang is not None and not logs
+    dumped, logs = _part(logs) if not alone else (None, logs)
+    verdict = _explain(logs, job) if logs or (dumped is None and not alone) else None
+    if hang is None and verdict is not None and "-" not in logs:
+        hang = hang_records.beside_logs(_folders(logs), job)
     if form == "json":
-        click.echo(json.dumps(verdict.as_dict(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(_document(verdict, dumped, hang), indent=2, ensure_ascii=False))
     else:
-        for line in verdict.lines():
-            click.echo(line)
+        for told in (dumped, hang, verdict):
+            for line in told.lines() if told else ():
+                click.echo(line)
     return 0
 
 
-def _explain(logs: tuple[str, ...]) -> Verdict:
-    if not logs:
-        raise UsageError("no log given: expected files, a folder or -", "platform-launch why logs/")
+def _document(
+    verdict: Verdict | None, dumped: DumpReading | None, hang: HangRecord | None
+) -> dict[str, object]:
+    """Return the JSON form. ``suspect_ranks`` are those of the dumps, else of the hang's record."""
+    document: dict[str, object] = dict(verdict.as_dict()) if verdict else {}
+    if hang is not None:
+        document |= {"suspect_ranks": list(hang.suspect_ranks), "hang": hang.as_dict()}
+    return document | (dumped.as_dict() if dumped else {})
+
+
+def _part(paths: tuple[str, ...]) -> tuple[DumpReading | None, tuple[str, ...]]:
+    """Read the dumps among the paths; return what they tell, and the other paths."""
+    if not paths or "-" in paths:
+        return None, paths
+    dumps, logs = split(map(Path, paths))
+    return read(dumps) if dumps else None, tuple(map(str, logs))
+
+
+def _explain(logs: tuple[str, ...], job: str | None) -> Verdict:
     if "-" not in logs:
-        return explain_paths(Path(log) for log in logs)
-    if len(logs) > 1:
-        raise UsageError("- stands alone: expected no other log beside standard input", "")
+        return explain_paths(_folders(logs), job=job)
+    if len(logs) > 1 or job is not None:
+        raise UsageError("- stands alone: expected no other log and no --job beside standard input", "")
     return explain([LogSource("-", sys.stdin.buffer)])
+
+
+def _folders(logs: tuple[str, ...]) -> list[Path]:
+    return [Path(log) for log in logs or (str(logs_folder()),)]

@@ -10,8 +10,10 @@ from platform_launch.errors import (
     InstallationError,
     LaunchError,
     TopologyError,
+    UnfitNodeError,
     UsageError,
 )
+from platform_launch.health.finding import IDS as DEVICE_IDS
 
 # What a launch may be refused for, with the family of errors (and so the exit code) it then belongs to.
 REFUSALS: Mapping[str, type[LaunchError]] = {
@@ -25,8 +27,11 @@ REFUSALS: Mapping[str, type[LaunchError]] = {
     "variable-contradiction": InputError,
     "folder-not-writable": InputError,
     "disk-low": HardwareError,
-    "port-unusable": HardwareError,
+    "port-unusable": TopologyError,
     "rdma-gid-missing": InputError,
+    "gpu-lost": UnfitNodeError,
+    "gpu-recovery-action": UnfitNodeError,
+    "gpu-rows-failed": UnfitNodeError,
 }
 
 _LOCAL_WARNINGS = {
@@ -52,6 +57,7 @@ _LOCAL_WARNINGS = {
     "rdma-port-down",
     "reverse-dns-slow",
     "shm-small",
+    "temporary-not-private",
     "torch-newer-than-driver",
     "torch-without-cuda",
     "training-setting",
@@ -71,6 +77,7 @@ _DEEP = {
     "gpu-count-differs",
     "jax-devices",
     "jax-import-failed",
+    "jax-uses",
     "nccl-missing",
     "probe-unanswered",
     "torch-import-failed",
@@ -90,4 +97,4 @@ _CLUSTER = {
     "node-unreachable",
 }
 
-CATALOGUE = frozenset({*REFUSALS, *_LOCAL_WARNINGS, *_DEEP, *_CLUSTER})
+CATALOGUE = frozenset({*REFUSALS, *_LOCAL_WARNINGS, *_DEEP, *_CLUSTER, *DEVICE_IDS})

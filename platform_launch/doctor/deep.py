@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.doctor.finding import Finding, error, info, warning
-from platform_launch.plan import LaunchPlan
+from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Answer, Command, capture
 
 _PROBES = Path(__file__).with_name("probes")
@@ -77,6 +77,9 @@ def of_jax(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
             where,
             _JAX_HINT,
         )
+    else:
+        kinds = ", ".join(said.get("kinds", ()))
+        yield info("jax-uses", f"JAX uses {said['devices']} {said['backend']} device(s): {kinds}", where)
 
 
 def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]:

@@ -8,20 +8,21 @@ from pathlib import Path
 
 from platform_launch.environment import Environment
 from platform_launch.hardware.builds import BuildLock
-from platform_launch.hardware.names import Answer
+from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
-from platform_launch.plan import LaunchPlan
+from platform_launch.health.reading import DeviceReading
+from platform_launch.plan.launch_plan import LaunchPlan
 
 
 @dataclass(frozen=True)
 class Names:
     """What the resolver said. ``master`` and ``reverse`` are None on a single node, which needs neither."""
 
-    own: Answer
-    master: Answer | None = None
-    reverse: Answer | None = None
+    own: ResolverAnswer
+    master: ResolverAnswer | None = None
+    reverse: ResolverAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Facts:
     ``storage`` maps what a folder is for (``logs``, ``output``, ``temporary``, ``shm``) to its file system;
     ``named_folders`` holds those purposes for which the user named the folder. ``master_port`` is known on
     node 0 alone. ``interfaces`` are the names of all, usable for training or not.
-    ``exempt_from_memlock``: may lock memory beyond the limit.
+    ``exempt_from_memlock``: may lock memory beyond the limit. ``devices`` is what GPUs say of their health.
     """
 
     env: Environment
@@ -59,6 +60,7 @@ class Facts:
     available_memory_gib: float | None = None
     exempt_from_memlock: bool = True
     clock_s: float = 0.0
+    devices: DeviceReading | None = None
 
     @property
     def is_distributed(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
 from platform_launch.errors import LaunchError
+from platform_launch.events import Event
 
 
 class Level(enum.IntEnum):
@@ -33,6 +34,11 @@ class Finding:
 
     def __post_init__(self) -> None:
         assert self.id in CATALOGUE, self.id
+
+    def as_event(self) -> Event:
+        """Return it as an event of a launch."""
+        level = {Level.INFO: "INFO", Level.WARNING: "WARN", Level.ERROR: "ERROR"}[self.level]
+        return Event(self.id, level, self.where, {"what": self.what, "hint": self.hint})
 
     def as_dict(self) -> dict[str, str]:
         """Return the JSON form."""
@@ -69,12 +75,10 @@ def refuse(findings: Iterable[Finding]) -> None:
     """Raise the first error among the findings, in the family its id belongs to, if there is any."""
     first = next((finding for finding in findings if finding.level is Level.ERROR), None)
     if first is not None:
-        raise REFUSALS[first.id](
-            f"{first.what} [{first.id}]", f"{first.hint} (--no-doctor starts nevertheless)"
-        )
+        refusal = REFUSALS[first.id](first.what, f"{first.hint} (--no-doctor starts nevertheless)")
+        raise refusal.known_as(first.id)
 
 
 def of_refusal(refusal: LaunchError) -> Finding:
     """Return a launch's refusal as a finding."""
-    family = type(refusal).__name__.removesuffix("Error").lower()
-    return error(f"refused-{family}", refusal.message, "launch plan", refusal.hint)
+    return error(refusal.event, refusal.message, "launch plan", refusal.hint)

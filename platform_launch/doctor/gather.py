@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.doctor.facts import Facts, Installation, Names
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError
-from platform_launch.hardware import builds, memory, names, network, packages, ports, storage
-from platform_launch.plan import LaunchPlan
-from platform_launch.settings.recipes import read_literals
+from platform_launch.errors import HardwareError, InputError
+from platform_launch.hardware import builds, gpu_health, memory, names, network, packages, ports, storage
+from platform_launch.health.reading import DeviceReading
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.recipes import read_literals
 
 # What remains of a launch's 0.5 s for name servers that do not answer.
 RESOLVE_LIMIT_S = 0.3
@@ -44,12 +46,22 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         available_memory_gib=memory.available_gib(),
         exempt_from_memlock=memory.may_lock_any(),
         clock_s=time.time(),
+        devices=_devices(plan),
         names=Names(  # last: the resolver had the time of everything above
             own.answer_by(deadline_s),
             master.answer_by(deadline_s) if master else None,
             reverse.answer_by(deadline_s) if reverse else None,
         ),
     )
+
+
+def _devices(plan: LaunchPlan) -> DeviceReading | None:
+    """Ask the GPUs how they are; None where the driver does not answer, which is said elsewhere."""
+    if plan.hardware.assumed:
+        return None
+    with suppress(HardwareError):
+        return DeviceReading(time.monotonic(), gpu_health.look(plan.hardware.gpus.devices))
+    return None
 
 
 def output_folder(plan: LaunchPlan) -> Path | None:

@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     installation.torch_and_driver,
     node.master_port,
     node.clock,
+    node.devices,
     node.build_locks,
     storage.room,
     memory.shared_memory,

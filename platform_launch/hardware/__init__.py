@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import assumed, host, network, nvml, rdma, visible
+from platform_launch.hardware import assumed, host, network, nvml, ports, rdma, visible
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
@@ -21,8 +21,9 @@ class Hardware:
 
     ``route_interface`` is the interface on the route towards the master (the one that holds the master's
     address where that is this machine), None when it is not known: single node, name not resolvable yet,
-    loopback. ``assumed`` is true when the GPUs were given by ``--assume-gpus`` instead of read from the
-    machine. ``warnings`` holds those of the GPUs too.
+    loopback. ``free_port`` could be listened on when the machine was looked at. ``assumed`` is true when the
+    GPUs were given by ``--assume-gpus`` instead of read from the machine. ``warnings`` come beside those of
+    the GPUs (``gpus.warnings``).
     """
 
     gpus: Gpus
@@ -30,6 +31,7 @@ class Hardware:
     hca_ports: tuple[HcaPort, ...]
     host: Host
     route_interface: str | None = None
+    free_port: int | None = None
     assumed: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -45,7 +47,8 @@ def detect(
 ) -> Hardware:
     """Look at this machine; start no process, wait for nothing longer than 0.3 s.
 
-    ``assume`` replaces the GPUs, see :func:`assumed.parse`; all else is read from the machine. The roots
+    ``assume`` replaces the GPUs, see :func:`assumed.parse`, and the CPUs are those of the Slurm job that is
+    pretended, where its variables are set; all else is read from the machine. The roots
     let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
     UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read.
     """
@@ -55,14 +58,26 @@ def detect(
         found = assumed.parse(assume)
     interfaces = network.find()
     hca_ports = rdma.find(sys_root)
+    this_host = host.find(environment.hostname, sys_root=sys_root, proc_root=proc_root, dev_root=dev_root)
     return Hardware(
         gpus=found,
         interfaces=interfaces,
         hca_ports=hca_ports,
-        host=host.find(environment.hostname, sys_root=sys_root, proc_root=proc_root, dev_root=dev_root),
+        host=this_host if assume is None else _of_the_job(this_host, environment),
         route_interface=network.route_towards(master_addr, interfaces) if master_addr else None,
+        free_port=ports.free(),
         assumed=assume is not None,
-        warnings=(*found.warnings, *_without_verbs(hca_ports, dev_root)),
+        warnings=tuple(_without_verbs(hca_ports, dev_root)),
+    )
+
+
+def _of_the_job(rehearsing: Host, environment: Environment) -> Host:
+    """Give a rehearsal's host the CPUs of the job that it pretends to be, where Slurm says them."""
+    cpus = environment.get("SLURM_CPUS_PER_TASK", "")
+    return (
+        replace(rehearsing, cpus=float(cpus))
+        if cpus.isascii() and cpus.isdigit() and int(cpus)
+        else rehearsing
     )
 
 

@@ -10,7 +10,7 @@ from threading import Thread
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResolverAnswer:
     """What the resolver said: addresses for a name, names for an address.
 
     ``failure`` is its reason, or that it did not answer in time; empty when it answered.
@@ -22,7 +22,7 @@ class Answer:
     late: bool = False
 
 
-class Inquiry:
+class ResolverInquiry:
     """A question that is being answered in the background.
 
     The thread may stay behind in the resolver; as a daemon it does not keep the process alive.
@@ -30,35 +30,35 @@ class Inquiry:
 
     def __init__(self, asked: str, question: Callable[[str], tuple[str, ...]]) -> None:
         self._asked = asked
-        self._answer: Answer | None = None
+        self._answer: ResolverAnswer | None = None
         self._question = question
         self._thread = Thread(target=self._ask, name=f"resolve-{asked[:40]}", daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
         try:
-            self._answer = Answer(self._asked, self._question(self._asked))
+            self._answer = ResolverAnswer(self._asked, self._question(self._asked))
         except OSError as error:
-            self._answer = Answer(self._asked, failure=error.strerror or str(error))
+            self._answer = ResolverAnswer(self._asked, failure=error.strerror or str(error))
         except UnicodeError:  # a label longer than 63 characters, an empty one
-            self._answer = Answer(self._asked, failure="not a host name")
+            self._answer = ResolverAnswer(self._asked, failure="not a host name")
 
-    def answer_by(self, deadline_s: float) -> Answer:
+    def answer_by(self, deadline_s: float) -> ResolverAnswer:
         """Return the answer, waiting until ``deadline_s`` of the monotonic clock at most."""
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         if self._answer is None:
-            return Answer(self._asked, failure="the resolver does not answer", late=True)
+            return ResolverAnswer(self._asked, failure="the resolver does not answer", late=True)
         return self._answer
 
 
-def addresses_of(name: str) -> Inquiry:
+def addresses_of(name: str) -> ResolverInquiry:
     """Ask for the addresses of a name."""
-    return Inquiry(name, _addresses)
+    return ResolverInquiry(name, _addresses)
 
 
-def names_of(address: str) -> Inquiry:
+def names_of(address: str) -> ResolverInquiry:
     """Ask for the name of an address, as TCPStore does for each connection."""
-    return Inquiry(address, _names)
+    return ResolverInquiry(address, _names)
 
 
 def _addresses(name: str) -> tuple[str, ...]:

@@ -63,6 +63,12 @@ def listen(number: int, backlog: int | None = None) -> socket.socket:
         return socket.create_server(("0.0.0.0", number), backlog=backlog)  # noqa: S104 - as torch
 
 
+def free() -> int:
+    """Return a port that is free now: chosen by the kernel, so that two callers at once get two."""
+    with listen(0) as listener:
+        return int(listener.getsockname()[1])
+
+
 def _problem(number: int) -> str:
     """Bind as torch does: to both protocols, else to IPv4 alone (libuv back end of TCPStore).
 

@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch import files
 from platform_launch.errors import HardwareError
 
 _GIB = 1024**3
@@ -45,6 +46,15 @@ def look(folder: Path) -> Storage:
         numbers.f_favail if numbers.f_files else None,
         problem,
     )
+
+
+def own_temporary_folder() -> tuple[Path, str]:
+    """Return this user's folder among the temporary files, and why it must not be used, empty when it may.
+
+    It need not be there yet. Raises HardwareError as :func:`temporary_folder`.
+    """
+    folder = temporary_folder() / f"platform_launch_{os.getuid()}"
+    return folder, files.private_problem(folder)
 
 
 def temporary_folder() -> Path:

@@ -35,6 +35,9 @@ TARGETS: dict[str, ModuleType] = {
 }
 """Name → module with ``render(job, notes)`` and ``NOT_USED``, the fields it has no place for."""
 
+WITH_SPARES = ("slurm", "kubernetes", "jobset", "leaderworkerset")
+"""Targets whose controllers can leave the other nodes alone when one is lost."""
+
 SUBMIT = {target: "sbatch" if target == "slurm" else "kubectl apply -f" for target in TARGETS}
 """Target → the command that submits its file."""
 
@@ -43,8 +46,15 @@ def render(job: Job, target: str) -> str:
     """Return the text that submits ``job`` to ``target``, and name what has no place there."""
     if target not in TARGETS:
         raise UsageError(f"target {shown(target)}: expected one of {', '.join(TARGETS)}")
+    if job.spares and target not in WITH_SPARES:
+        raise UsageError(
+            f"target {target} with spares: its controller ends or starts all nodes when one is lost",
+            f"expected one of {', '.join(WITH_SPARES)}, or no spares",
+        )
     left_out = unused(job, target)
-    notes = f"- Set in the job, without a place here: {', '.join(left_out)}.\n" if left_out else ""
+    notes = (
+        f"- {target} cannot express these settings of the job: {', '.join(left_out)}.\n" if left_out else ""
+    )
     text: str = TARGETS[target].render(job, notes)
     return text
 

@@ -20,9 +20,9 @@ from platform_launch.jobs.manifest import dump
 Value = Union[str, "list[str]", "dict[str, str]"]
 Description = Mapping[str, Value]
 
-LISTS = ("volumes", "tolerations", "options", "arguments")
+LISTS = ("volumes", "tolerations", "exclude", "options", "arguments")
 MAPPINGS = ("env", "secret_env", "node_selector")
-NUMBERS = ("nodes", "gpus_per_node", "cpus", "memory_gib", "shm_gib", "retries", "notice")
+NUMBERS = ("nodes", "spares", "gpus_per_node", "cpus", "memory_gib", "shm_gib", "retries", "notice")
 
 _DAYS = re.compile(r"([0-9]{1,4})-([0-9]{1,2})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
 _TIME = re.compile(r"([0-9]{1,6})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
@@ -181,6 +181,7 @@ def _texts(key: str, value: Value) -> tuple[str, ...]:  # noqa: ARG001
 _FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
     "name": ("name", _text),
     "nodes": ("nodes", _number(1, 9999)),
+    "spares": ("spares", _number(0, 999)),
     "gpus_per_node": ("gpus_per_node", _number(0, 64)),
     "image": ("image", _text),
     "entrypoint": ("entrypoint", _text),
@@ -194,6 +195,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Value], Any]]] = {
     "secret_env": ("secret_env", _secrets),
     "node_selector": ("node_selector", _pairs),
     "tolerations": ("tolerations", _texts),
+    "exclude": ("exclude", _texts),
+    "quarantine": ("quarantine", _text),
     "namespace": ("namespace", _text),
     "queue": ("queue", _text),
     "account": ("account", _text),

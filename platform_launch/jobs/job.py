@@ -11,6 +11,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_NOTICE_S = 120
 SHM = "/dev/shm"  # noqa: S108  a mount, not a file of ours
 _DEFAULT_SHM_GIB = 64
+_TAKEN = ("/", "/dev", "/proc", SHM)
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,9 @@ class Volume:
     read_only: bool = False
 
     def __post_init__(self) -> None:
-        names.check_path(self.path, "volume path")
+        names.check_folder(self.path, "volume path")
         if self.on_node:
-            names.check_path(self.source, "volume source")
+            names.check_folder(self.source, "volume source")
         else:
             names.check_object_name(self.source, "volume claim")
 
@@ -32,6 +33,11 @@ class Volume:
     def on_node(self) -> bool:
         """Whether it is a folder of the node itself."""
         return self.source.startswith("/")
+
+    @property
+    def place(self) -> str:
+        """Where it is mounted, however the path was written: /data for //data/./ too."""
+        return "/" + "/".join(part for part in self.path.split("/") if part not in ("", "."))
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class SecretVariable:
     def __post_init__(self) -> None:
         names.check_variable(self.variable)
         names.check_object_name(self.secret, "Secret")
-        names.check_qualified(self.key, "key of the Secret")
+        names.check_secret_key(self.key)
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,11 @@ class Rdma:
     count: int = 1
 
     def __post_init__(self) -> None:
-        names.check_qualified(self.resource, "RDMA resource")
-        if "/" not in self.resource:
+        names.check_resource(self.resource, "RDMA resource")
+        if self.resource == GPU_RESOURCE:
             raise InputError(
-                f"RDMA resource {self.resource!r}: expected a form like rdma/hca_shared_devices_a"
+                f"RDMA resource {GPU_RESOURCE} is the GPUs: expected one like rdma/hca_shared_devices_a",
+                "GPUs are said by gpus_per_node",
             )
 
 
@@ -68,11 +75,13 @@ class Job:
     """What every target renders. Counts are per node; None means "not said".
 
     ``entrypoint``: absolute path of start_multinode_platform.sh where the job runs. ``script`` (None: the
-    default training) and ``options`` go to it, ``arguments`` behind ``--`` to the script. ``queue``: Slurm
-    partition, Volcano queue or Kueue's LocalQueue. ``retries``: how often the whole job may start again.
+    default training) and ``options`` go to it, ``arguments`` behind ``--`` to the script. ``spares``: nodes
+    that wait beside the others. ``queue``: Slurm partition, Volcano queue or Kueue's LocalQueue.
+    ``retries``: how often the whole job may start again.
     ``requeue``: let Slurm start it again after its time limit or a lost node. ``notice_s``: seconds before
     Slurm's time limit at which the training is told to save. ``grace_s``: seconds from SIGTERM to SIGKILL,
-    which must exceed the launcher's own.
+    which must exceed the launcher's own. ``exclude`` are nodes that it must not run on, ``quarantine`` is the
+    file of more of them, where the job runs.
 
     Raises InputError for what no scheduler would take.
     """
@@ -80,6 +89,7 @@ class Job:
     name: str
     entrypoint: str
     nodes: int = 1
+    spares: int = 0
     gpus_per_node: int = 8
     image: str | None = None
     namespace: str | None = None
@@ -95,6 +105,8 @@ class Job:
     secret_env: tuple[SecretVariable, ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    quarantine: str | None = None
     retries: int = 3
     requeue: bool = False
     notice_s: int = DEFAULT_NOTICE_S
@@ -105,6 +117,11 @@ class Job:
 
     def __post_init__(self) -> None:
         names.check_name(self.name)
+        if self.spares and self.nodes < 2:
+            raise InputError(
+                f"spares {self.spares} beside {self.nodes} node: expected at least 2 nodes that train",
+                "node 0 cannot be replaced; raise nodes, or leave the spares out",
+            )
         names.check_path(self.entrypoint, "entrypoint")
         self._check_placement()
         self._check_texts()
@@ -128,26 +145,48 @@ class Job:
         return _DEFAULT_SHM_GIB if self.memory_gib is None else max(1, self.memory_gib // 2)
 
     @property
+    def started(self) -> int:
+        """How many nodes the scheduler starts."""
+        return self.nodes + self.spares
+
+    @property
     def command_arguments(self) -> tuple[str, ...]:
         """What follows the entrypoint: its options, ``--``, the script's arguments."""
         script = () if self.script is None else ("--script", self.script)
-        return (*script, *self.options, *(("--", *self.arguments) if self.arguments else ()))
+        return (
+            *script,
+            *self.options,
+            *self._spare_options,
+            *(("--", *self.arguments) if self.arguments else ()),
+        )
+
+    @property
+    def _spare_options(self) -> tuple[str, ...]:
+        if not self.spares:
+            return ()
+        told = any(option.split("=")[0] == "--max-restarts" for option in self.options)
+        restarts = () if told else ("--max-restarts", str(max(self.retries, 1)))
+        return ("--spares", str(self.spares), *restarts)
 
     def _check_placement(self) -> None:
         if self.image is not None:
             names.check_image(self.image)
         if self.namespace is not None:
-            names.check_object_name(self.namespace, "namespace")
+            names.check_namespace(self.namespace)
         if self.queue is not None:
-            names.check_qualified(self.queue, "queue")
+            # Kubernetes targets are stricter (see names.check_queue); a partition may be a list.
+            names.check_directive(self.queue, "queue")
         if self.account is not None:
             names.check_directive(self.account, "account")
         for key, value in self.node_selector:
             names.check_qualified(key, "node label")
-            if value:
-                names.check_qualified(value, f"value of node label {key}")
+            names.check_label_value(value, f"value of node label {key}")
         for key in self.tolerations:
             names.check_qualified(key, "taint")
+        for node in self.exclude:
+            names.check_node(node)
+        if self.quarantine is not None:
+            names.check_path(self.quarantine, "quarantine")
 
     def _check_texts(self) -> None:
         """Environment, options and arguments may hold anything that a text file can carry."""
@@ -167,7 +206,9 @@ class Job:
                 "options hold '--': expected options of the launcher only",
                 "what follows -- belongs to arguments",
             )
-        paths = [volume.path.rstrip("/") for volume in self.volumes]
-        for path in paths:
-            if paths.count(path) > 1 or path in ("", SHM):
-                raise InputError(f"volume path {path or '/'!r} is taken: expected each path once")
+        places = [volume.place for volume in self.volumes]
+        for place in places:
+            if places.count(place) > 1 or place in _TAKEN:
+                raise InputError(
+                    f"volume path {place!r} is taken: expected each once, and none of {', '.join(_TAKEN)}"
+                )

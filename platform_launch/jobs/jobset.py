@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES, pod_failure_policy
+from platform_launch.jobs.codes import CODE_NOTES, NOT_COUNTED_NOTES
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.kubernetes import indexed_job_spec
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec
+from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec, spare_notes
 
 NOT_USED = ("account", "requeue", "notice_s")
 
@@ -22,7 +22,8 @@ _NOTES = """\
 - One replicated Job with parallelism = nodes: of several, each would count its pods from 0.
 - JobSet sets no variable of its own: NNODES and MASTER_ADDR say the topology, and its
   annotations are projected, the restart attempt among them.
-- backoffLimit 0 hands any failure to the JobSet, which starts all nodes again together.
+- backoffLimit 0 hands any failure that counts to the JobSet, which starts all nodes again together.
+- No coordinator: its label would hold MASTER_ADDR, and a label is shorter than many a host name.
 """
 
 
@@ -43,18 +44,17 @@ def render(job: Job, notes: str = "") -> str:
         "metadata": metadata(job, kueue=True),
         "spec": {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "coordinator": {"replicatedJob": _ROLE, "jobIndex": 0, "podIndex": 0},
             **jobset_spec(job, _ROLE, pod),
         },
     }
-    return manifest(_NOTES + CODE_NOTES + POD_NOTES + notes, document)
+    return manifest(_NOTES + spare_notes(job) + CODE_NOTES + NOT_COUNTED_NOTES + POD_NOTES + notes, document)
 
 
 def jobset_spec(job: Job, role: str, pod: Document, labels: Document | None = None) -> Document:
     """Return the failure policy and the one replicated Job of a JobSetSpec."""
     template: Document = {"metadata": {"labels": labels}} if labels else {}
     template["spec"] = indexed_job_spec(
-        job, pod, backoff_limit=0, failure_policy=pod_failure_policy(ignore_disruptions=False)
+        job, pod, backoff_limit=job.retries * job.started if job.spares else 0
     )
     return {
         "failurePolicy": {

@@ -5,10 +5,10 @@ Source: kubernetes.io, "Job with Pod-to-Pod Communication" and "Pod failure poli
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES, pod_failure_policy
+from platform_launch.jobs.codes import CODE_NOTES, NOT_COUNTED_NOTES, pod_failure_policy
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec
+from platform_launch.jobs.pod import POD_NOTES, master_variables, metadata, pod_spec, spare_notes
 
 NOT_USED = ("account", "requeue", "notice_s")
 
@@ -21,7 +21,6 @@ _NOTES = """\
   publishNotReadyAddresses lets the pods meet while they start.
 - Kubernetes says neither the number of nodes nor an address: NNODES and MASTER_ADDR do.
 - backoffLimit counts pods, so it is retries × nodes: when one node fails, all do.
-- Preempted and drained pods are replaced without counting (DisruptionTarget).
 """
 
 
@@ -44,8 +43,7 @@ def render(job: Job, notes: str = "") -> str:
             variables=master_variables(job, f"{job.name}-0.{job.name}"),
             subdomain=job.name,
         ),
-        backoff_limit=job.retries * job.nodes,
-        failure_policy=pod_failure_policy(ignore_disruptions=True),
+        backoff_limit=job.retries * job.started,
     )
     document: Document = {
         "apiVersion": "batch/v1",
@@ -53,17 +51,19 @@ def render(job: Job, notes: str = "") -> str:
         "metadata": metadata(job, kueue=True),
         "spec": spec,
     }
-    return manifest(_NOTES + CODE_NOTES + POD_NOTES + notes, service, document)
+    return manifest(
+        _NOTES + spare_notes(job) + CODE_NOTES + NOT_COUNTED_NOTES + POD_NOTES + notes, service, document
+    )
 
 
-def indexed_job_spec(job: Job, pod: Document, *, backoff_limit: int, failure_policy: Document) -> Document:
+def indexed_job_spec(job: Job, pod: Document, *, backoff_limit: int) -> Document:
     """Return a JobSpec in which every pod is one node, all of them at the same time."""
     spec: Document = {
         "completionMode": "Indexed",
-        "parallelism": job.nodes,
-        "completions": job.nodes,
+        "parallelism": job.started,
+        "completions": job.started,
         "backoffLimit": backoff_limit,
     }
     if job.time_limit_s is not None:
         spec["activeDeadlineSeconds"] = job.time_limit_s
-    return {**spec, "podFailurePolicy": failure_policy, "template": {"spec": pod}}
+    return {**spec, "podFailurePolicy": pod_failure_policy(), "template": {"spec": pod}}

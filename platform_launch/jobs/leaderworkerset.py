@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
-from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec
+from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec, spare_notes
 
 NOT_USED = ("account", "requeue", "notice_s", "time_limit_s", "retries")
 
@@ -29,11 +29,11 @@ def render(job: Job, notes: str = "") -> str:
             "replicas": 1,
             "startupPolicy": "LeaderCreated",
             "leaderWorkerTemplate": {
-                "size": job.nodes,
-                "restartPolicy": "RecreateGroupOnPodRestart",
+                "size": job.started,
+                "restartPolicy": "None" if job.spares else "RecreateGroupOnPodRestart",
                 # The pods belong to StatefulSets, which allow no restartPolicy but Always.
                 "workerTemplate": {"spec": pod_spec(job, restart_policy="Always")},
             },
         },
     }
-    return manifest(_NOTES + POD_NOTES + notes, document)
+    return manifest(_NOTES + spare_notes(job) + POD_NOTES + notes, document)

@@ -1,6 +1,14 @@
 """Which texts may stand where: names that Kubernetes and Slurm accept, and texts that any file can carry.
 
-What cannot be quoted is refused, with the rule and, where there is one, a name that would do.
+What cannot be quoted is refused, with the rule and, where there is one, a name that would do. The rules are
+the servers' own, so that nothing passes here and fails there, or only shows as an event of an object that
+exists already:
+
+- names, labels, keys: k8s.io/apimachinery pkg/util/validation (IsDNS1123Label, IsDNS1123Subdomain,
+  IsQualifiedName, IsValidLabelValue, IsConfigMapKey)
+- resources, hostPath: kubernetes pkg/apis/core/validation (validatePathNoBacksteps, IsExtendedResourceName)
+- queues: kueue pkg/controller/jobframework (ValidateQueueName)
+- images: github.com/distribution/reference, as the kubelet reads them
 """
 
 from __future__ import annotations
@@ -14,12 +22,26 @@ LONGEST_NAME = 45
 """Leaves room for what controllers append, at most ``-node-0-9999-abcde``, in the 63 characters of DNS."""
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_DNS_LABEL = re.compile(_LABEL)
+_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_QUALIFIED = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SECRET_KEY = re.compile(r"(?!\.$|\.\.)[A-Za-z0-9._-]+")
+_PART = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(\[[0-9A-Fa-f:]+\]|{_PART}(\.{_PART})*)"
+_REPOSITORY = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"({_HOST}(:[0-9]+)?/)?{_REPOSITORY}(/{_REPOSITORY})*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([+._-][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
+)
 _PATH = re.compile(r"/[^:]*")
 _DIRECTIVE = re.compile(r"[A-Za-z0-9_%][A-Za-z0-9_.,:@%+=/-]*")
+
+_LONGEST_LABEL = 63
+_LONGEST_SUBDOMAIN = 253
+_QUOTA_PREFIX = "requests."  # a quota puts it before the resource's name, and that must be a name as well
+_NATIVE = "kubernetes.io/"  # resources of Kubernetes itself
 
 _TOPOLOGY_NAMES = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK"}
@@ -50,9 +72,24 @@ def suggest_name(text: str) -> str:
 
 
 def check_object_name(name: str, what: str) -> str:
-    """Return the name of an existing object: a claim, a Secret, a namespace (DNS-1123 subdomain)."""
+    """Return the name of an existing object: a claim, a Secret (DNS-1123 subdomain)."""
+    return _match(name, what, _SUBDOMAIN, _LONGEST_SUBDOMAIN, "a–z, 0–9, - and ., as kubectl lists it")
+
+
+def check_namespace(name: str) -> str:
+    """Return a namespace (DNS-1123 label)."""
+    return _match(name, "namespace", _DNS_LABEL, _LONGEST_LABEL, "at most 63 of a–z, 0–9 and -, no dot")
+
+
+def check_queue(name: str) -> str:
+    """Return the name of a LocalQueue, which becomes the value of a label, or of a Volcano queue."""
+    return _match(name, "queue", _SUBDOMAIN, _LONGEST_LABEL, "at most 63 of a–z, 0–9, - and .")
+
+
+def check_secret_key(key: str) -> str:
+    """Return a key of a Secret."""
     return _match(
-        name, what, _SUBDOMAIN, 253, "a–z, 0–9, - and ., a letter or digit at both ends, as kubectl lists it"
+        key, "key of the Secret", _SECRET_KEY, _LONGEST_SUBDOMAIN, "letters, digits, -, _ and ., not .. first"
     )
 
 
@@ -68,19 +105,57 @@ def check_variable(name: str) -> str:
 
 
 def check_qualified(name: str, what: str) -> str:
-    """Return a label key, Secret key or resource name, with or without ``domain/``."""
-    return _match(name, what, _QUALIFIED, 253, "a form like nvidia.com/gpu.product or rdma/hca_shared")
+    """Return a label's key or a taint's, with or without ``domain/``."""
+    domain, slash, plain = name.rpartition("/")
+    fits = len(plain) <= _LONGEST_LABEL and _LABEL_VALUE.fullmatch(plain)
+    if fits and (not slash or (len(domain) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(domain))):
+        return name
+    raise InputError(
+        f"{what} {shown(name)}: expected a form like nvidia.com/gpu.product, at most 63 behind the /"
+    )
+
+
+def check_label_value(value: str, what: str) -> str:
+    """Return the value of a label, which may be empty."""
+    expected = "at most 63 letters, digits, -, _ and ., a letter or digit at both ends"
+    return _match(value, what, _LABEL_VALUE, _LONGEST_LABEL, expected) if value else value
+
+
+def check_node(name: str) -> str:
+    """Return the name of a node, as schedulers write it."""
+    expected = "letters, digits, -, _ and ., a letter or digit at both ends"
+    return _match(name, "node", _LABEL_VALUE, _LONGEST_LABEL, expected)
+
+
+def check_resource(name: str, what: str) -> str:
+    """Return the name of a resource that a device plugin offers."""
+    domain, slash, _plain = name.partition("/")
+    quota = f"{_QUOTA_PREFIX}{domain}"
+    if not slash or name.startswith(_QUOTA_PREFIX) or len(quota) > _LONGEST_SUBDOMAIN or _NATIVE in name:
+        raise InputError(
+            f"{what} {shown(name)}: expected a device plugin's resource, as in rdma/hca_shared_devices_a",
+            "kubectl describe node lists them under Allocatable",
+        )
+    return check_qualified(name, what)
 
 
 def check_image(image: str) -> str:
     """Return an image reference."""
-    return _match(image, "image", _IMAGE, 500, "a form like registry.example/team/image:tag")
+    return _match(image, "image", _IMAGE, 500, "a form like registry.example/team/image:tag, in lower case")
 
 
 def check_path(path: str, what: str) -> str:
     """Return an absolute path without colons, which separate the parts of a volume."""
     check_text(path, what)
     return _match(path, what, _PATH, 4096, "an absolute path without :")
+
+
+def check_folder(path: str, what: str) -> str:
+    """Return the path of a folder to mount, or to mount at."""
+    check_path(path, what)
+    if ".." in path.split("/"):
+        raise InputError(f"{what} {shown(path)} holds '..': expected the path it leads to")
+    return path
 
 
 def check_directive(value: str, what: str) -> str:

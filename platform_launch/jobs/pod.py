@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from platform_launch.errors import InputError
+from platform_launch.health.quarantine import FILE_VARIABLE, NODE_NAME_VARIABLE
+from platform_launch.jobs import names
 from platform_launch.jobs.job import GPU_RESOURCE, SHM, Job, Volume
 from platform_launch.jobs.manifest import Document
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 CONTAINER = "training"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 
 POD_NOTES = """\
@@ -15,6 +18,7 @@ POD_NOTES = """\
 - terminationGracePeriodSeconds exceeds the launcher's own grace period, so that the training
   can save before the kubelet kills.
 - enableServiceLinks is off: a Service called master would fill MASTER_PORT with tcp://….
+- automountServiceAccountToken is off: a training has no business with the cluster's API.
 """
 
 
@@ -24,14 +28,24 @@ def metadata(job: Job, *, kueue: bool = False) -> Document:
     if job.namespace:
         found["namespace"] = job.namespace
     if kueue and job.queue:
-        found["labels"] = {KUEUE_LABEL: job.queue}
+        found["labels"] = {KUEUE_LABEL: names.check_queue(job.queue)}
     return found
+
+
+def spare_notes(job: Job) -> str:
+    """Return what to know of spares, empty where there are none."""
+    if not job.spares:
+        return ""
+    return (
+        f"- {job.started} pods: {job.nodes} nodes that train, and {job.spares} spare. A pod that is lost is\n"
+        "  started again by itself, not the others with it, and comes back as a spare.\n"
+    )
 
 
 def master_variables(job: Job, address: str) -> list[Document]:
     """Return the variables that a plain Kubernetes controller does not set and the launcher needs."""
     return [
-        {"name": "NNODES", "value": str(job.nodes)},
+        {"name": "NNODES", "value": str(job.started)},
         {"name": "MASTER_ADDR", "value": address},
         {"name": "MASTER_PORT", "value": str(DEFAULT_MASTER_PORT)},
     ]
@@ -55,8 +69,11 @@ def pod_spec(
         spec["subdomain"] = subdomain
     spec["terminationGracePeriodSeconds"] = job.grace_s
     spec["enableServiceLinks"] = False
+    spec["automountServiceAccountToken"] = False
     if job.node_selector:
         spec["nodeSelector"] = dict(job.node_selector)
+    if job.exclude:
+        spec["affinity"] = {"nodeAffinity": _not_on(job.exclude)}
     if job.tolerations:
         spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in job.tolerations]
     spec["containers"] = [_container(job, container, variables or [])]
@@ -65,6 +82,12 @@ def pod_spec(
         *({"name": f"volume-{index}", **_source(volume)} for index, volume in enumerate(job.volumes)),
     ]
     return spec
+
+
+def _not_on(nodes: tuple[str, ...]) -> Document:
+    elsewhere = {"key": HOSTNAME_LABEL, "operator": "NotIn", "values": list(nodes)}
+    terms = [{"matchExpressions": [elsewhere]}]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
 def _container(job: Job, name: str, variables: list[Document]) -> Document:
@@ -113,7 +136,11 @@ def _variables(job: Job) -> list[Document]:
         }
         for secret in job.secret_env
     ]
-    return plain + secret
+    if job.quarantine is None:
+        return plain + secret
+    # A pod's own name says nothing of the machine it runs on.
+    machine = {"name": NODE_NAME_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return [*plain, *secret, {"name": FILE_VARIABLE, "value": literal(job.quarantine)}, machine]
 
 
 def _limits(job: Job) -> Document:

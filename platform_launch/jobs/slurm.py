@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 
+from platform_launch.errors import NodesAbsentError, UnfitNodeError
+from platform_launch.health.quarantine import FILE_VARIABLE
 from platform_launch.jobs import names
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import comment
@@ -30,7 +32,7 @@ trap 'woken=1; kill -USR1 "${{step:=$!}}"{requeue}' USR1
 trap 'woken=1' TERM # scancel tells srun and the tasks itself: stay until they have ended
 """
 
-_REQUEUE_LATE = '; [[ -v late ]] || {{ (sleep {patience_s}; scontrol requeue "$SLURM_JOB_ID") & late=$!; }}'
+_REQUEUE_LATE = "; [[ -v late ]] || {{ (sleep {patience_s}; {again}) & late=$!; }}"
 
 _WAIT = """\
 : "${step:=$!}" # a trap between these two lines has named it already
@@ -39,8 +41,27 @@ while wait "$step"; code=$?; ((woken)); do woken=0; done # a signal ends wait, n
 
 _REQUEUE = """\
 # The training has saved what it has: the next run goes on from there. Nothing may requeue that one.
-[[ -v late ]] && kill "$late" && scontrol requeue "$SLURM_JOB_ID" && exit 0
+[[ -v late ]] && kill "$late" && {again} && exit 0
 """
+
+_AGAIN = 'scontrol requeue "$SLURM_JOB_ID"'
+
+# Slurm takes another list of nodes only for a job that waits: after the requeue, which ends this script soon.
+_AGAIN_ELSEWHERE = """\
+again() {{ # without the nodes that are in quarantine by now
+  local out
+  out=$(platform_launch_command=quarantine {list_nodes}) || out=
+  scontrol requeue "$SLURM_JOB_ID" || return
+  scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="{always}$out"
+  return 0
+}}
+"""
+
+_REQUEUE_ELSEWHERE = """\
+# A node of this run is bad or was lost: others may do.
+((code == {absent} || code == {unfit})) && ((${{SLURM_RESTART_COUNT:-0}} < {most})) && again && exit 0
+"""
+_MOST_ELSEWHERE = 3
 
 
 def render(job: Job, notes: str = "") -> str:
@@ -51,31 +72,49 @@ def render(job: Job, notes: str = "") -> str:
         f"- {secret.variable}: set it where you call sbatch, the job takes it over.\n"
         for secret in job.secret_env
     )
-    late = _REQUEUE_LATE.format(patience_s=job.notice_s * 3 // 4) if job.requeue else ""
+    elsewhere = job.requeue and job.quarantine is not None
+    again = "again" if elsewhere else _AGAIN
+    late = _REQUEUE_LATE.format(patience_s=job.notice_s * 3 // 4, again=again) if job.requeue else ""
+    if job.quarantine is not None:
+        exports += f"export {FILE_VARIABLE}={shlex.quote(job.quarantine)}\n"
     return "".join(
         (
             "#!/bin/bash\n",
             directives,
             comment(_NOTES + notes + secrets),
             f"\n{exports}" if exports else "",
+            f"\n{_again_elsewhere(job)}" if elsewhere else "",
             f"\n{_TRAPS.format(requeue=late)}\n",
             _step(job),
             _WAIT,
-            _REQUEUE if job.requeue else "",
+            _REQUEUE.format(again=again) if job.requeue else "",
+            _requeue_elsewhere() if elsewhere else "",
             'exit "$code"\n',
         )
+    )
+
+
+def _again_elsewhere(job: Job) -> str:
+    listing = shlex.join(["/bin/bash", job.entrypoint, "list", "--format=names"])
+    return _AGAIN_ELSEWHERE.format(list_nodes=listing, always="".join(f"{node}," for node in job.exclude))
+
+
+def _requeue_elsewhere() -> str:
+    return _REQUEUE_ELSEWHERE.format(
+        absent=NodesAbsentError.exit_code, unfit=UnfitNodeError.exit_code, most=_MOST_ELSEWHERE
     )
 
 
 def _directives(job: Job) -> list[str]:
     values = {
         "job-name": job.name,
-        "nodes": job.nodes,
+        "nodes": job.started,
         "ntasks-per-node": 1,
         "cpus-per-task": _cpus(job),
         "partition": job.queue,
         "account": job.account,
         "gres": f"gpu:{job.gpus_per_node}" if job.gpus_per_node else None,
+        "exclude": ",".join(job.exclude) or None,
         "mem": None if job.memory_gib is None else f"{job.memory_gib}G",
         "time": None if job.time_limit_s is None else clock(job.time_limit_s),
         "output": "%x-%j.out",
@@ -88,6 +127,8 @@ def _directives(job: Job) -> list[str]:
         for name, value in values.items()
         if value is not None
     ]
+    if job.spares:
+        given.append("no-kill")
     return [*given, "requeue" if job.requeue else "no-requeue"]
 
 
@@ -98,7 +139,9 @@ def _cpus(job: Job) -> int:
 def _step(job: Job) -> str:
     """Return the srun line; it repeats cpus-per-task, which srun has not taken from sbatch since 22.05."""
     launcher = shlex.join(["/bin/bash", job.entrypoint, *job.command_arguments])
-    return f"srun --kill-on-bad-exit=1 --cpus-per-task={_cpus(job)} \\\n  {launcher} &\n"
+    # With spares a node may end, or its machine may, and the others go on.
+    ends = "--kill-on-bad-exit=0 --no-kill --wait=0" if job.spares else "--kill-on-bad-exit=1"
+    return f"srun {ends} --cpus-per-task={_cpus(job)} \\\n  {launcher} &\n"
 
 
 def clock(seconds: int) -> str:

@@ -8,7 +8,7 @@ pkg/apis/trainer/v1alpha1.
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES
+from platform_launch.jobs.codes import CODE_NOTES, NOT_COUNTED_NOTES
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.jobset import jobset_spec
 from platform_launch.jobs.manifest import Document, manifest
@@ -23,7 +23,8 @@ _NOTES = """\
 - The TrainingRuntime carries what a TrainJob cannot say: /dev/shm, the grace period and the
   failure policy. It is the cluster's torch-distributed runtime, made for this job.
 - Its torch policy sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT, which
-  the launcher reads.
+  the launcher reads. numProcPerNode is said even where it is 1: left out, it would become the
+  number of CPUs.
 """
 
 
@@ -35,17 +36,16 @@ def render(job: Job, notes: str = "") -> str:
         "kind": "TrainingRuntime",
         "metadata": {**metadata(job), "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {
-            "mlPolicy": {"numNodes": job.nodes, "torch": {"numProcPerNode": "auto"}},
+            # Empty: its numProcPerNode went in 2.2, and the TrainJob says the number.
+            "mlPolicy": {"numNodes": job.nodes, "torch": {}},
             "template": {"spec": jobset_spec(job, _ROLE, pod_spec(job, container=_ROLE), labels)},
         },
     }
-    trainer: Document = {"numNodes": job.nodes}
-    if job.gpus_per_node:
-        trainer["numProcPerNode"] = job.gpus_per_node
+    trainer = {"numNodes": job.nodes, "numProcPerNode": job.gpus_per_node or 1}
     train_job: Document = {
         "apiVersion": _API,
         "kind": "TrainJob",
         "metadata": metadata(job, kueue=True),
         "spec": {"runtimeRef": {"kind": "TrainingRuntime", "name": job.name}, "trainer": trainer},
     }
-    return manifest(_NOTES + CODE_NOTES + POD_NOTES + notes, runtime, train_job)
+    return manifest(_NOTES + CODE_NOTES + NOT_COUNTED_NOTES + POD_NOTES + notes, runtime, train_job)

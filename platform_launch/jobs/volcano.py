@@ -5,7 +5,8 @@ Source: volcano-sh/volcano pkg/controllers/job/plugins and pkg/webhooks/admissio
 
 from __future__ import annotations
 
-from platform_launch.jobs.codes import CODE_NOTES, MEND_THE_JOB
+from platform_launch.jobs import names
+from platform_launch.jobs.codes import CODE_NOTES, MEND_THE_JOB, TOLD_TO_END
 from platform_launch.jobs.job import Job
 from platform_launch.jobs.manifest import Document, manifest
 from platform_launch.jobs.pod import POD_NOTES, metadata, pod_spec
@@ -13,12 +14,15 @@ from platform_launch.topology import DEFAULT_MASTER_PORT
 
 NOT_USED = ("account", "requeue", "notice_s", "time_limit_s")
 
-_NOTES = """\
+_NOTES = f"""\
 - minAvailable = nodes: all pods start together or none does.
 - The pytorch plugin sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE (pods) and RANK: the task master
   is node 0, worker i is node i + 1.
 - svc publishes pods that are not ready yet: they must find each other to become ready.
-- The first policy that fits counts. The job starts again as a whole, at most maxRetry times.
+- The first policy that fits decides. The job starts again as a whole, at most maxRetry - 1 times:
+  Volcano fails it when it has counted maxRetry ends.
+- A run that was told to end (preempted, drained: PodEvicted, or {TOLD_TO_END} on every node) starts again;
+  Volcano knows no restart that does not count.
 """
 
 
@@ -26,9 +30,10 @@ def render(job: Job, notes: str = "") -> str:
     """Return the Volcano Job."""
     spec: Document = {"minAvailable": job.nodes, "schedulerName": "volcano"}
     if job.queue:
-        spec["queue"] = job.queue
+        spec["queue"] = names.check_queue(job.queue)
     if job.retries:
-        spec["maxRetry"] = job.retries  # 0 would be taken for "not set", which is 3
+        # restarting.go: failed once retryCount, which the restart itself has raised, reaches maxRetry.
+        spec["maxRetry"] = job.retries + 1
     tasks = [_task("master", 1, job)]
     if job.nodes > 1:
         tasks.append(_task("worker", job.nodes - 1, job))
@@ -51,11 +56,12 @@ def render(job: Job, notes: str = "") -> str:
 
 
 def _policies(job: Job) -> list[Document]:
-    again = "RestartJob" if job.retries else "TerminateJob"
+    failed = "RestartJob" if job.retries else "TerminateJob"
     return [
         *({"exitCode": code, "action": "TerminateJob"} for code in MEND_THE_JOB),
-        {"event": "PodEvicted", "action": again},
-        {"event": "PodFailed", "action": again},
+        {"exitCode": TOLD_TO_END, "action": "RestartJob"},
+        {"event": "PodEvicted", "action": "RestartJob"},
+        {"event": "PodFailed", "action": failed},
     ]
 
 

@@ -32,7 +32,7 @@ from platform_launch.platforms.volcano import TORCHX, VOLCANO
 from platform_launch.platforms.volcengine import ARNOLD, VOLCENGINE_MLP
 from platform_launch.topology import Overrides, Topology
 
-__all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect"]
+__all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect", "title_of"]
 
 PLATFORMS: tuple[Dialect, ...] = (
     bare.TORCHRUN.because("a worker is never started again, whatever else it inherited"),
@@ -111,6 +111,11 @@ def detect(
         raise with_reading(reading.problems["level"], reading)
     bare.doubt_count(reading, gpu_count)
     return resolve(reading, overrides, environment)
+
+
+def title_of(name: str) -> str:
+    """Return what a platform is called by people; the name itself where it is none of a dialect."""
+    return next((dialect.title for dialect in PLATFORMS if dialect.name == name), name)
 
 
 def _choose(environment: Environment, name: str | None) -> Dialect:

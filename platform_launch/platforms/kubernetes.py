@@ -114,17 +114,18 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
     counted = reading.nnodes is not None or "nnodes" in reading.problems
     projected = "POD_NAME" in environment or "SVC_NAME" in environment
     if not counted and not (projected and ordinal):
-        if ordinal and name:
-            reading.warnings.append(
-                f"{name.source}={shown(name.value)} may be pod {ordinal[2]} of a StatefulSet: read as one "
-                "node, as no count is given (POD_NUMS or NNODES)"
-            )
         settle(reading, environment)
+        if reading.nnodes and reading.nnodes.value == 1:
+            reading.doubts["nnodes"] = _alone(ordinal, name)
         return
     if reading.nnodes and reading.nnodes.value == 1:
         return
     if ordinal is None or name is None:
         reading.missing["node_rank"] = "POD_NAME=<set>-<ordinal>"
+        reading.hint = (
+            "the pods of a plain Job cannot be told apart: make it an Indexed Job (completionMode: Indexed; "
+            f"`platform-launch job kubernetes` writes a whole one); a StatefulSet: {reading.hint}"
+        )
         return
     reading.node_rank = Sourced(int(ordinal[2]), f"ordinal of {name.source}")
     service, namespace = environment.text("SVC_NAME"), environment.text("POD_NAMESPACE")
@@ -134,6 +135,22 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
         reading.master_addr = reading.attempt(
             "master_addr", lambda: Sourced(parse_host(address, "POD_NAME and SVC_NAME"), "SVC_NAME"), ""
         )
+
+
+def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
+    """Say what a pod that is read as one node may be instead: each of several would train alone."""
+    pod = f" ({name.source}={shown(name.value)})" if name else ""
+    if ordinal:
+        others = f"if it is pod {ordinal[2]} of a StatefulSet, give it POD_NUMS or NNODES"
+    else:
+        others = (
+            "if a Job starts several pods of it, each of them trains alone: use completionMode: Indexed "
+            "(`platform-launch job kubernetes` writes a whole Job), or --ranks-from"
+        )
+    return (
+        f"nothing says how many nodes this Kubernetes pod's job has{pod}: read as one node; {others}; "
+        "--nnodes 1 confirms one node"
+    )
 
 
 INDEXED_JOB = Dialect(

@@ -1,6 +1,6 @@
 """ProcGuard, this project's own: a worker's place, as its agent was given it by the server.
 
-Source: platform_launch/procguard/ranks.py and agent/variables.py.
+Source: platform_launch/procguard/api/ranks.py and agent/variables.py.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ class Reading:
 
     ``problems`` maps a field to why its value cannot be used; a flag for that field settles it.
     ``evidence`` says what the platform was recognised by.
+    ``doubts`` maps a field to a warning about how it was read; a flag for that field settles it too.
     ``missing`` maps a field to the names that would have said it.
     ``level`` is ``process`` when this command was started once per process instead of once per node; then
     ``rank``, ``local_rank`` and ``world_size`` are the process's own.
@@ -66,6 +67,7 @@ class Reading:
     evidence: str = ""
     warnings: list[str] = field(default_factory=list)
     problems: dict[str, TopologyError] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     def attempt(self, name: str, read: Callable[[], T | None], expected: str) -> T | None:
@@ -119,7 +121,7 @@ class Reading:
             "local_rank": self.local_rank,
             "world_size": self.world_size,
             "sources": sources,
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *self.doubts.values()],
         }
 
 

@@ -7,6 +7,7 @@ once per process is refused even then, unless flags say the whole place of the n
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, UsageError, shown_list
@@ -29,6 +30,9 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
     Raises TopologyError with the reading so far, or UsageError for a flag that cannot be used.
     """
     said = apply_flags(reading, overrides)
+    if overrides.spares and "nnodes" in said and reading.nnodes:
+        # The flag counts the nodes that train; a platform counts what it starts.
+        reading.nnodes = Sourced(reading.nnodes.value + overrides.spares, f"{FLAGS['nnodes']} and --spares")
     if reading.nnodes and reading.nnodes.value == 1:
         _complete_single_node(reading)
     _check_hosts(reading, environment, said)
@@ -38,7 +42,12 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
             error = reading.problems[name]
             error.hint = error.hint or f"pass {FLAGS.get(name, '--nnodes --node-rank --master-addr')}"
             raise with_reading(error, reading)
-    return _topology(reading)
+    topology = _topology(reading, overrides.spares)
+    rank = overrides.stands_in_for
+    if rank is None:
+        return topology
+    sources = {**topology.sources, "node_rank": f"node 0: this spare, {topology.node_rank}, stands in"}
+    return replace(topology, node_rank=rank, sources=sources)
 
 
 def is_complete(overrides: Overrides) -> bool:
@@ -47,7 +56,7 @@ def is_complete(overrides: Overrides) -> bool:
 
 
 def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
-    """Put the flags over the reading and drop the problems they settle; return the fields they gave."""
+    """Put the flags over the reading and drop what they settle; return the fields they gave."""
     said = frozenset(name for name in FLAGS if getattr(overrides, name) is not None)
     for name in said:
         value = getattr(overrides, name)
@@ -55,6 +64,7 @@ def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
             value = _host_of_flag(value)
         setattr(reading, name, Sourced(value, FLAGS[name]))
         reading.problems.pop(name, None)
+        reading.doubts.pop(name, None)
         reading.missing.pop(name, None)
     if "nnodes" in said:
         reading.problems.pop("hosts", None)
@@ -119,10 +129,12 @@ def _check_range(reading: Reading) -> None:
         )
 
 
-def _topology(reading: Reading) -> Topology:
+def _topology(reading: Reading, spares: int) -> Topology:
     nnodes, node_rank, master_addr = reading.nnodes, reading.node_rank, reading.master_addr
     if not (nnodes and node_rank and master_addr):
         raise with_reading(_missing(reading), reading)
+    if spares:
+        nnodes = _without_spares(nnodes, spares, reading)
     port = reading.master_port or reading.default_port or DEFAULT_PORT
     evidence = {"platform": reading.evidence} if reading.evidence else {}
     required = {"nnodes": nnodes, "node_rank": node_rank, "master_addr": master_addr, "master_port": port}
@@ -139,14 +151,30 @@ def _topology(reading: Reading) -> Topology:
             node_rank=node_rank.value,
             master_addr=master_addr.value,
             master_port=port.value,
+            spares=spares,
             sources={
                 **evidence,
                 **{name: sourced.source for name, sourced in {**required, **optional}.items()},
             },
-            warnings=tuple(reading.warnings),
+            warnings=(*reading.warnings, *reading.doubts.values()),
             **{name: sourced.value for name, sourced in optional.items()},
         ),
     )
+
+
+def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sourced[int]:
+    """Return how many of the nodes that were started train."""
+    nnodes = started.value - spares
+    if nnodes < 2:
+        raise with_reading(
+            TopologyError(
+                f"--spares {spares} leaves {max(nnodes, 0)} of {started.value} node(s) ({started.source}): "
+                "expected at least 2 that train",
+                "the platform must start the nodes that train and the spares; raise its number of nodes",
+            ),
+            reading,
+        )
+    return Sourced(nnodes, f"{started.source}, less --spares {spares}")
 
 
 def _raising_with(reading: Reading, build: Callable[[], Topology]) -> Topology:

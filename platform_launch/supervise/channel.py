@@ -13,8 +13,8 @@ import termios
 from contextlib import suppress
 from typing import Protocol
 
-from platform_launch.supervise.log import LogFile
-from platform_launch.supervise.outlet import Outlet
+from platform_launch.console.log import LogFile
+from platform_launch.console.outlet import Outlet
 from platform_launch.supervise.text import LinePrefix, LogText
 
 _CHUNK_BYTES = 128 * 1024
@@ -49,10 +49,11 @@ class Tee:
         self._log.append(self._log_text.feed(data), self)
         self.outlet.write(data)
 
-    def say(self, line: str) -> None:
-        """Write a line of our own, never in the middle of another."""
+    def say(self, shown: str, kept: str) -> None:
+        """Write a line of our own, never inside another: ``shown`` to the outlet, ``kept`` in the log."""
         parting = b"" if self._prefix.at_line_start else b"\n"
-        self.feed(parting + line.encode(errors="replace") + b"\n")
+        self._log.append(self._log_text.feed(parting + self._prefix.whole(kept)), self)
+        self.outlet.write(self._prefix.feed(parting + shown.encode(errors="backslashreplace") + b"\n"))
 
     def finish(self) -> None:
         """Write what was held back for the log."""

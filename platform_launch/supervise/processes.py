@@ -50,6 +50,13 @@ def start(command: Command, descriptors: Mapping[int, int]) -> int:
         raise LaunchError(f"cannot start a process for {command.argv[0]}: {error.strerror}") from error
 
 
+def fill_closed_descriptors() -> None:
+    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
     """Become the parent of descendants whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""

@@ -1,4 +1,4 @@
-"""Several processes of one node, started and failing together: ``side_by_side.py A=0,1 B=5,6 -- command``.
+"""Several processes of one node, started and failing together: ``A=0,1 B=5,6 -- command``.
 
 Each ``NAME=v0,v1,…`` gives process i the i-th value. Launchers that bring no agent of their own (JAX with one
 process a GPU) run through this, below the supervisor, which forwards signals and keeps the log.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 
-if not __package__:  # started by path: see __main__.py
-    sys.path[0] = __file__.rsplit("/", 3)[0]
-
+from platform_launch.console import Console
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
@@ -35,7 +32,7 @@ def run_side_by_side(commands: Sequence[Command], *, grace_s: float = DEFAULT_GR
                 how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
                 watch.stop(f"process {index_of[pid]} of this node ended with {how}")
 
-    watch = Watch(grace_s=grace_s, say=_say, ended=on_end)
+    watch = Watch(grace_s=grace_s, tell=Console().tell, ended=on_end)
     with watch:
         for index, command in enumerate(commands):
             index_of[watch.start(command, {})] = index
@@ -43,12 +40,8 @@ def run_side_by_side(commands: Sequence[Command], *, grace_s: float = DEFAULT_GR
     return failure
 
 
-def _say(level: str, text: str) -> None:
-    os.write(2, f"[{level}] {text}\n".encode(errors="replace"))
-
-
 def _commands(words: Sequence[str], env: Mapping[str, str]) -> list[Command]:
-    """Read the command line that ``settings/starts.py`` writes."""
+    """Read the command line that ``plan/starts.py`` writes."""
     cut = words.index("--")
     lists = {name: values.split(",") for name, _, values in (word.partition("=") for word in words[:cut])}
     return [
@@ -63,7 +56,3 @@ def main(words: Sequence[str]) -> int:
     if words[0] == "--grace-period":
         grace_s, words = float(words[1]), words[2:]
     return run_side_by_side(_commands(words, os.environ), grace_s=grace_s)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -8,13 +8,17 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from platform_launch.console import in_a_log, on_a_terminal
+from platform_launch.console.log import LogFile
+from platform_launch.console.outlet import Outlet
+from platform_launch.events import Event, event
 from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like
-from platform_launch.supervise.log import LogFile
-from platform_launch.supervise.outlet import Outlet
-from platform_launch.supervise.processes import Command
+from platform_launch.supervise.guarding import Guard
+from platform_launch.supervise.processes import Command, fill_closed_descriptors
+from platform_launch.supervise.signals import SignalInbox
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
 _STDOUT, _STDERR = 1, 2
@@ -24,13 +28,14 @@ _STDOUT, _STDERR = 1, 2
 class Outcome:
     """How a command ended.
 
-    ``exit_code`` is the command's own, or 128 + ``signal``. Where a signal asked for the end and the command
-    then returned 1, it is 128 + that signal too: torchrun, like any Python program that is interrupted,
-    answers a signal with a traceback and 1, which a scheduler would take for a failure. USR1 and USR2 count
-    among those where the command's environment hands them to torchrun, which ends on whatever it handles;
-    any other command may go on after them, and its 1 is a failure of its own.
+    ``exit_code`` is the command's own, or 128 + ``signal``. Where a signal asked for the end, here or on
+    another node, and the command then returned 1, it is 128 + that signal too: torchrun, like any Python
+    program, answers a signal with a traceback and 1, which a scheduler would take for a failure. USR1 and
+    USR2 count among those where the command's environment hands them to torchrun, which ends on whatever
+    it handles; any other command may go on after them, and its 1 is a failure of its own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
-    to :meth:`Supervisor.stop`; ``killed`` the process ids that only SIGKILL could end.
+    to :meth:`Supervisor.stop`; ``killed`` the process ids that only SIGKILL could end; ``tail`` the end of
+    what it wrote.
     """
 
     exit_code: int
@@ -39,6 +44,7 @@ class Outcome:
     log_path: Path | None
     stopped_by: str | None
     killed: tuple[int, ...]
+    tail: bytes = field(default=b"", repr=False)
 
 
 def supervise(
@@ -47,9 +53,10 @@ def supervise(
     log_path: Path | None = None,
     prefix: str = "",
     grace_s: float = DEFAULT_GRACE_S,
+    told: Callable[[Event], None] = lambda _event: None,
 ) -> Outcome:
     """Run one command to its end, see :class:`Supervisor`."""
-    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s).run()
+    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s, told=told).run()
 
 
 class Supervisor:
@@ -57,11 +64,12 @@ class Supervisor:
 
     TERM, INT, HUP, QUIT, USR1 and USR2 go to the command's process group; the first four start
     ``grace_s``, after which its whole tree is killed, as a second Ctrl-C does at once. ``prefix`` stands
-    before each line of output. A log file that cannot be written is reported and given up. For one run.
+    before each line of output. A log file that cannot be written is reported and given up;
+    ``log_limit_bytes`` keeps its head and its tail (0: all). For one run.
 
-    ``on_start(pid)`` hears the command's process id, ``on_ending(reason)`` at once that a signal or
-    :meth:`stop` asked for the end, ``on_exit(code)`` that the command has exited, while what it left behind
-    is still being ended.
+    ``told(event)`` hears each event that was said; ``on_start(pid)`` the command's process id,
+    ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
+    command has exited, while what it left behind is still being ended. ``inbox`` see :class:`Watch`.
     """
 
     def __init__(
@@ -71,32 +79,53 @@ class Supervisor:
         log_path: Path | None = None,
         prefix: str = "",
         grace_s: float = DEFAULT_GRACE_S,
+        log_limit_bytes: int = 0,
+        told: Callable[[Event], None] = lambda _event: None,
         on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
+        inbox: SignalInbox | None = None,
     ) -> None:
         self._command = command
         self._prefix = prefix
-        self._log = LogFile(log_path, self._say)
+        self._log = LogFile(log_path, self._tell, most_bytes=log_limit_bytes)
         self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
         self._tees: dict[int, Tee] = {}
         self._terminals: dict[int, int] = {}
+        self._told = told
         self._on_start = on_start
         self._on_ending, self._on_exit = on_ending, on_exit
+        self._guard = Guard(command.env)
         self._watch = Watch(
-            grace_s=grace_s, say=self._say, ended=self._on_end, resized=self._on_resize, ending=on_ending
+            grace_s=grace_s,
+            tell=self._tell,
+            ended=self._on_end,
+            resized=self._on_resize,
+            ending=on_ending,
+            inbox=inbox,
         )
 
-    def stop(self, reason: str, grace_s: float | None = None) -> None:
+    @property
+    def stopped_by(self) -> str | None:
+        """What has asked for the end, as in :class:`Outcome`; None while nothing has."""
+        return self._watch.stopped_by
+
+    def stop(self, reason: str, grace_s: float | None = None, signal_name: str = "") -> None:
         """Ask the command to end as SIGTERM would; callable from any thread, before and during the run.
 
-        ``grace_s`` can shorten the grace time.
+        ``grace_s`` can shorten the grace time; ``signal_name`` is the signal that asked for it
+        on another node.
         """
-        self._watch.stop(reason, grace_s)
+        self._watch.stop(reason, grace_s, signal_name)
+
+    def tell(self, said: Event) -> None:
+        """Say an event where the command's output goes; callable from any thread during the run."""
+        self._watch.do(lambda: self._tell(said))
 
     def spare(self, pid: int) -> None:
         """Leave a child alone that is not the command's: one that the caller started during the run."""
         self._watch.spare(pid)
+        self._guard.spare(pid)
 
     def run(self) -> Outcome:
         """Run the command to its end. Main thread only; the process must wait for no children of its own.
@@ -106,8 +135,8 @@ class Supervisor:
         """
         began = time.monotonic()
         _flush_own_output()
-        _fill_closed_descriptors()
-        with self._watch as watch:
+        fill_closed_descriptors()
+        with self._guard, self._watch as watch:
             try:
                 self._start(watch)
                 watch.wait()
@@ -116,13 +145,19 @@ class Supervisor:
                 for tee in self._tees.values():
                     tee.outlet.close()
         return Outcome(
-            exit_code=_stopped_code(_as_a_shell(self._code), watch.stopped_by),
+            exit_code=_stopped_code(_as_a_shell(self._code), watch.stop_signal),
             signal=signal.Signals(-self._code) if self._code < 0 else None,
             duration_s=time.monotonic() - began,
             log_path=self._log.path,
             stopped_by=watch.stopped_by,
             killed=tuple(watch.killed),
+            tail=self._log.tail,
         )
+
+    @property
+    def tail(self) -> bytes:
+        """The end of what the command wrote so far, as it stands in the log, with or without one."""
+        return self._log.tail
 
     def _start(self, watch: Watch) -> None:
         """Open a channel for each of our two descriptors, one if both are the same file, and start."""
@@ -134,30 +169,35 @@ class Supervisor:
                 self._tees[fd] = Tee(Outlet(fd, self._on_lost), self._log, self._prefix)
                 watch.follow(Channel(reading, self._tees[fd]))
             self._log.open()
+            command = replace(self._command, env={**self._command.env, **self._guard.variables})
             pid = watch.start(
-                self._command,
+                command,
                 {_STDOUT: writing[_STDOUT], _STDERR: writing.get(_STDERR, writing[_STDOUT])},
             )
+            self._guard.watch(pid)
             self._on_start(pid)
         finally:
             for fd in writing.values():
                 os.close(fd)
 
-    def _say(self, level: str, text: str) -> None:
+    def _tell(self, said: Event) -> None:
         """Say it where the output goes: into the log as well, and never waiting for a reader."""
-        self._tees[max(self._tees)].say(f"[{level}] {text}")
+        fd = max(self._tees)
+        kept = in_a_log(said)
+        self._tees[fd].say(on_a_terminal(said) if os.isatty(fd) else kept, kept)
+        self._told(said)
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"
-        self._say("WARN", f"output can no longer be written: {error.strerror}; {place}")
+        self._tell(event("output-lost", problem=error.strerror, consequence=place))
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = code
         warning, watch = self._watch.warned_by, self._watch
         if code == 1 and watch.stopped_by is None and warning and _ends_torchrun(warning, self._command):
-            watch.stopped_by = warning.name
+            watch.stopped_by = watch.stop_signal = warning.name
             self._on_ending(warning.name)
-        self._on_exit(_stopped_code(_as_a_shell(code), watch.stopped_by))
+        self._on_exit(_stopped_code(_as_a_shell(code), watch.stop_signal))
 
     def _on_resize(self) -> None:
         for fd, ours in self._terminals.items():
@@ -176,19 +216,12 @@ def _flush_own_output() -> None:
                 file.flush()
 
 
-def _fill_closed_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-
-
 def _ends_torchrun(number: signal.Signals, command: Command) -> bool:
     return number.name in command.env.get("PET_SIGNALS_TO_HANDLE", "").split(",")
 
 
-def _stopped_code(code: int, stopped_by: str | None) -> int:
+def _stopped_code(code: int, stop_signal: str) -> int:
     """Return 128 + the signal that asked for the end where a command only says 1."""
-    if code == 1 and stopped_by is not None and stopped_by in signal.Signals.__members__:
-        return 128 + signal.Signals[stopped_by]
+    if code == 1 and stop_signal in signal.Signals.__members__:
+        return 128 + signal.Signals[stop_signal]
     return code

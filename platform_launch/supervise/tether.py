@@ -36,4 +36,5 @@ def main() -> None:
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,10 @@ class LinePrefix:
         """Tell whether everything so far ended with a line end."""
         return self._last == b"\n"
 
+    def whole(self, line: str) -> bytes:
+        """Return a whole line with the prefix."""
+        return self._prefix + line.encode(errors="backslashreplace") + b"\n"
+
     def feed(self, data: bytes) -> bytes:
         """Return the chunk with prefixes."""
         if not data:
@@ -99,6 +103,34 @@ class LogText:
         cut = _OPEN_ESCAPE.search(data, max(0, len(data) - 256))
         self._escape = cut[0] if cut else b""
         return _ESCAPE.sub(b"", data[: cut.start()] if cut else data)
+
+
+class RedrawnLines:
+    """Parts a stream into finished lines and the bar that is drawn now, for a terminal."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
+        """Return the finished lines, each in its last state, and the new state of the unfinished one.
+
+        None: it is no bar, or has not changed. Empty: the bar has become a finished line.
+        """
+        before = self._held
+        *lines, self._held = (before + data).split(b"\n")
+        finished = b"".join(_ESCAPE.sub(b"", _last_state(line)) + b"\n" for line in lines)
+        if b"\r" in self._held:
+            bar = _last_state(self._held)
+            self._held = b"\r" + bar + (b"\r" if self._held.endswith(b"\r") else b"")
+            return finished, _ESCAPE.sub(b"", bar)
+        if len(self._held) > _HELD_BYTES:
+            finished, self._held = finished + self._held + b"\n", b""
+        return finished, b"" if lines and b"\r" in before else None
+
+    def finish(self) -> bytes:
+        """Return the unfinished last line, with a line end."""
+        held, self._held = _ESCAPE.sub(b"", _last_state(self._held)), b""
+        return held + b"\n" if held else b""
 
 
 class WholeLines:

@@ -16,18 +16,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
+from platform_launch.events import Event, event
 from platform_launch.supervise import processes
 from platform_launch.supervise.channel import Channel
 from platform_launch.supervise.processes import Command
-from platform_launch.supervise.signals import SignalInbox
+from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
 
 # Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s: to be first leaves
 # time to say who had to be killed and to hand the exit code on.
 DEFAULT_GRACE_S = 25.0
 
-_ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-_HANDLED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCHLD)
 # `timeout -s INT` and some process managers deliver one Ctrl-C twice within microseconds.
 _SAME_KEYPRESS_S = 0.5
 # Processes that follow their parent by themselves (resource trackers, compile workers) take less.
@@ -42,10 +41,12 @@ class Watch:
 
     While it is entered, the process adopts orphans and every ended child is reaped: the caller has no
     children of its own to wait for. Children that were there before are never signalled. Main thread only,
-    except :meth:`stop`. ``say(level, text)`` takes a line for the user; ``ended(pid, code)`` hears each
+    except :meth:`stop`. ``tell(event)`` takes what the user should know; ``ended(pid, code)`` hears each
     command's exit code (negative for a signal), ``resized()`` that the terminal has a new size, ``ending()``
     that a signal or :meth:`stop` asked for the end. ``what`` names the commands in those lines.
-    ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything.
+    ``stop_signal`` is the name of the signal that asked for the end, here or elsewhere, if one did;
+    ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
+    the caller's, opened already, where it has one: a signal that came before is then not lost.
     """
 
     def __init__(
@@ -53,32 +54,37 @@ class Watch:
         *,
         grace_s: float,
         what: str = "the training",
-        say: Callable[[str, str], None],
+        tell: Callable[[Event], None],
         ended: Callable[[int, int], None],
         resized: Callable[[], None] = lambda: None,
         ending: Callable[[str], None] = lambda _reason: None,
+        inbox: SignalInbox | None = None,
     ) -> None:
         self.stopped_by: str | None = None
+        self.stop_signal = ""
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
         self._grace_s = grace_s
         self._what = what
-        self._say = say
+        self._tell = tell
         self._ended = ended
         self._resized = resized
         self._ending = ending
-        self._inbox = SignalInbox(_HANDLED)
+        self._inbox = inbox or SignalInbox()
+        self._opens_inbox = inbox is None
         self._traffic = Traffic()
         self._running: set[int] = set()
-        self._requests: deque[tuple[str, float]] = deque()
+        self._requests: deque[tuple[str, float, str]] = deque()
+        self._actions: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, Callable[[], None]]] = []
         self._kill_at = self._interrupted_at = float("inf")
         self._leaving = self._killing = self._gone = self._terminated = False
 
     def __enter__(self) -> Watch:
-        self._strangers = set(processes.children())
         with ExitStack() as stack:
-            stack.enter_context(self._inbox)
+            if self._opens_inbox:
+                stack.enter_context(self._inbox)
+            self._strangers = set(processes.children())
             stack.enter_context(processes.adopting_orphans())
             self._exit = stack.pop_all()
         return self
@@ -99,12 +105,18 @@ class Watch:
         """Read a command's output while watching."""
         self._traffic.add(channel)
 
-    def stop(self, reason: str, grace_s: float | None = None) -> None:
+    def stop(self, reason: str, grace_s: float | None = None, signal_name: str = "") -> None:
         """Ask for the end, from any thread: SIGTERM now, SIGKILL after the grace time.
 
-        A ``grace_s`` of its own may shorten that of an end which was asked for before.
+        A ``grace_s`` of its own may shorten that of an end which was asked for before. ``signal_name`` is the
+        signal that asked for it elsewhere, if one did.
         """
-        self._requests.append((reason, self._grace_s if grace_s is None else grace_s))
+        self._requests.append((reason, self._grace_s if grace_s is None else grace_s, signal_name))
+        self._inbox.wake()
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Let the thread that watches do something, between two of its own steps. From any thread."""
+        self._actions.append(action)
         self._inbox.wake()
 
     def spare(self, pid: int) -> None:
@@ -114,19 +126,23 @@ class Watch:
     def wait(self) -> None:
         """Return when every command and every process they left is gone and all output is written."""
         while not self._gone or self._traffic.left:
+            while self._actions:
+                self._actions.popleft()()
             while self._requests:
-                reason, grace_s = self._requests.popleft()
+                reason, grace_s, signal_name = self._requests.popleft()
                 # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.
                 if self.stopped_by is None:
                     self._terminated = True
                     self._forward(signal.SIGTERM)
-                self._end(signal.SIGTERM, reason, grace_s)
+                self._end(signal.SIGTERM, reason, grace_s, signal_name)
             ready = self._poll()
             for number in self._inbox.take():
                 self._on_signal(number)
             self._traffic.move(ready)
             while self._agenda and self._agenda[0][0] <= time.monotonic():
                 self._agenda.pop(0)[1]()
+        while self._actions:  # what the end itself gave rise to
+            self._actions.popleft()()
 
     def _poll(self) -> set[int]:
         """Return the descriptors that are ready, at the latest when the next entry of the agenda is due."""
@@ -146,12 +162,12 @@ class Watch:
             self._reap()
         elif number is signal.SIGINT and now - self._interrupted_at > _SAME_KEYPRESS_S:
             self._kill()
-        elif number in _ENDING:
+        elif number in ENDING:
             if number is signal.SIGINT:
                 self._interrupted_at = min(now, self._interrupted_at)
             if not (self._terminated and number is signal.SIGTERM):
                 self._forward(number)
-            self._end(number, number.name, self._grace_s)
+            self._end(number, number.name, self._grace_s, number.name)
         else:
             if number is signal.SIGWINCH:
                 self._resized()
@@ -163,11 +179,13 @@ class Watch:
         for leader in self._running:
             processes.signal_group(leader, number)
 
-    def _end(self, number: signal.Signals, reason: str, grace_s: float) -> None:
+    def _end(self, number: signal.Signals, reason: str, grace_s: float, signal_name: str) -> None:
         """Start the grace time when the end is asked for the first time; later it can only be shortened."""
         end = time.monotonic() + grace_s
         first = self.stopped_by is None
-        if not first and end >= self._kill_at:
+        if first:
+            self.stop_signal = signal_name
+        elif end >= self._kill_at:
             return
         self.stopped_by = self.stopped_by or reason
         self._kill_at = min(self._kill_at, end)
@@ -175,8 +193,16 @@ class Watch:
             self._agenda = [(end, self._traffic.abandon)]
         elif not self._leaving and not self._killing:
             self._agenda = [(end, self._kill)]
-        again = "; Ctrl-C again kills at once" if number is signal.SIGINT else ""
-        self._say("INFO", f"{reason}: asked {self._what} to end, {grace_s:g} s at most{again}")
+        self._tell(
+            event(
+                "end-asked",
+                reason=reason,
+                what=self._what,
+                grace_s=grace_s,
+                again="; Ctrl-C again kills at once" if number is signal.SIGINT else "",
+                signal=signal_name,
+            )
+        )
         if first:
             self._ending(reason)
 
@@ -206,7 +232,7 @@ class Watch:
 
     def _ask_leftovers(self) -> None:
         left = self._left()
-        self._say("WARN", f"left behind by {self._what}, asked to end: {_named(left)}")
+        self._tell(event("leftovers-asked", what=self._what, processes=_named(left)))
         for pid in left:
             processes.signal_child(pid, signal.SIGTERM)
 
@@ -222,7 +248,7 @@ class Watch:
             return
         self._killing = True
         self._agenda = [(time.monotonic() + _KILL_S, self._give_up)]
-        self._say("WARN", f"killing what is left of {self._what}: {_named(self._left())}")
+        self._tell(event("leftovers-killed", what=self._what, processes=_named(self._left())))
         self._kill_children()
 
     def _kill_children(self) -> None:
@@ -231,8 +257,7 @@ class Watch:
             processes.signal_child(pid, signal.SIGKILL)
 
     def _give_up(self) -> None:
-        stuck = _named(self._left())
-        self._say("ERROR", f"alive {_KILL_S:g} s after SIGKILL, stuck in a driver or file system: {stuck}")
+        self._tell(event("process-stuck", limit_s=_KILL_S, processes=_named(self._left())))
         self._finish()
 
     def _finish(self) -> None:

@@ -10,19 +10,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.console.log import LogFile
+from platform_launch.console.outlet import Outlet
 from platform_launch.errors import InstallationError, LaunchError
+from platform_launch.events import Event
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, open_pipe
-from platform_launch.supervise.log import LogFile
-from platform_launch.supervise.outlet import Outlet
 from platform_launch.supervise.text import LogText, WholeLines
-from platform_launch.wheels.lines import Step, advance, failure
+from platform_launch.wheels.lines import BuildStep, advance, failure
 from platform_launch.wheels.machine import environment_for
 from platform_launch.wheels.ops import Op, build_variables
 from platform_launch.wheels.source import without_build_variables
 from platform_launch.wheels.target import Target
-
-Say = Callable[[str, str], None]
 
 
 class BuildStoppedError(LaunchError):
@@ -70,16 +69,21 @@ def command(build: Build, env: Mapping[str, str]) -> Command:
 
 
 def run(
-    build: Build, env: Mapping[str, str], log_path: Path, *, say: Say, progress: Callable[[Step], None]
+    build: Build,
+    env: Mapping[str, str],
+    log_path: Path,
+    *,
+    tell: Callable[[Event], None],
+    progress: Callable[[BuildStep], None],
 ) -> Path:
     """Build and return the wheel. Main thread only, see :class:`platform_launch.supervise.Watch`.
 
-    ``progress`` hears each step, ``say(level, text)`` what the user should know meanwhile. Raises
+    ``progress`` hears each step, ``tell(event)`` what the user should know meanwhile. Raises
     InstallationError with the compiler's words when it fails.
     """
-    log = LogFile(log_path, say)
+    log = LogFile(log_path, tell)
     codes: list[int] = []
-    watch = Watch(grace_s=DEFAULT_GRACE_S, say=say, ended=lambda _pid, code: codes.append(code))
+    watch = Watch(grace_s=DEFAULT_GRACE_S, tell=tell, ended=lambda _pid, code: codes.append(code))
     # What is printed goes out before the build's steps do.
     sys.stderr.flush()
     with ExitStack() as stack:
@@ -115,9 +119,9 @@ class _Output:
 
     _KEPT_BYTES = 8 * 1024 * 1024  # a verbose build of all ops prints some megabytes
 
-    def __init__(self, outlet: Outlet, log: LogFile, progress: Callable[[Step], None]) -> None:
+    def __init__(self, outlet: Outlet, log: LogFile, progress: Callable[[BuildStep], None]) -> None:
         self.outlet = outlet
-        self.step = Step()
+        self.step = BuildStep()
         self._log = log
         self._progress = progress
         self._plain = LogText()

@@ -10,7 +10,7 @@ _NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\] .*\s-c\s+('[^']+'|\S+)")
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """Where a build is: ``done`` of ``files`` compiled for the op, ``op_number`` counted from 1."""
 
     op: str = ""
@@ -20,10 +20,10 @@ class Step:
     file: str = ""
 
 
-def advance(step: Step, line: str) -> Step:
+def advance(step: BuildStep, line: str) -> BuildStep:
     """Return where the build is after a line of its output; the same object when the line does not say."""
     if (extension := _EXTENSION.search(line)) is not None:
-        return Step(extension[1], step.op_number + 1)
+        return BuildStep(extension[1], step.op_number + 1)
     if (compiled := _NINJA.match(line)) is not None:
         return replace(
             step,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from platform_launch import files
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.wheels.architectures import Capability, parse
 from platform_launch.wheels.machine import Interpreter, version_numbers
@@ -46,7 +47,7 @@ class WheelNote:
     def write(self, folder: Path) -> Path:
         """Write the note beside its wheel and return its path."""
         path = note_path(folder / self.wheel)
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
+        files.write_whole(path, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
         return path
 
 

@@ -7,16 +7,16 @@ Nothing here imports torch, and the signatures are read only when a log is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.why.events import Strand
 from platform_launch.why.judge import judge
+from platform_launch.why.opening import OpenedLog
 from platform_launch.why.reader import LogReader
 from platform_launch.why.signatures import catalogue
-from platform_launch.why.sources import LogSource, logs_in, node_of
+from platform_launch.why.sources import LogSource, events_of, logs_in, where_of_log
 from platform_launch.why.verdict import Verdict
 
 __all__ = ["LogSource", "Verdict", "explain", "explain_file", "explain_paths"]
@@ -40,18 +40,25 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
     return replace(judge(strands, catalogue(), oom_kills), logs=tuple(names))
 
 
-def explain_paths(paths: Iterable[Path], oom_kills: int | None = None) -> Verdict:
-    """Read files and folders. Raises InputError for one that cannot be read."""
-    logs = logs_in(list(paths))
+def explain_paths(paths: Iterable[Path], oom_kills: int | None = None, job: str | None = None) -> Verdict:
+    """Read files and folders, in a folder of this launcher's logs only those of ``job`` if it is given.
+
+    Raises InputError for what cannot be read.
+    """
+    logs = logs_in(list(paths), job)
 
     def opened() -> Iterable[LogSource]:
         for log in logs:
-            with ExitStack() as stack:
-                try:
-                    stream = stack.enter_context(log.open("rb"))
-                except OSError as error:
-                    raise InputError(f"{log} cannot be read: {error.strerror}") from error
-                yield LogSource(str(log), stream, node_of(log.name))
+            with OpenedLog(log) as stream:
+                place = where_of_log(log)
+                yield LogSource(
+                    str(log),
+                    stream,
+                    place.node,
+                    local_rank=place.local_rank,
+                    rank=place.rank,
+                    events=events_of(log),
+                )
 
     return explain(opened(), oom_kills)
 

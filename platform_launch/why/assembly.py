@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from platform_launch.why.clock import Clock, Span
-from platform_launch.why.exceptions import Chain, Raised, Traceback, opens
-from platform_launch.why.line import Line, Where
-from platform_launch.why.signatures import Catalogue, Role, Signature
+from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, opens
+from platform_launch.why.line import NOWHERE, Line
+from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
+# What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
+_HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 
 
 @dataclass
-class Reading:
+class OpenTraceback:
     """A traceback that is being read, and when it was printed."""
 
     traceback: Traceback
@@ -28,9 +31,11 @@ class Assembly:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[Where, list[Reading]] = {}
-        self._finished: list[Reading] = []
+        self._open: dict[str, list[OpenTraceback]] = {}
+        self._latest: OpenTraceback | None = None
+        self._finished: list[OpenTraceback] = []
         self._attention_ends = 0
+        self._harmless: dict[str, int] = {}
 
     @property
     def is_open(self) -> bool:
@@ -41,29 +46,52 @@ class Assembly:
         """Read a line; return False if it says something of its own."""
         if self._open and line.number > self._attention_ends:
             self.close()
-        readings = self._open.get(line.process, [])
+        if _HARMLESS.match(line.text):
+            self._harmless[line.writer] = line.number
+        readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
                 return True
         opening = opens(line.text)
-        if opening is None or len(self._open) > _MOST_OPEN:
+        if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
             return False
-        reading = Reading(Traceback(line, opening), self._clock.span(line))
-        self._open.setdefault(line.process, []).append(reading)
+        if opening is None and self._hand_over(line):
+            return True
+        reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
+        if line.number - self._harmless.get(line.writer, -9) <= 2:
+            reading.traceback.chain.harmless = True
+        if opening is None:
+            reading.traceback.take(line)
+        self._latest = reading
+        self._open.setdefault(line.writer, []).append(reading)
         self._attention_ends = line.number + _ATTENTION_LINES
         return True
+
+    def _hand_over(self, line: Line) -> bool:
+        """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""
+        latest = self._latest
+        if latest is None or latest.traceback.chain.frames or latest.traceback.done or line.writer:
+            return False
+        for writer, readings in self._open.items():
+            if latest in readings:
+                readings.remove(latest)
+                if not readings:
+                    del self._open[writer]
+                break
+        self._open.setdefault(line.writer, []).append(latest)
+        return self._give(line, latest)
 
     def close(self) -> None:
         """Take every traceback as it is: the log ended, or nothing more is to be expected."""
         self._finished += [reading for readings in self._open.values() for reading in readings]
         self._open.clear()
 
-    def finished(self) -> Iterator[Reading]:
+    def finished(self) -> Iterator[OpenTraceback]:
         """Yield what was completed since the last call, in the order of completion."""
         while self._finished:
             yield self._finished.pop(0)
 
-    def _give(self, line: Line, reading: Reading) -> bool:
+    def _give(self, line: Line, reading: OpenTraceback) -> bool:
         links = len(reading.traceback.chain.links)
         consumed = reading.traceback.take(line)
         if links == 0 and reading.traceback.chain.links:
@@ -72,33 +100,34 @@ class Assembly:
         if consumed:
             self._attention_ends = max(self._attention_ends, line.number + _ATTENTION_LINES)
         if reading.traceback.done:
-            readings = self._open[line.process]
+            readings = self._open[line.writer]
             readings.remove(reading)
             if not readings:
-                del self._open[line.process]
+                del self._open[line.writer]
             self._finished.append(reading)
         return consumed
 
 
-def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Signature, Role]:
+def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
     """Return the link of a chain that tells most (a known cause, else the first) and what it is."""
-    raised, signature = _telling_link(chain, catalogue)
+    raised, match = _telling_link(chain, catalogue)
+    signature = match.signature
     if chain.was_caught:
         unknown = not signature.patterns
-        role = Role.SUSPECT if signature.role is Role.CAUSE else signature.role
-        return raised, catalogue["caught_exception"] if unknown else signature, role
-    if signature.role is Role.SUSPECT:
+        role = SignatureRole.SUSPECT if signature.role is SignatureRole.CAUSE else signature.role
+        return raised, replace(match, signature=catalogue["caught_exception"]) if unknown else match, role
+    if signature.role is SignatureRole.SUSPECT:
         # Nobody caught it, so it ended the process.
-        return raised, signature, Role.CAUSE
-    return raised, signature, signature.role
+        return raised, match, SignatureRole.CAUSE
+    return raised, match, signature.role
 
 
-def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Signature]:
+def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = chain.links[min(chain.root, len(chain.links) - 1)]
     known = [(link, found) for link in chain.links if (found := catalogue.match(link.text))]
-    causes = [one for one in known if one[1].role in (Role.CAUSE, Role.SUSPECT)]
+    causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
-        return max(causes, key=lambda one: (one[1].specificity, one[0] is root))
-    if known and (chain.root == 0 or known[-1][1].role is not Role.SUMMARY):
+        return max(causes, key=lambda one: (one[1].signature.specificity, one[0] is root))
+    if known and (chain.root == 0 or known[-1][1].signature.role is not SignatureRole.SUMMARY):
         return known[-1]
-    return root, catalogue["python_exception"]
+    return root, Match(catalogue["python_exception"], 0, NOWHERE)

@@ -1,4 +1,4 @@
-"""How processes ended, as their launchers report it: exit codes, signals and torchrun's summary.
+"""How processes ended, as their launchers report it: this one by an event, others by what they print.
 
 A summary says that a process ended, by its own clock and for one node; why is said elsewhere.
 """
@@ -6,20 +6,23 @@ A summary says that a process ended, by its own clock and for one node; why is s
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
+from platform_launch.events import Event
 from platform_launch.why.line import Line, Where
 
-_TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
+# Exit code and local rank.
+TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
 _BLOCK_FIELD = re.compile(r"\s+(host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
+# Events that say how the training of the node ended that says them.
+_OWN = frozenset({"training-failed", "training-killed"})
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
-    re.compile(r"(?<!the )training ended with exit code (?P<code>\d+)"),  # "the": of another node
-    re.compile(r"training ended by signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
     re.compile(r"Exited with exit code (?P<code>\d+)"),
@@ -66,6 +69,17 @@ class SummaryBlock:
         return Ending(int(code[0]), line.where.filled(said), line, self._is_root)
 
 
+def ending_of(said: Event, line: Line) -> Ending | None:
+    """Return how this node's training ended where an event of this launcher says it, None where none does."""
+    if said.id not in _OWN:
+        return None
+    code = str(said.fields.get("exit_code", ""))
+    name = str(said.fields.get("signal", ""))
+    if said.id == "training-killed" and name in signal.Signals.__members__:
+        return Ending(-signal.Signals[name], line.where, line)
+    return Ending(int(code), line.where, line) if code.isascii() and code.isdigit() else None
+
+
 def opens_block(text: str) -> bool:
     """Tell whether a line opens torchrun's summary, or its part about the first failure."""
     return _BLOCK_OPENS.search(text) is not None
@@ -73,7 +87,7 @@ def opens_block(text: str) -> bool:
 
 def ending_in(line: Line) -> Ending | None:
     """Return the ending that a line says by itself, None if it says none."""
-    if found := _TORCHRUN_LINE.search(line.text):
+    if found := TORCHRUN_LINE.search(line.text):
         where = line.where.filled(Where(local_rank=int(found[2])))
         return Ending(int(found[1]), where, line)
     for pattern in _OTHERS:

@@ -6,13 +6,15 @@ ordinary output; the latest one that holds a cause is the one that the training 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from platform_launch.why.clock import Span
+from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.exceptions import Raised
-from platform_launch.why.line import Where
-from platform_launch.why.signatures import Role, Signature
+from platform_launch.why.line import NOWHERE, Where
+from platform_launch.why.signatures import Signature, SignatureRole
+from platform_launch.why.steps import StepEnd
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
@@ -22,11 +24,14 @@ _MOST_WHERES = 4096
 
 
 @dataclass
-class Event:
-    """One thing that happened: the first line that shows it, and how many more did."""
+class Sighting:
+    """One thing that happened: the first line that shows it, and how many more did.
+
+    ``mention``: its writer calls it a warning, or quotes it in a line about something else.
+    """
 
     signature: Signature
-    role: Role
+    role: SignatureRole
     log: str
     number: int
     start: int
@@ -37,18 +42,23 @@ class Event:
     span: Span = field(default_factory=Span)
     count: int = 1
     wheres: set[Where] = field(default_factory=set)
+    details: dict[str, str] = field(default_factory=dict)
+    mention: bool = False
 
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
 
-    def repeat(self, other: Event) -> None:
+    def repeat(self, other: Sighting) -> None:
         """Count another line that shows the same."""
         self.count += other.count
+        self.details = {**other.details, **self.details}
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
         same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
         if same_process and other.where.rank is not None:
             self.where = self.where.filled(other.where)
+        elif other.where.rank == self.where.rank:
+            self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
 
 @dataclass(frozen=True)
@@ -66,11 +76,12 @@ class FirstError:
 class Episode:
     """Events that follow each other closely."""
 
-    events: dict[tuple[str, str], Event] = field(default_factory=dict)
+    events: dict[tuple[str, str], Sighting] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
+    steps: list[StepEnd] = field(default_factory=list)
     last_line: int = 0
 
-    def add(self, event: Event) -> Event:
+    def add(self, event: Sighting) -> Sighting:
         """Add an event or count it as a repetition; return the one that is kept."""
         said = event.raised.text if event.raised and not event.signature.patterns else ""
         key = (event.signature.id + event.role.value, said)
@@ -87,7 +98,7 @@ class Episode:
             self.events[key] = event
         return event
 
-    def of_role(self, role: Role) -> list[Event]:
+    def of_role(self, role: SignatureRole) -> list[Sighting]:
         """Return the events of a role, first in the log first."""
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
 
@@ -102,13 +113,15 @@ class Strand:
         self.log = log
         self.clock_offset_s = clock_offset_s
         self.finished_at = 0
+        self.collectives = Collectives()
+        self.facts: dict[str, str] = {}
         self.lines_read = 0
-        self.survived: list[Event] = []
+        self.survived: list[Sighting] = []
         self.first_error: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
 
-    def add(self, event: Event, parting_lines: int) -> Event:
+    def add(self, event: Sighting, parting_lines: int) -> Sighting:
         """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
         self.part(event.start, parting_lines)
         self._episode.last_line = max(self._episode.last_line, event.number)
@@ -121,6 +134,13 @@ class Strand:
         if len(self._episode.endings) < _MOST_EVENTS:
             self._episode.endings.append(ending)
 
+    def step(self, end: StepEnd, parting_lines: int) -> None:
+        """Take note of tasks whose end the scheduler reports."""
+        self.part(end.line.number, parting_lines)
+        self._episode.last_line = end.line.number
+        if len(self._episode.steps) < _MOST_EVENTS:
+            self._episode.steps.append(end)
+
     def err(self, error: FirstError, parting_lines: int) -> None:
         """Take note of a line that looks like an error; the first clear one is kept."""
         self.part(error.number, parting_lines)
@@ -132,8 +152,8 @@ class Strand:
         """Close the episode if there was enough ordinary output before line ``number``."""
         if not self._episode.last_line or number - self._episode.last_line <= parting_lines:
             return
-        if self._episode.of_role(Role.CAUSE):
-            self.survived = [*self.survived, *self._decisive.of_role(Role.CAUSE)][-_MOST_SURVIVED:]
+        if self._episode.of_role(SignatureRole.CAUSE):
+            self.survived = [*self.survived, *self._decisive.of_role(SignatureRole.CAUSE)][-_MOST_SURVIVED:]
             self._decisive = self._episode
         self._episode = Episode()
         self.first_error = None
@@ -151,6 +171,6 @@ class Strand:
     @property
     def episode(self) -> Episode:
         """The latest episode that holds a cause, or the latest of all."""
-        if self._episode.of_role(Role.CAUSE) or not self._decisive.events:
+        if self._episode.of_role(SignatureRole.CAUSE) or not self._decisive.events:
             return self._episode
         return self._decisive

@@ -10,11 +10,13 @@ from platform_launch.why.line import Line, Where, shown
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
-_FRAME = re.compile(r'\s*File "(.+?)", line (\d+)(?:, in (.+))?')
+_FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
+_WHOLE_FRAME = re.compile(r'\s+File "[^"]+", line \d+, in \S')
+_NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _ENDING = re.compile(
-    r"((?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
+    r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|[A-Za-z_]\w*(?:\.\w+)+)(?::(?: |$)(.*)|$)"
 )
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
@@ -27,7 +29,7 @@ _LINES_TO_LINK = 30
 
 
 @dataclass(frozen=True)
-class Frame:
+class TracebackFrame:
     """A place in the code: one entry of a traceback."""
 
     file: str
@@ -50,7 +52,7 @@ class Raised:
     type: str
     message: str
     line: Line
-    frame: Frame | None = None
+    frame: TracebackFrame | None = None
     entry: str = ""
 
     @property
@@ -67,24 +69,38 @@ class Chain:
     where: Where
     links: list[Raised] = field(default_factory=list)
     root: int = 0
+    frames: list[TracebackFrame] = field(default_factory=list)
+    headless: bool = False
+    harmless: bool = False
 
     @property
     def was_caught(self) -> bool:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
         entries = [link.entry for link in self.links if link.entry]
-        return bool(entries) and not _ENTRIES.intersection(entries)
+        return bool(entries) and not self.headless and not _ENTRIES.intersection(entries)
+
+    @property
+    def place(self) -> TracebackFrame | None:
+        """The innermost place in the user's own code, as far as it was printed before the first exception."""
+        own = [frame for frame in self.frames if not frame.is_library]
+        return own[-1] if own else self.frames[-1] if self.frames else None
 
 
 class Traceback:
     """One writer's traceback while it is read: takes lines until :attr:`done`."""
 
-    def __init__(self, line: Line, opening: re.Match[str]) -> None:
-        self.chain = Chain(line.number, line.where)
+    def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
+        """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
+        self.chain = Chain(line.number, line.where, headless=opening is None)
         self.done = False
-        self.prefix = opening["prefix"] if _REPEATED.fullmatch(opening["prefix"]) else ""
-        self._frames: list[Frame] | None = []  # None between an exception and what may follow from it
+        prefix = opening["prefix"] if opening else ""
+        self.prefix = prefix if _REPEATED.fullmatch(prefix) else ""
+        self._frames: (
+            list[TracebackFrame] | None
+        ) = []  # None between an exception and what may follow from it
         self._linked = False
         self._idle_lines = 0
+        self.last_line = line
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
@@ -96,9 +112,12 @@ class Traceback:
             return self._between(text)
         return self._within(text, line, self._frames)
 
-    def _within(self, text: str, line: Line, frames: list[Frame]) -> bool:
-        if frame := _FRAME.match(text) or _RICH_FRAME.match(text):
-            frames.append(Frame(frame[1], int(frame[2]), frame[3] or ""))
+    def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
+        if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or _RICH_FRAME.match(text):
+            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
+            self.last_line = line
+            if not self.chain.links:
+                self.chain.frames = frames
         elif ending := _ENDING.match(text):
             own = [frame for frame in frames if not frame.is_library]
             entry = frames[0].function if frames else ""
@@ -129,6 +148,11 @@ class Traceback:
         return True
 
 
+def is_frame(text: str) -> bool:
+    """Tell whether a line is an entry of a traceback."""
+    return _WHOLE_FRAME.match(text) is not None
+
+
 def opens(text: str) -> re.Match[str] | None:
     """Return the match if a line opens a traceback."""
     return _OPENING.match(text)
@@ -142,5 +166,5 @@ def lone(line: Line, preceding: list[Line]) -> Raised | None:
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
         named = [found for before in preceding if (found := _FRAME.match(before.text))]
-        frame = Frame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
+        frame = TracebackFrame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
     return Raised(ending[1], shown(ending[2] or ""), line, frame)

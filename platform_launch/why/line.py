@@ -1,9 +1,4 @@
-"""One line of a log, taken apart: who wrote it, when, and what it says.
-
-Prefixes are those of this launcher (``[node 1] ``), ``kubectl logs --prefix`` (``[pod/NAME/CONTAINER] ``),
-torch (``[rank3]:``, glog's ``[E1121 03:04:05.123456 file.cpp:1]``), torchrun --tee (``[default0]:``),
-``srun --label`` (``4: ``), Python's logging and ISO 8601 times, in any order and number.
-"""
+"""One line of a log, taken apart: who wrote it, when, and what it says."""
 
 from __future__ import annotations
 
@@ -11,35 +6,22 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+from platform_launch.why.prefixes import Prefixes, time_of, where_of
+
 _SHOWN_CHARACTERS = 400
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-_PREFIX = re.compile(
-    r"""
-      \[node[ ](?P<node>\d{1,6})\][ ]?
-    | \[pod/(?P<pod>[\w.-]{1,253})/[\w.-]{1,253}\][ ]?
-    | \[rank(?P<rank>\d{1,7})\]:[ ]?
-    | \[(?:default|trainer|worker)(?P<local_rank>\d{1,5})\]:
-    | [ ]{0,6}(?P<task>\d{1,6}):[ ](?!\s*\d*%)
-    | (?:\[?|\()(?P<date>\d{4}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)
-      (?:Z|[+-]\d\d:?\d\d)?(?:\]|\))?(?:[ ]-)?:?[ ]?
-    | \[?(?P<severity>[EWIF])(?P<month>\d{1,2}?)(?P<day>\d\d)[ ](?P<glog>\d\d:\d\d:\d\d(?:\.\d{1,9})?)[ ]?
-    | (?P<us>\d\d/\d\d/\d{4})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
-    """,
-    re.VERBOSE,
-)
 _NCCL_HOST = re.compile(r"([\w.-]+):\d+:\d+ \[\d+\] ")
-_INNER_RANK = re.compile(r"\bRank (\d{1,7})\]")
+_INNER_RANK = re.compile(r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b")
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
-_DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
 YEAR_S = 366 * 86400.0
 
 
 @dataclass(frozen=True)
 class Where:
-    """The process that a line is from, as far as its prefixes say."""
+    """The process that a line is from or speaks of, as far as it says."""
 
     node: int | None = None
     host: str | None = None
@@ -47,6 +29,7 @@ class Where:
     task: int | None = None
     rank: int | None = None
     local_rank: int | None = None
+    gpu: str | None = None
 
     def filled(self, other: Where) -> Where:
         """Return this with what is unknown taken from ``other``."""
@@ -60,6 +43,8 @@ class Where:
             parts.append(f"rank {self.rank}")
         elif self.local_rank is not None:
             parts.append(f"local rank {self.local_rank}")
+        if self.gpu is not None:
+            parts.append(f"GPU {self.gpu}")
         return ", ".join(parts)
 
 
@@ -70,9 +55,9 @@ NOWHERE = Where()
 class Line:
     """A line: ``whole``, and without its prefixes (``text``).
 
-    ``process`` is the writer that the prefixes name, ``where`` also takes what the text says of it.
-    ``time_s`` counts within a year, since half of the formats do not tell the year. ``mild`` means that its
-    writer called it a warning or less.
+    ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
+    it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
+    half of the formats do not tell the year. ``mild`` means that its writer called it a warning or less.
     """
 
     number: int
@@ -82,31 +67,52 @@ class Line:
     where: Where
     time_s: float | None
     mild: bool
+    writer: str = ""
 
     @property
     def shown(self) -> str:
         """The line as it may be printed."""
         return shown(self.whole)
 
+    def shown_at(self, position: int) -> str:
+        """Return the part of the line that holds ``position`` of its text, as it may be printed."""
+        position += len(self.whole) - len(self.text)
+        if position < _SHOWN_CHARACTERS * 3 // 4:
+            return self.shown
+        return "…" + shown(self.whole[position - _SHOWN_CHARACTERS // 4 :])
 
-def parse(number: int, data: bytes) -> Line:
+
+_KNOWN_PREFIXES = Prefixes()
+
+
+def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Line:
     """Take a line apart. Never fails: what is not text becomes replacement characters."""
-    whole = _ESCAPE.sub("", data.decode(errors="replace"))
-    text = whole
-    found: dict[str, str] = {}
-    while (prefix := _PREFIX.match(text)) and prefix.end():
-        for name, value in prefix.groupdict().items():
-            if value is not None:
-                found.setdefault(name, value)
-        text = text[prefix.end() :]
-    process = _where(found) if found else NOWHERE
-    said = {}
+    whole = plain(data)
+    prefix = prefixes.split(whole)
+    process = Where(**where_of(prefix.found)) if prefix.found else NOWHERE  # type: ignore[arg-type]
+    text = prefix.text
+    said: dict[str, object] = {}
     if host := _NCCL_HOST.match(text):
         said["host"] = host[1]
     if rank := _INNER_RANK.search(text):
-        said["rank"] = rank[1]
-    where = process.filled(_where(said)) if said else process
-    return Line(number, text, whole, process, where, _time(found), _is_mild(text, found))
+        said["rank"] = int(rank[1] or rank[2])
+    where = process.filled(Where(**said)) if said else process  # type: ignore[arg-type]
+    return Line(
+        number,
+        text,
+        whole,
+        process,
+        where,
+        time_of(prefix.found),
+        _is_mild(text, prefix.found),
+        prefix.writer,
+    )
+
+
+def plain(data: bytes) -> str:
+    """Return a line as text, without the escape sequences that colour it."""
+    text = data.decode(errors="replace")
+    return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def shown(text: str) -> str:
@@ -115,29 +121,10 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def _where(found: dict[str, str]) -> Where:
-    numbers = {name: int(found[name]) for name in ("node", "task", "rank", "local_rank") if name in found}
-    return Where(**numbers, host=found.get("host"), pod=found.get("pod"))
-
-
-def _time(found: dict[str, str]) -> float | None:
-    if "date" in found:
-        month, day, clock = found["date"][5:7], found["date"][8:10], found["iso"]
-    elif "glog" in found:
-        month, day, clock = found["month"], found["day"], found["glog"]
-    elif "us" in found:
-        month, day, clock = found["us"][0:2], found["us"][3:5], found["us_clock"]
-    else:
-        return None
-    if not 1 <= int(month) <= 12:
-        return None
-    hours, minutes, seconds = clock.replace(",", ".").split(":")
-    days = _DAYS_BEFORE[int(month) - 1] + int(day) - 1
-    return days * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-
-
 def _is_mild(text: str, found: dict[str, str]) -> bool:
     if "severity" in found:
         return found["severity"] in "WI"
+    if "loguru" in found:
+        return found["loguru"] in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
     # What NCCL calls a warning is the reason of its failure.
     return _MILD.search(text, 0, 60) is not None and "NCCL WARN" not in text

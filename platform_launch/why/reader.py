@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 
-from platform_launch.why.assembly import Assembly, Reading, meaning_of
+from platform_launch.events import Event as LauncherEvent
+from platform_launch.events import in_text
+from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.clock import Clock, Span
-from platform_launch.why.endings import Ending, SummaryBlock, ending_in, opens_block
-from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, Event, FirstError, Strand
-from platform_launch.why.exceptions import Raised, lone
-from platform_launch.why.line import Line, Where, parse
+from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
+from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, Sighting, Strand
+from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
+from platform_launch.why.line import Line, Where, parse, plain
+from platform_launch.why.own_lines import OwnLines
+from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.scan import Scanner
-from platform_launch.why.signatures import Catalogue, Role, Signature
+from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.sources import LogSource
+from platform_launch.why.steps import StepEnd, StepReader
+from platform_launch.why.unwrap import unwrap
 
 _CLEAR_ERROR = re.compile(
     r"^[\w.]*(?:Error|Exception)\b|\b(?:ERROR|FATAL|CRITICAL)\b|^(?:\S+: )?(?:fatal |internal )?error\b", re.I
@@ -20,10 +26,12 @@ _CLEAR_ERROR = re.compile(
 _ERROR = re.compile(r"error|fatal|fail(?:ed|ure)|exception|panic|abort|cannot|unable to", re.I)
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
-_SUCCESS = re.compile(r"\[SUCCESS\] training finished after")
-# All nodes of a job name the first that failed, that one too.
-_FIRST_FAILED = re.compile(r"(?:error:|\[ERROR\]) node (\d{1,6}), ")
 _MOST_STRANDS = 2048
+_LINES_TO_LEARN_FROM = 40
+_LINES_OF_A_TRACEBACK = 80
+_MOST_RECOVERED = 500
+# What a log says of its job as a whole, by the name under which the verdict shows it.
+_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?P<endpoint>\S+:\d+)")
 
 
 class LogReader:
@@ -36,40 +44,116 @@ class LogReader:
         self._scanner = Scanner(source.stream)
         self._clock = Clock(self._scanner)
         self._tracebacks = Assembly(self._clock)
+        self._prefixes = Prefixes()
+        self._steps = StepReader()
+        self._recovered = 0
         self._summaries: dict[Where, SummaryBlock] = {}
+        self._own = OwnLines(source.events)
+        self._own_seen: set[str] = set()
 
     def read(self) -> list[Strand]:
         """Read to the end."""
         for raw in self._scanner.lines():
-            line = parse(raw.number, raw.data)
-            self._clock.read(line)
-            if not self._take(line):
+            taken = False
+            for data in unwrap(raw.data):
+                line = self._parse(raw.number, data)
+                self._clock.read(line)
+                taken |= self._take(line)
+            if not taken:
                 self._scanner.dismiss()
             for reading in self._tracebacks.finished():
                 self._conclude(reading)
-            self._scanner.everything = self._tracebacks.is_open or bool(self._summaries)
+            reporting = bool(self._summaries) or self._steps.expects(raw.number)
+            self._scanner.everything = self._tracebacks.is_open or reporting
         self._tracebacks.close()
         for reading in self._tracebacks.finished():
             self._conclude(reading)
+        for said in self._own.unread(self._own_seen):
+            data = in_text(said).encode()
+            self._take_own(parse(self._scanner.lines_read + 1, data, self._prefixes), said)
         for strand in self.strands.values():
             strand.lines_read = self._scanner.lines_read
         return list(self.strands.values())
 
+    def _parse(self, number: int, data: bytes) -> Line:
+        """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
+        line = parse(number, data, self._prefixes)
+        if not (opens(line.text) or "  File " in line.text) or is_frame(line.text):
+            return line
+        following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
+        return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
+
     def _take(self, line: Line) -> bool:
         """Read a line; return False if it meant nothing."""
+        if (said := self._own.read(line.text)) is not None:
+            self._own_seen.add(said.id)
+            return self._take_own(line, said)
+        if self._scanner.skipped and self._take_recovered(line):
+            return True
         if self._tracebacks.take(line):
             return True
-        if self._catalogue.is_noise(line.text) or self._names_itself(line):
+        if self._catalogue.is_noise(line.text):
             return False
-        if self._take_summary(line):
+        strand = self._strand(line.where)
+        strand.collectives.read(line.text, line.where.rank)
+        if fact := _FACTS.search(line.text):
+            strand.facts.setdefault("rendezvous", fact["endpoint"])
             return True
-        if signature := self._catalogue.match(line.text):
-            return self._take_signature(line, signature)
+        step = self._steps.read(line)
+        if step is None and self._take_summary(line):
+            return True
+        match = self._catalogue.match(line.text)
+        if step is not None:
+            self._take_step(step, match)
+        if match is not None and (step is None or match.signature.role is not SignatureRole.SUMMARY):
+            return self._take_match(line, match)
+        if step is not None:
+            return True
         return self._take_unknown(line)
 
-    def _names_itself(self, line: Line) -> bool:
-        found = _FIRST_FAILED.match(line.text)
-        return found is not None and int(found[1]) == self._filled(line.where).node
+    def _take_recovered(self, line: Line) -> bool:
+        """Read an exception whose traceback was left out, as one of very many that begin like it."""
+        if self._recovered >= _MOST_RECOVERED or lone(line, []) is None:
+            return False
+        above = self._scanner.preceding(_LINES_OF_A_TRACEBACK)
+        begins = next((n for n, data in enumerate(above, 1) if b"Traceback (most recent" in data), 0)
+        if not begins:
+            return False
+        self._recovered += 1
+        assembly = Assembly(self._clock)
+        for distance in range(begins, 0, -1):
+            assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
+        if not assembly.is_open or not assembly.take(line):
+            return False
+        assembly.close()
+        for reading in assembly.finished():
+            if reading.traceback.chain.links:
+                self._conclude(reading)
+        return True
+
+    def _take_step(self, step: StepEnd, match: Match | None) -> None:
+        """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
+        self._strand(step.line.where).step(step, self._parting_lines)
+        signature = self._catalogue.of_exit_code(step.exit_code)
+        known = match is not None and match.signature.role is not SignatureRole.SUMMARY
+        if signature is not None and not known and not step.was_asked:
+            for place in step.places:
+                self._add(Match(signature, 0, place), signature.role, step.line, place)
+
+    def _take_own(self, line: Line, said: LauncherEvent) -> bool:
+        """Read a line of this launcher, of which only the event counts; return False if it meant nothing."""
+        if said.id == "training-finished":
+            self._strand(line.where).finished_at = line.number
+            return True
+        if ending := ending_of(said, line):
+            self._take_ending(ending)
+            return True
+        signature = self._catalogue.of_event(said)
+        # All nodes of a job name the one that failed first, that one too.
+        if signature is None or str(said.fields.get("node", "")) == str(self._filled(line.where).node):
+            return False
+        self._add(Match(signature, 0, line.where), signature.role, line, line.where)
+        return True
 
     def _take_summary(self, line: Line) -> bool:
         """Read how a process ended, on one line or in torchrun's block of them."""
@@ -88,21 +172,20 @@ class LogReader:
         self._strand(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
         if signature is not None and ending.is_root:
-            self._add(signature, signature.role, ending.line, ending.where)
+            self._add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
 
-    def _take_signature(self, line: Line, signature: Signature) -> bool:
-        role = signature.role
-        if role is Role.CAUSE and (line.mild or (signature.raised and not _OUTRIGHT.match(line.text))):
-            role = Role.SUSPECT
-        raised = lone(line, [parse(0, data) for data in self._scanner.preceding(4)])
-        kept = self._add(signature, role, line, line.where, raised)
+    def _take_match(self, line: Line, match: Match) -> bool:
+        signature, role = match.signature, match.signature.role
+        mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
+        if role is SignatureRole.CAUSE and mention:
+            role = SignatureRole.SUSPECT
+        raised = lone(line, [parse(0, data, self._prefixes) for data in self._scanner.preceding(4)])
+        kept = self._add(match, role, line, match.where.filled(line.where), raised)
+        kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
 
     def _take_unknown(self, line: Line) -> bool:
         strand = self._strand(line.where)
-        if _SUCCESS.search(line.text):
-            strand.finished_at = line.number
-            return True
         if line.mild or not _ERROR.search(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
@@ -110,46 +193,74 @@ class LogReader:
         strand.err(error, self._parting_lines)
         return False
 
-    def _conclude(self, reading: Reading) -> None:
+    def _conclude(self, reading: OpenTraceback) -> None:
         """Turn a finished traceback into an event."""
         chain = reading.traceback.chain
-        if not chain.links:
+        if chain.harmless:
             return
-        raised, signature, role = meaning_of(chain, self._catalogue)
-        if not signature.patterns and self._had_consequence(chain.where):
-            role = Role.SUSPECT
-        where = chain.where.filled(raised.line.where)
-        event = self._add(signature, role, raised.line, where, raised, chain.start, reading.span)
+        if not chain.links:
+            self._conclude_cut(chain, reading)
+            return
+        raised, match, role = meaning_of(chain, self._catalogue)
+        if not match.signature.patterns and self._had_consequence(chain.where):
+            role = SignatureRole.SUSPECT
+        where = match.where.filled(chain.where).filled(raised.line.where)
+        event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
         if raised is not chain.links[-1] and not chain.root:
             event.ended_as = chain.links[-1].text
+
+    def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
+        """Keep a traceback that ends before it says what was raised: at least it names a place."""
+        if len(chain.frames) < 2 and not chain.headless:
+            return
+        last, place = chain.frames[-1], chain.place
+        if place is None:
+            return
+        line = reading.traceback.last_line
+        match = Match(
+            self._catalogue["traceback_cut"],
+            0,
+            chain.where,
+            (("innermost", f"{last.file}:{last.line} in {last.function}"),),
+        )
+        self._add(
+            match,
+            SignatureRole.SUSPECT,
+            line,
+            chain.where,
+            Raised("", "", line, place),
+            chain.start,
+            reading.span,
+        )
 
     def _had_consequence(self, where: Where) -> bool:
         """Tell whether this very rank already suffered from another one's failure."""
         if where.rank is None:
             return False
-        suffered = self._strand(where).episode.of_role(Role.CONSEQUENCE)
+        suffered = self._strand(where).episode.of_role(SignatureRole.CONSEQUENCE)
         return any(other.rank == where.rank for event in suffered for other in event.wheres)
 
     def _add(
         self,
-        signature: Signature,
-        role: Role,
+        match: Match,
+        role: SignatureRole,
         line: Line,
         where: Where,
         raised: Raised | None = None,
         start: int | None = None,
         span: Span | None = None,
-    ) -> Event:
-        event = Event(
-            signature=signature,
+    ) -> Sighting:
+        event = Sighting(
+            signature=match.signature,
             role=role,
             log=self._source.name,
             number=line.number,
             start=line.number if start is None else start,
-            shown=line.shown,
+            shown=line.shown_at(match.position),
             where=self._filled(where),
             raised=raised,
             span=self._clock.span(line) if span is None else span,
+            details=dict(match.details),
         )
         return self._strand(where).add(event, self._parting_lines)
 
@@ -167,4 +278,4 @@ class LogReader:
         return self.strands[key]
 
     def _filled(self, where: Where) -> Where:
-        return where.filled(Where(node=self._source.node))
+        return where.filled(self._source.where)

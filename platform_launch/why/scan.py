@@ -9,11 +9,14 @@ Nothing is lost by this: the stems hold letters only, so a line holds one where 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
+
+from platform_launch.why import sieve
 
 _BLOCK_BYTES = 1 << 20
 _UNBROKEN_BYTES = 1 << 16
@@ -23,24 +26,45 @@ _LOOKBACK_BYTES = 8192
 _KNOWN_SHAPES = 20_000
 _KNOWN_WORDS = 50_000
 _DISMISSALS = 20
+# After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
+# less.
+_STAGES = (8_000, 20_000, 1 << 62)
+_LINES_OF_A_SHAPE = (5000, 200, 10)
+_SHAPES_OF_A_WORD = (1000, 200, 50)
+# The end of a log, where failures are told, is read line by line whatever came before.
+_TAIL_BYTES = 1 << 17
+# A file of this size is sieved. So much is read whole before, and again where telling words become many;
+# around each telling word so much as a report of a failure may take.
+_BIG_BYTES = 64 << 20
+_STRETCH_BYTES = 4 << 20
+_AROUND_BYTES = 1 << 13
 
 # Each line that a signature matches holds one of these (a test asks every example in signatures.yaml).
-_STEMS = """
-    abort addr afinet alloc already ancdata argument arguments assert broken cannot cancel cause channels
-    child clients closed collective communicator conflict connect corrupt couldnt cublas cuda cudnn cxxabi
-    deadline denied driver dumped duplicate enospc errno error evict exception exhausted exit expected fail
-    fatal finite found glibc heartbeat hostfile illegal imex import initialized insufficient interface
-    interrupt invalid kernel kill libcudnn libibverbs mismatch missing mnnvl must ninja nvml offline
-    option ordinal pickling panic permitted preempt quota readonly reduction refused requeue resolve retrieved
-    reset resource route segmentation shared sighup signal sigabrt sigbus sigill sigint sigkill sigquit
-    sigsegv sigterm sigusr statedict timeout traceback truncated unable unavailable unhandled unreachable
-    unrecognized walltime watchdog
+STEMS = """
+    abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
+    badzip barrier broken cancel cannot cause certificate channels child clients closed collective
+    communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn cusparse
+    cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir enet
+    enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
+    fatal finite forbidden found gated glibc hccl heartbeat hostfile ibvwc identification illegal
+    imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
+    invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch missing mlx mnnvl
+    mountnfs munge must ninja nodenotready nvidiacontainer nvml nvrtc offline ompi oomreaper option
+    ordinal outofmemory panic permitted pickling pluginload pmix preempt pressure pullaccess quota
+    ratelimit rdzvendpoint readonly reduction refused remapp requeue reset resolve resource retrieved
+    route runlimit segfault segmentation shared shutdown shutting sigabrt sigbus sighup sigill sigint
+    signal sigquit sigsegv sigterm sigusr slowdown stalled statedict subset supported symbol taint
+    termadmin termination termowner throttl timeout toomany traceback trainingfinished truncated unable
+    unauthor undefined
+    unhandled unknown unreachable unrecognized vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
-_WHOLE_WORDS = """
-    bus cant detected ecc ended ending eof extensions finished inf lost memory minimum module nan oom pipe
-    ready same space stale terminate terminated timed use using warn xid
+WHOLE_WORDS = """
+    activate bus cant conda dead detected died down ecc ef eh ei ej el ended ending eof exit extensions
+    ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu oom
+    orte outside pipe port prte ready same see slots space stale such terminate terminated timed
+    unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
-_TELLING = re.compile(f"{'|'.join(_STEMS)}|^(?:{'|'.join(_WHOLE_WORDS)})$".encode(), re.MULTILINE)
+_TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)
 
 _KEPT = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \r\n"
 _DROPPED = bytes(set(range(256)) - set(_KEPT))
@@ -63,12 +87,25 @@ class RawLine:
 
 
 class Vocabulary:
-    """Remembers which shapes and words of a log are dull; what it remembers is bounded."""
+    """Remembers which shapes and words of a log are dull, and how much was given out of each kind.
+
+    All it remembers is bounded, and so is what it gives out: of one shape some thousand lines, of shapes
+    that only a worn word makes telling none, and less of each the more was given already. A loader that logs
+    errors by the million, each worded differently, costs no more than it must.
+    """
 
     def __init__(self) -> None:
         self._dull_shapes: set[bytes] = set()
         self._dull_words: set[bytes] = set()
+        self._telling_words: set[bytes] = set()
         self._dismissed: Counter[bytes] = Counter()
+        self._given: Counter[bytes] = Counter()
+        self._worn_words: set[bytes] = set()
+        self._shapes_with: Counter[bytes] = Counter()
+        self._total = 0
+        self._stage = 0
+        self.exhausted: set[bytes] = set()
+        self.skipped = False
 
     def promising(self, shapes: list[bytes]) -> set[bytes]:
         """Return the shapes that hold a telling word."""
@@ -76,23 +113,64 @@ class Vocabulary:
         if not novel:
             return novel
         words = set(b" ".join(novel).split(b" ")) - self._dull_words
-        telling = {word for word in words if _TELLING.search(word)} if _tells(words) else set()
+        fresh = words - self._telling_words
+        if fresh and _tells(fresh):
+            self._telling_words |= {word for word in fresh if _TELLING.search(word)}
+        telling = words & self._telling_words
         self._dull_words |= words - telling
-        found = {shape for shape in novel if any(word in shape for word in telling)} if telling else set()
-        self._dull_shapes |= novel - found
+        found = self._telling_shapes(novel, telling - self._worn_words) if telling else set()
+        if len(novel) * 2 < len(shapes):  # else nearly each line is new, and remembering them is no use
+            self._dull_shapes |= novel - found
         if len(self._dull_shapes) > _KNOWN_SHAPES:
             self._dull_shapes.clear()
         if len(self._dull_words) > _KNOWN_WORDS:
             self._dull_words.clear()
+        if len(self._telling_words) > _KNOWN_WORDS:
+            self._telling_words.clear()
+            self._worn_words.clear()
+            self._shapes_with.clear()
         return found
 
-    def dismiss(self, shape: bytes) -> None:
-        """Take note that a line of this shape meant nothing; after some of them the shape is dull."""
+    def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> set[bytes]:
+        """Return the shapes with a telling word; a word that very many shapes held tells nothing any more."""
+        if not telling:
+            self.skipped = True
+            return set()
+        found = set()
+        for shape in novel:
+            held = telling.intersection(shape.split(b" "))
+            if held:
+                found.add(shape)
+                self._shapes_with.update(held)
+        limit = _SHAPES_OF_A_WORD[self._stage]
+        self._worn_words |= {word for word in telling if self._shapes_with[word] > limit}
+        return found
+
+    def give(self, shape: bytes) -> bool:
+        """Count a line that is given out; return False if its shape had enough of them."""
+        count = self._given[shape] = self._given[shape] + 1
+        if count > _LINES_OF_A_SHAPE[self._stage]:
+            self._dull_shapes.add(shape)
+            self.exhausted.add(shape)
+            self.skipped = True
+            return False
+        self._total += 1
+        if self._total > _STAGES[self._stage]:
+            self._stage += 1
+        if len(self._given) > _KNOWN_SHAPES:
+            self._given.clear()
+            self.exhausted.clear()
+        return True
+
+    def dismiss(self, shape: bytes) -> bool:
+        """Take note that a line of this shape meant nothing; return True if there were enough of them."""
         self._dismissed[shape] += 1
-        if self._dismissed[shape] >= _DISMISSALS:
+        dull = self._dismissed[shape] >= _DISMISSALS
+        if dull:
             self._dull_shapes.add(shape)
         if len(self._dismissed) > _KNOWN_SHAPES:
             self._dismissed.clear()
+        return dull
 
 
 class Scanner:
@@ -106,23 +184,37 @@ class Scanner:
         self._before = b""
         self._segments: list[bytes] = []
         self._shapes: list[bytes] = []
+        self._promising: set[bytes] = set()
         self._index = 0
 
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
-        for block in self._blocks():
+        for block, is_tail in self._pieces():
+            if is_tail:
+                self._vocabulary = Vocabulary()
             self._shapes = squeeze(block).split(b"\n")
-            promising = self._vocabulary.promising(self._shapes)
-            if promising or self.everything:
+            self._promising = self._vocabulary.promising(self._shapes)
+            if self._promising or self.everything:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
-                yield from self._lines_of(promising, _numbers(block, self.lines_read + 1))
+                yield from self._lines_of(_numbers(block, self.lines_read + 1))
                 self._segments = []
             self.lines_read += block.count(b"\n")
             self._before = block[-_LOOKBACK_BYTES:]
 
+    @property
+    def skipped(self) -> bool:
+        """Tell whether lines were left out because too many were like them."""
+        return self._vocabulary.skipped
+
     def dismiss(self) -> None:
         """Say that the current line meant nothing: many more like it need not be given out."""
-        self._vocabulary.dismiss(self._shapes[self._index])
+        shape = self._shapes[self._index]
+        if self._vocabulary.dismiss(shape):
+            self._promising.discard(shape)
+
+    def following(self, count: int) -> list[bytes]:
+        """Return up to ``count`` segments after the current line, as far as they are read already."""
+        return self._segments[self._index + 1 : self._index + 1 + count]
 
     def preceding(self, count: int) -> list[bytes]:
         """Return up to ``count`` segments before the current line, nearest first, from 8 KiB at least."""
@@ -132,9 +224,13 @@ class Scanner:
             here = earlier[-(count - len(here)) :] + here
         return here[::-1]
 
-    def _lines_of(self, promising: set[bytes], numbers: list[int]) -> Iterator[RawLine]:
+    def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
+        exhausted = self._vocabulary.exhausted
         for index, shape in enumerate(self._shapes):
-            if not (self.everything or shape in promising):
+            if shape in exhausted or not (self.everything or shape in self._promising):
+                continue
+            if not self._vocabulary.give(shape):
+                self._promising.discard(shape)
                 continue
             self._index = index
             data = self._segments[index]
@@ -146,6 +242,84 @@ class Scanner:
                 piece = data[start : start + _PIECE_BYTES]
                 if _tells(set(squeeze(piece).split())):
                     yield RawLine(numbers[index], piece)
+
+    def _pieces(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield what is to be read, and whether it is the log's end."""
+        file = getattr(self._stream, "plain", None)
+        if file is None or os.fstat(file.fileno()).st_size < _BIG_BYTES or not sieve.available():
+            return self._with_tail()
+        return self._sieved(file)
+
+    def _sieved(self, file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+        """Yield the beginning of a big file, the neighbourhoods of telling words, and its end.
+
+        Where telling words become many, a stretch is read whole again, after which they tell less.
+        """
+        size = os.fstat(file.fileno()).st_size
+        end, at, sieving = _next_line(file, size - _BLOCK_BYTES), 0, True
+        while at < end:
+            stop = at + _STRETCH_BYTES if sieving else end
+            while at < min(stop, end):
+                block = _lines_at(file, at, _BLOCK_BYTES, end)
+                at += len(block)
+                yield block, False
+            begin, first, read, dense = at, self.lines_read, 0, False
+            search = sieve.hits(file, begin, *self._rare_words())
+            try:
+                for hit in search:
+                    if hit.offset >= end:
+                        break
+                    if hit.offset < at:
+                        continue
+                    at = self._jump(file, at, hit.offset, first + hit.line)
+                    while at < end and (at < hit.offset + _AROUND_BYTES or self.everything):
+                        block = _lines_at(file, at, _AROUND_BYTES, end)
+                        at, read = at + len(block), read + len(block)
+                        yield block, False
+                    dense = read > _STRETCH_BYTES and read * 4 > at - begin
+                    if dense:
+                        break
+                if not dense and at < end:
+                    after = sieve.count_lines(file, begin) - sieve.count_lines(file, end)
+                    at, self.lines_read = end, first + after
+            except sieve.SieveError:
+                sieving = False
+            finally:
+                search.close()
+        tail = _next_line(file, size - _TAIL_BYTES)
+        while at < size:
+            block = _lines_at(file, at, _BLOCK_BYTES, size if at >= tail else tail)
+            yield block, at >= tail
+            at += len(block)
+
+    def _jump(self, file: BinaryIO, at: int, hit: int, line: int) -> int:
+        """Skip what is before a hit, but for some lines that may belong to it; return where to read on."""
+        data = os.pread(file.fileno(), hit - max(at, hit - _LOOKBACK_BYTES), max(at, hit - _LOOKBACK_BYTES))
+        cut = 0 if hit - len(data) == at else data.find(b"\n") + 1
+        begin = hit - len(data) + cut
+        if begin > at:
+            self.lines_read = line - data.count(b"\n", cut)
+            self._before = os.pread(file.fileno(), _LOOKBACK_BYTES, max(0, begin - _LOOKBACK_BYTES))
+        return begin
+
+    def _rare_words(self) -> tuple[list[str], list[str]]:
+        """Return the words that may be searched, without those that this log is full of."""
+        common = sieve.common(STEMS, WHOLE_WORDS, self._shapes)
+        self._vocabulary.skipped |= bool(common)
+        return [s for s in STEMS if s not in common], [w for w in WHOLE_WORDS if w not in common]
+
+    def _with_tail(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield the blocks, the last one in two parts: what comes before the log's end, and the end."""
+        held = b""
+        for block in self._blocks():
+            if held:
+                yield held, False
+            held = block
+        cut = max(held.rfind(b"\n", 0, max(0, len(held) - _TAIL_BYTES)) + 1, 0)
+        if held[:cut]:
+            yield held[:cut], False
+        if held[cut:]:
+            yield held[cut:], True
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield pieces of about 1 MiB that end where a line ends, unless none does for 64 KiB."""
@@ -176,6 +350,20 @@ class Scanner:
                 yield b"".join(held)
                 held, size = [], 0
         yield b"".join(held)
+
+
+def _next_line(file: BinaryIO, at: int) -> int:
+    """Return where the first line after a place begins; the place itself if no line ends near it."""
+    return at + os.pread(file.fileno(), _UNBROKEN_BYTES, at).find(b"\n") + 1
+
+
+def _lines_at(file: BinaryIO, at: int, size: int, end: int) -> bytes:
+    """Return about so many bytes from a line's begin, up to the end of a line, unless none ends for long."""
+    data = os.pread(file.fileno(), min(size, end - at), at)
+    if at + len(data) < end and not data.endswith(b"\n"):
+        more = os.pread(file.fileno(), min(_UNBROKEN_BYTES, end - at - len(data)), at + len(data))
+        data += more[: more.find(b"\n") + 1] or more
+    return data
 
 
 def squeeze(data: bytes) -> bytes:

@@ -8,10 +8,17 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
+from platform_launch.events import Event
+from platform_launch.why.line import Where, shown
+from platform_launch.why.literals import PatternSet, branches
+
 _FILE = Path(__file__).with_name("signatures.yaml")
+_PLACES = {"node": int, "host": str, "pod": str, "task": int, "rank": int, "local_rank": int, "gpu": str}
+
+_SAID = {"have": "counted", "want": "expected"}
 
 
-class Role(str, Enum):
+class SignatureRole(str, Enum):
     """What a message says about the failure; see the head of ``signatures.yaml``."""
 
     CAUSE = "cause"
@@ -21,25 +28,48 @@ class Role(str, Enum):
     NOISE = "noise"
 
 
+_STRONGEST_FIRST = (
+    SignatureRole.CAUSE,
+    SignatureRole.SUSPECT,
+    SignatureRole.CONSEQUENCE,
+    SignatureRole.SUMMARY,
+)
+
+
 @dataclass(frozen=True)
 class Signature:
     """One known failure."""
 
     id: str
     title: str
-    role: Role
+    role: SignatureRole
     meaning: str
     fix: str
     source: str
     specificity: int = 2
+    retry: str = ""
+    because: str = ""
     patterns: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    count: str = ""
     exit_codes: tuple[int, ...] = ()
     explains: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     folded: str = ""
     raised: bool = False
+    distinct: bool = False
     with_oom_kills: str = ""
     without_oom_kills: str = ""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A signature in a line: where in its text, the place that the words name, and what else they tell."""
+
+    signature: Signature
+    position: int
+    where: Where
+    details: tuple[tuple[str, str], ...] = ()
 
 
 class Catalogue:
@@ -49,29 +79,60 @@ class Catalogue:
         self.signatures = signatures
         self._by_id = {signature.id: signature for signature in signatures}
         self._by_exit_code = {code: s for s in signatures for code in s.exit_codes}
-        known = [s for s in signatures if s.role is not Role.NOISE and s.patterns]
-        # The best first, so that the first hit is the answer.
-        known.sort(key=lambda s: -s.specificity)
-        self._known = [(s, re.compile("|".join(s.patterns))) for s in known]
-        self._any = re.compile("|".join(p for s in known for p in s.patterns))
-        self._noise = re.compile("|".join(p for s in signatures if s.role is Role.NOISE for p in s.patterns))
+        self._by_event: dict[str, list[tuple[Signature, list[tuple[str, str]]]]] = {}
+        for signature in signatures:
+            for event_id, *words in map(str.split, signature.events):
+                fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
+                self._by_event.setdefault(event_id, []).append((signature, fields))
+        known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
+        # The best first: the first hit is the answer, a cause before the consequence on the same line.
+        known.sort(key=lambda s: (_STRONGEST_FIRST.index(s.role), -s.specificity))
+        alternatives = [(branch, s) for s in known for pattern in s.patterns for branch in branches(pattern)]
+        self._owners = [signature for _, signature in alternatives]
+        self._patterns = PatternSet(branch for branch, _ in alternatives)
+        noise = (p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns)
+        self._noise = PatternSet(branch for pattern in noise for branch in branches(pattern))
 
     def __getitem__(self, signature_id: str) -> Signature:
         return self._by_id[signature_id]
 
-    def match(self, text: str) -> Signature | None:
-        """Return the most specific signature in a line, None if there is none."""
-        if self._any.search(text) is None:
-            return None
-        return next(signature for signature, pattern in self._known if pattern.search(text))
+    def match(self, text: str) -> Match | None:
+        """Return the signature that says most about a line, None if there is none."""
+        for index in self._patterns.candidates(text):
+            found, signature = self._patterns.patterns[index].search(text), self._owners[index]
+            if found is not None and _counts(signature.count, found):
+                return Match(signature, found.start(), *_told(found))
+        return None
+
+    def of_event(self, said: Event) -> Signature | None:
+        """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""
+        for signature, fields in self._by_event.get(said.id, ()):
+            if all(str(said.fields.get(name, "")) == value for name, value in fields):
+                return signature
+        return None
 
     def is_noise(self, text: str) -> bool:
         """Tell whether a line is never evidence."""
-        return self._noise.search(text) is not None
+        return any(self._noise.patterns[index].search(text) for index in self._noise.candidates(text))
 
     def of_exit_code(self, code: int) -> Signature | None:
         """Return what an exit code means by itself (-9 and 137: killed), None for an ordinary one."""
         return self._by_exit_code.get(code)
+
+
+def _counts(comparison: str, found: re.Match[str]) -> bool:
+    """Tell whether the numbers ``have`` and ``want`` of a match compare as the signature asks."""
+    if not comparison:
+        return True
+    have, want = int(found["have"]), int(found["want"])
+    return have > want if comparison == "more" else have < want
+
+
+def _told(found: re.Match[str]) -> tuple[Where, tuple[tuple[str, str], ...]]:
+    said = {name: value for name, value in found.groupdict().items() if value}
+    place = {name: kind(said[name]) for name, kind in _PLACES.items() if name in said}
+    details = ((_SAID.get(name, name), shown(value)) for name, value in said.items() if name not in _PLACES)
+    return Where(**place), tuple(details)
 
 
 @lru_cache(maxsize=1)
@@ -87,4 +148,4 @@ def catalogue() -> Catalogue:
 def _signature(entry: dict[str, object]) -> Signature:
     """Build a signature; an unknown or missing field is a TypeError, which the tests would show."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    return Signature(**{**fields, "role": Role(fields["role"])})  # type: ignore[arg-type]
+    return Signature(**{**fields, "role": SignatureRole(fields["role"])})  # type: ignore[arg-type]

@@ -1,33 +1,55 @@
-"""Where logs come from: files, folders, a stream."""
+"""Where logs come from: files, folders, a stream, and what their names tell."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from platform_launch.errors import InputError
+from platform_launch.events import Event, beside, read
+from platform_launch.why.line import Where
 from platform_launch.why.scan import Readable
 
-# plan.py names logs so: train_<job>_node<rank>_<time>.log
-_OUR_NAME = re.compile(r"train_(?P<job>.*)_node(?P<node>\d+)_(?P<started>\d{8}-\d{6})")
+# plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
+_OUR_NAME = re.compile(r"train_(?P<job>.*)_node(?P<node>\d+)_(?P<started>\d{8}-\d{6})(?:-\d{1,2})?")
 _NODE = re.compile(r"(?:^|[._-])node[._-]?(\d{1,6})(?:[._-]|$)")
+_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,7})(?:[._-]|$)")
+# torchrun --log-dir: <run id>/attempt_<n>/<local rank>/stderr.log
+_ATTEMPT = re.compile(r"attempt_(\d+)")
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
+# Slurm's, PBS's and Grid Engine's names (train.e123, train.o123), and those of captured commands.
+_LOG_NAME = re.compile(
+    r".*\.(?:log|out|err|txt|[eo]\d+|[eo]\d+[.-]\d+|log\.\d+)$|(?:dmesg|sacct|scontrol|messages|syslog)\b.*|std(?:out|err)$"
+)
 
 
 @dataclass(frozen=True)
 class LogSource:
-    """One log. ``clock_offset_s`` is how far its clock is ahead of the others'."""
+    """One log. ``clock_offset_s`` is how far its clock is ahead of the others'.
+
+    ``events`` are those of the launch that wrote it, None where they are not known.
+    """
 
     name: str
     stream: Readable | Iterable[bytes]
     node: int | None = None
     clock_offset_s: float = 0.0
+    local_rank: int | None = None
+    rank: int | None = None
+    events: tuple[Event, ...] | None = None
+
+    @property
+    def where(self) -> Where:
+        """The place that the log's name tells."""
+        return Where(node=self.node, rank=self.rank, local_rank=self.local_rank)
 
 
 def node_of(name: str) -> int | None:
     """Return the node rank that a file's name tells."""
-    stem = Path(name).stem
+    stem = Path(_unpacked_name(name)).stem
     found = _OUR_NAME.fullmatch(stem)
     if found:
         return int(found["node"])
@@ -35,20 +57,40 @@ def node_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def logs_in(paths: Sequence[Path]) -> list[Path]:
-    """Return the files to read: a folder stands for its ``*.log``, of this launcher's the latest launch.
+def started_of(path: Path) -> datetime | None:
+    """Return when a launch of ours began, as its node's clock said: its log's name tells."""
+    found = _our_name(path)
+    if found is None:
+        return None
+    try:
+        return datetime.strptime(found["started"], "%Y%m%d-%H%M%S")
+    except ValueError:
+        return None
+
+
+def where_of_log(path: Path) -> Where:
+    """Return the place that a path tells: the node, the rank, or torchrun's folder of a local rank."""
+    attempt = path.parent.parent.name
+    local_rank = int(path.parent.name) if _ATTEMPT.fullmatch(attempt) and path.parent.name.isdigit() else None
+    rank = _RANK.search(Path(_unpacked_name(path.name)).stem)
+    return Where(node=node_of(path.name), rank=int(rank[1]) if rank else None, local_rank=local_rank)
+
+
+def events_of(log: Path) -> tuple[Event, ...] | None:
+    """Return the events of the launch that wrote a log, None where they do not lie beside it."""
+    found = read(beside(log))
+    return None if found is None else tuple(found)
+
+
+def logs_in(paths: Sequence[Path], job: str | None = None) -> list[Path]:
+    """Return the files to read: a folder stands for its logs, of this launcher's the latest launch.
 
     Raises InputError for what does not exist and for a folder without logs.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            logs = _latest(sorted(path.glob("*.log")))
-            if not logs:
-                raise InputError(
-                    f"{path} holds no *.log: expected a folder of logs", "name the files themselves"
-                )
-            found += logs
+            found += _of_folder(path, job)
         elif path.exists():
             found.append(path)
         else:
@@ -56,14 +98,62 @@ def logs_in(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _latest(logs: list[Path]) -> list[Path]:
-    """Drop older launches: of each node the log that started last, and of jobs the one that did."""
-    ours = [(found, log) for log in logs if (found := _OUR_NAME.fullmatch(log.stem))]
-    if not ours:
-        return logs
-    job = max(ours, key=lambda one: one[0]["started"])[0]["job"]
-    latest: dict[int, Path] = {}
-    for found, log in sorted(ours, key=lambda one: one[0]["started"]):
+def _of_folder(folder: Path, job: str | None) -> list[Path]:
+    here = sorted(path for path in folder.iterdir() if path.is_file() and _is_log(path))
+    ours = [path for path in here if _our_name(path)]
+    if ours:
+        logs = _latest(ours, job, folder)
+    else:
+        logs = here + _of_torchrun(folder)
+        logs = logs or sorted(path for path in folder.glob("*/*") if path.is_file() and _is_log(path))
+    if job is not None and not ours:
+        raise InputError(f"{folder} holds no log of a job of this launcher", "name the files themselves")
+    if not logs:
+        raise InputError(
+            f"{folder} holds no *.log: expected a folder of logs (*.log, *.out, *.err, *.txt; packed too)",
+            "name the files themselves",
+        )
+    return logs
+
+
+def _is_log(path: Path) -> bool:
+    return not path.name.startswith(".") and _LOG_NAME.match(_unpacked_name(path.name)) is not None
+
+
+def _unpacked_name(name: str) -> str:
+    return name.removesuffix(Path(name).suffix) if Path(name).suffix in _PACKED else name
+
+
+def _our_name(path: Path) -> re.Match[str] | None:
+    return _OUR_NAME.fullmatch(Path(_unpacked_name(path.name)).stem)
+
+
+def _of_torchrun(folder: Path) -> list[Path]:
+    """Return the outputs of the latest attempt of the latest run in a log folder of torchrun."""
+    attempts: dict[Path, list[tuple[int, Path]]] = {}
+    for depth in ("", "*/", "*/*/"):
+        for attempt in folder.glob(f"{depth}attempt_*"):
+            number = _ATTEMPT.fullmatch(attempt.name)
+            if number and attempt.is_dir():
+                attempts.setdefault(attempt.parent, []).append((int(number[1]), attempt))
+    if not attempts:
+        return []
+    run = max(attempts, key=lambda parent: (parent.stat().st_mtime, parent.name))
+    latest = max(attempts[run])[1]
+    return sorted(latest.glob("*/std*.log")) + sorted(latest.glob("*/std*.log.*"))
+
+
+def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
+    """Drop older launches: of each node the last log, of jobs the one that is named or started last."""
+    ours = [(found, log) for log in logs if (found := _our_name(log))]
+    names = sorted({found["job"] for found, _ in ours})
+    if job is None:
+        job = max(ours, key=lambda one: one[0]["started"])[0]["job"]
+    elif job not in names:
+        raise InputError(f"{folder} holds no log of the job {job!r}: expected one of {', '.join(names)}", "")
+    launches: dict[int, list[tuple[str, Path]]] = {}
+    for found, log in ours:
         if found["job"] == job:
-            latest[int(found["node"])] = log
-    return [latest[node] for node in sorted(latest)]
+            launches.setdefault(int(found["node"]), []).append((found["started"], log))
+    latest = {node: max(started for started, _ in logs) for node, logs in launches.items()}
+    return [log for node in sorted(launches) for started, log in launches[node] if started == latest[node]]

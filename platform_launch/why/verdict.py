@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Where, shown
+from platform_launch.why.signatures import Catalogue
+
+_REASONS = {
+    "no": "the same would happen again until it is corrected",
+    "same_node": "what was in the way may pass",
+    "another_node": "the fault belongs to the node",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,10 @@ class Verdict:
     ``kind`` says how sure it is: ``cause`` (a line says why a process ended), ``suspect`` (would explain
     it), ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished``
     (the launcher reported success) or ``nothing`` (no line looks like an error).
-    ``cause`` is the signature's id, None where none is known.
+    ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
+    (peer, path, device …). ``retry`` is whether starting the same again is worth it: "no", "same_node",
+    "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint`` is equal for
+    equal failures.
     """
 
     kind: str
@@ -62,6 +73,34 @@ class Verdict:
     first_error: Evidence | None = None
     notes: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
+    details: dict[str, str] = field(default_factory=dict)
+    retry: str | None = None
+    retry_reason: str = ""
+    fingerprint: str | None = None
+
+    def concluded(self, catalogue: Catalogue) -> Verdict:
+        """Return this with what follows from the rest: whether to try again, and by which name to know it."""
+        if self.kind in ("finished", "nothing"):
+            return self
+        signature = catalogue[self.cause] if self.cause else None
+        retry = signature.retry if signature is not None else ""
+        reason = (signature.because if signature is not None else "") or _REASONS.get(
+            retry,
+            "the cause is not in these logs" if self.kind != "cause" else "it depends on what the line says",
+        )
+        if signature is None or signature.distinct:
+            said = (
+                self.exception.message
+                if self.exception
+                else self.first_error.text
+                if self.first_error
+                else ""
+            )
+            raised = self.exception.type if self.exception else ""
+            name = fingerprint("", self.cause, raised, said or "".join(one.text for one in self.evidence))
+        else:
+            name = fingerprint("", self.cause)
+        return replace(self, retry=retry or None, retry_reason=reason, fingerprint=name)
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form, also kept in the launch record."""
@@ -79,26 +118,39 @@ class Verdict:
             inside = f" in {code.function}" if code.function else ""
             place = shown(f"{code.file}:{code.line}{inside}")
         return [
-            (self._label, self._headline()),
+            (self._label, self.headline()),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("raised at", place),
+            ("details", ", ".join(f"{name} {value}" for name, value in self.details.items())),
             ("means", self.meaning),
             ("fix", self.fix),
+            ("retry", self._retry_line()),
             *(("then", consequence.text) for consequence in self.consequences),
             *(("note", note) for note in self.notes),
+            ("id", self.fingerprint or ""),
         ]
+
+    def _retry_line(self) -> str:
+        said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
+        if self.kind in ("finished", "nothing"):
+            return ""
+        return f"{said.get(self.retry or '', 'not known')}: {self.retry_reason}"
 
     @property
     def _label(self) -> str:
         return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """Return the answer in one sentence."""
+        place = str(self.where)
         if self.kind == "finished":
             return "none: the training finished"
         if self.kind == "nothing":
             return "unknown: no line of these logs looks like an error"
         if self.kind == "unknown":
-            first = f"; first error was {self.first_error}" if self.first_error else ""
-            return f"no known cause{first}"
-        place = str(self.where)
+            if self.first_error:
+                return f"no known cause; first error was {self.first_error}"
+            return "unknown: these logs only tell that processes ended" + (
+                f", first on {place}" if place else ""
+            )
         return f"{self.title} [{self.cause}]" + (f" on {place}" if place else "")

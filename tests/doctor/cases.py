@@ -10,14 +10,14 @@ from platform_launch.doctor import Finding, Level, examine
 from platform_launch.doctor.facts import Facts, Installation, Names
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
-from platform_launch.hardware.names import Answer
+from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
-from platform_launch.plan import LaunchPlan, build_plan
+from platform_launch.plan.launch_plan import LaunchPlan, build_plan
+from platform_launch.plan.request import Request
 from platform_launch.project import project_root
-from platform_launch.settings.request import Request
-from tests.settings.machines import machine
+from tests.plan.machines import machine
 
 TWO_NODES = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
 
@@ -41,7 +41,9 @@ def healthy(env: dict[str, str] | None = None, hardware: Hardware | None = None,
     folder = Path("/lib/python3")
     roomy = Storage(Path("/data"), 1000.0, 500.0, 10**9)
     names = Names(
-        Answer("node0", ("10.0.0.1",)), Answer("10.0.0.1", ("10.0.0.1",)), Answer("10.0.0.1", ("node0",))
+        ResolverAnswer("node0", ("10.0.0.1",)),
+        ResolverAnswer("10.0.0.1", ("10.0.0.1",)),
+        ResolverAnswer("10.0.0.1", ("node0",)),
     )
     installation = Installation(
         python="/env/bin/python",
@@ -69,7 +71,7 @@ def installed(facts: Facts, **changes: Any) -> Facts:
     return dataclasses.replace(facts, installation=dataclasses.replace(facts.installation, **changes))
 
 
-def named(facts: Facts, **answers: Answer) -> Facts:
+def named(facts: Facts, **answers: ResolverAnswer) -> Facts:
     return dataclasses.replace(facts, names=dataclasses.replace(facts.names, **answers))
 
 

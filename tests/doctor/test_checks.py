@@ -11,14 +11,17 @@ import pytest
 from platform_launch.doctor import Level, examine
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.checks.rdma import selects
+from platform_launch.doctor.finding import refuse
+from platform_launch.errors import UnfitNodeError
 from platform_launch.hardware import Gpus, Hardware, HcaPort
 from platform_launch.hardware.builds import BuildLock
-from platform_launch.hardware.names import Answer
+from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Holder, Port
 from platform_launch.hardware.storage import Storage
 from tests.doctor.cases import healthy, installed, named, only, stored
-from tests.settings.machines import machine, port
+from tests.health.devices import gpu, reading
+from tests.plan.machines import machine, port
 
 FULL = Storage(Path("/full"), 10.0, 0.0, 10**6)
 TINY = Storage(Path("/dev/shm"), 64 / 1024, 60 / 1024, None)
@@ -184,6 +187,14 @@ def test_64_mib_of_shared_memory_are_too_little_for_gpus() -> None:
     assert examine(stored(healthy(hardware=machine(0)), shm=TINY)) == []
 
 
+def test_shared_memory_is_measured_by_what_the_config_of_the_training_takes() -> None:
+    eight = Storage(Path("/dev/shm"), 8.0, 7.9, None)
+    found = only(stored(healthy(), shm=eight), "shm-small")
+    assert "this training takes 9.9 GiB" in found.what
+    assert "--shm-size=20g" in found.hint
+    assert "num_workers" in found.hint
+
+
 def test_shared_memory_that_ended_runs_fill_is_to_be_cleaned() -> None:
     filled = Storage(Path("/dev/shm"), 16.0, 0.1, None)
     assert "remove what ended runs left" in only(stored(healthy(), shm=filled), "shm-small").hint
@@ -202,38 +213,42 @@ def test_a_node_without_memory_left_is_named() -> None:
 
 def test_an_own_name_that_means_loopback_misleads_gloo() -> None:
     nowhere = machine(8, route=None)
-    loopback = named(healthy(hardware=nowhere), own=Answer("node0", ("127.0.1.1",)))
+    loopback = named(healthy(hardware=nowhere), own=ResolverAnswer("node0", ("127.0.1.1",)))
     assert "127.0.1.1" in only(loopback, "hostname-loopback").what
     # GLOO_SOCKET_IFNAME, set from the route, makes the name unimportant.
-    assert examine(named(healthy(), own=Answer("node0", ("127.0.1.1",)))) == []
+    assert examine(named(healthy(), own=ResolverAnswer("node0", ("127.0.1.1",)))) == []
 
 
 def test_an_own_name_that_does_not_resolve_misleads_gloo() -> None:
-    unknown = named(healthy(hardware=machine(8, route=None)), own=Answer("node0", failure="Name not known"))
+    unknown = named(
+        healthy(hardware=machine(8, route=None)), own=ResolverAnswer("node0", failure="Name not known")
+    )
     only(unknown, "hostname-unresolved")
 
 
 def test_a_master_whose_name_may_still_come_is_a_warning() -> None:
-    missing = named(healthy(), master=Answer("10.0.0.1", failure="Name or service not known"))
+    missing = named(healthy(), master=ResolverAnswer("10.0.0.1", failure="Name or service not known"))
     assert "Name or service not known" in only(missing, "master-unresolved").what
 
 
 def test_node_0_is_told_when_the_master_is_elsewhere() -> None:
-    elsewhere = named(healthy(), master=Answer("10.0.0.1", ("10.9.9.9",)))
+    elsewhere = named(healthy(), master=ResolverAnswer("10.0.0.1", ("10.9.9.9",)))
     assert "10.9.9.9" in only(elsewhere, "master-elsewhere").what
 
 
 def test_a_node_without_a_route_to_the_master_is_told() -> None:
     lost = named(
         healthy({"RANK": "1"}, machine(8, route=None), master_port=None),
-        master=Answer("10.9.9.9", ("10.9.9.9",)),
+        master=ResolverAnswer("10.9.9.9", ("10.9.9.9",)),
     )
     only(lost, "master-no-route")
 
 
 def test_a_name_server_without_reverse_answers_is_named() -> None:
-    only(named(healthy(), reverse=Answer("10.0.0.1", late=True)), "reverse-dns-slow")
-    assert examine(named(healthy(), reverse=Answer("10.0.0.1", failure="no name"))) == []  # a quick no
+    only(named(healthy(), reverse=ResolverAnswer("10.0.0.1", late=True)), "reverse-dns-slow")
+    assert (
+        examine(named(healthy(), reverse=ResolverAnswer("10.0.0.1", failure="no name"))) == []
+    )  # a quick no
 
 
 def test_an_infiniband_port_that_is_down_is_named() -> None:
@@ -281,7 +296,7 @@ def test_the_plans_warnings_become_findings_of_the_room_they_come_from() -> None
     occupied = dataclasses.replace(
         machine(8), gpus=Gpus(machine(8).gpus.devices, warnings=("GPU 0 is in use",))
     )
-    occupied = dataclasses.replace(occupied, warnings=("GPU 0 is in use", "no verbs"))
+    occupied = dataclasses.replace(occupied, warnings=("no verbs",))
     variables = {
         "NCCL_TIMEOUT": "600",
         "NCCL_ALGO": "Ring",
@@ -309,4 +324,17 @@ def test_no_warning_of_a_plan_is_lost() -> None:
     scaled: dict[str, Any] = {"WORLD_SIZE": "1", "NPROC_PER_NODE": "3"}
     facts = healthy(scaled)
     assert facts.plan.warnings
-    assert [finding.what for finding in plan_warnings(facts)] == list(facts.plan.warnings)
+    assert [finding.what for finding in plan_warnings(facts)] == [
+        warning.text for warning in facts.plan.warnings
+    ]
+
+
+def test_a_gpu_that_has_failed_refuses_the_launch_and_a_worn_one_only_warns() -> None:
+    bad, worn = gpu(3, recovery_action=1), gpu(4, rows_pending=True)
+    found = examine(healthy(devices=reading(bad, worn)))
+    assert [(finding.id, finding.level, finding.where) for finding in found] == [
+        ("gpu-recovery-action", Level.ERROR, "GPU 3"),
+        ("gpu-rows-pending", Level.WARNING, "GPU 4"),
+    ]
+    with pytest.raises(UnfitNodeError):
+        refuse(found)

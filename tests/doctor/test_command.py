@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ from typing import Any
 import pytest
 
 from platform_launch.doctor.quick import NAMES
+from platform_launch.health import quarantine
 from tests.conftest import FakeNvml
+from tests.lab.effects import effects_of
 from tests.lab.nvml import fake
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
@@ -92,6 +93,23 @@ def test_a_broken_driver_is_a_finding_with_its_code(fake_nvml: FakeNvml) -> None
     assert "GPU_IS_LOST (15" in findings(done)["refused-hardware"]["what"]
 
 
+def test_a_gpu_that_asks_for_a_reset_refuses_the_launch(fake_nvml: FakeNvml) -> None:
+    env = fake_nvml(*fake.h100s(2), fake.field(1, fake.RECOVERY_ACTION, 1))
+    done = command("doctor", "--quick", "--format", "json", env=env)
+    assert findings(done)["gpu-recovery-action"]["where"] == "GPU 1"
+    assert command("run", "--script", __file__, "--launcher", "python", env=env).returncode == 78
+
+
+def test_a_node_whose_doctor_finds_no_error_is_released(fake_nvml: FakeNvml, tmp_path: Path) -> None:
+    file = tmp_path / "quarantine.jsonl"
+    quarantine.add(file, quarantine.QuarantinedNode("gn7", 0.0, None, "XID 79"))
+    for broken, left in ((True, 1), (False, 0)):
+        lines = (fake.field(0, fake.RECOVERY_ACTION, 1),) if broken else ()
+        env = {**fake_nvml(*fake.h100s(1), *lines), "PLATFORM_LAUNCH_NODE_NAME": "gn7"}
+        command("doctor", "--quick", "--release", "--quarantine", file, "--log-dir", tmp_path, env=env)
+        assert len(quarantine.read(file)) == left
+
+
 def test_more_processes_than_gpus_are_a_finding(fake_nvml: FakeNvml) -> None:
     options = ("--format", "json", "--nproc-per-node", "8")
     done = command("doctor", "--quick", *options, env=fake_nvml(*fake.h100s(4)))
@@ -127,7 +145,7 @@ def test_a_launch_refuses_a_port_that_is_taken_and_names_the_owner(script: Path,
         port = str(server.getsockname()[1])
         options = ("run", "--launcher", "torchrun", "--script", script, "--log-dir", tmp_path / "logs")
         done = command(*options, "--master-port", port)
-    assert done.returncode == 69, done.stderr
+    assert done.returncode == 65, done.stderr
     assert f"error: port {port} (MASTER_PORT) is taken by pid {os.getpid()}" in done.stderr
     assert "[port-unusable]" in done.stderr
     assert "5/5" not in done.stderr
@@ -156,29 +174,18 @@ def test_the_cheap_checks_import_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_cheap_checks_stay_within_their_budget() -> None:
-    """Half a second is theirs at worst. Measured inside the process, as other work may slow it down."""
-    program = (
-        "import os, sys, time; from platform_launch.environment import Environment;"
-        "from platform_launch import hardware; from platform_launch.plan import build_plan;"
+def test_the_cheap_checks_start_no_process_and_look_at_few_files() -> None:
+    looked = effects_of(
+        "from platform_launch.doctor import examine; from platform_launch.doctor.gather import gather\n"
+        "examine(gather(env, plan))",
+        after="import sys; from platform_launch.environment import Environment;"
+        "from platform_launch import hardware; from platform_launch.plan.launch_plan import build_plan;"
         "from platform_launch.project import project_root;"
-        "from platform_launch.settings.request import Request;"
+        "from platform_launch.plan.request import Request;"
         "env = Environment({'WORLD_SIZE': '2', 'RANK': '0', 'MASTER_ADDR': 'name.invalid'});"
         "machine = hardware.detect(env);"
         "root = project_root(); request = Request(root, sys.executable, '/tmp/x', 'now', root / 'logs');"
-        "plan = build_plan(env, machine, request);"
-        "began = time.process_time(), time.monotonic();"
-        "from platform_launch.doctor import examine; from platform_launch.doctor.gather import gather;"
-        "examine(gather(env, plan));"
-        "print(time.process_time() - began[0], time.monotonic() - began[1])"
+        "plan = build_plan(env, machine, request)",
     )
-    best = (9.0, 9.0)
-    for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=MAIN.parents[1], capture_output=True, text=True, check=True
-        )
-        used, took = map(float, done.stdout.split())
-        best = min(best, (used, took))
-        time.sleep(0.1)
-    assert best[0] < 0.06
-    assert best[1] < 0.5
+    assert looked.started == ()
+    assert len(looked.read) < 60, looked.read  # mostly one for each control group above this process

@@ -12,7 +12,7 @@ import pytest
 from platform_launch.doctor import deep
 from platform_launch.doctor.finding import Level
 from tests.doctor.cases import planned
-from tests.settings.machines import machine
+from tests.plan.machines import machine
 
 EIGHT: dict[str, Any] = {
     "version": "2.6.0+cu124",
@@ -51,8 +51,8 @@ def test_a_torch_without_cuda_is_judged_by_the_cheap_check_alone() -> None:
 @pytest.mark.parametrize(
     ("said", "gpus", "ids"),
     [
-        ({"version": "0.10", "backend": "gpu", "devices": 8, "device_problem": ""}, 8, []),
-        ({"version": "0.10", "backend": "cpu", "devices": 1, "device_problem": ""}, 0, []),
+        ({"version": "0.10", "backend": "gpu", "devices": 8, "device_problem": ""}, 8, ["jax-uses"]),
+        ({"version": "0.10", "backend": "cpu", "devices": 1, "device_problem": ""}, 0, ["jax-uses"]),
         ({"version": "0.10", "backend": "cpu", "devices": 1, "device_problem": ""}, 8, ["jax-devices"]),
         ({"version": "0.10", "device_problem": "Unknown backend"}, 8, ["jax-devices"]),
         ({"import_problem": "ModuleNotFoundError: No module named 'jax'"}, 8, ["jax-import-failed"]),

@@ -7,34 +7,35 @@ import random
 import pytest
 
 from platform_launch.doctor.cluster import pairing
-from platform_launch.doctor.cluster.document import Document, Outcome, Seat, Task
+from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.judge import judge
 from platform_launch.doctor.finding import Finding
+from platform_launch.rendezvous.messages import decode, encode
 
 FAST, SLOW = 20.0, 2.0
 
 
-def measured(groups: list[tuple[int, ...]], slow: set[int], broken: set[int]) -> list[Outcome]:
+def measured(groups: list[tuple[int, ...]], slow: set[int], broken: set[int]) -> list[Measurement]:
     """Measure as a network would in which some nodes are slow and others fail."""
     return [
-        Outcome(group, problem="Connection closed by peer")
+        Measurement(group, problem="Connection closed by peer")
         if broken & set(group)
-        else Outcome(group, latency_us=50.0, bandwidth_gbps=SLOW if slow & set(group) else FAST)
+        else Measurement(group, latency_us=50.0, bandwidth_gbps=SLOW if slow & set(group) else FAST)
         for group in groups
     ]
 
 
 def met(nnodes: int, *, slow: frozenset[int] = frozenset(), broken: frozenset[int] = frozenset()) -> Document:
-    """Return what a meeting of ``nnodes`` finds."""
+    """Return what ``nnodes`` find together."""
     ranks = list(range(nnodes))
-    outcomes = measured(pairing.first(ranks), set(slow), set(broken))
-    outcomes += measured(pairing.second(ranks, outcomes), set(slow), set(broken))
-    outcomes += measured(pairing.third(ranks), set(slow), set(broken))
-    return Document(seats=seats(nnodes), outcomes=tuple(outcomes))
+    results = measured(pairing.first(ranks), set(slow), set(broken))
+    results += measured(pairing.second(ranks, results), set(slow), set(broken))
+    results += measured(pairing.third(ranks), set(slow), set(broken))
+    return Document(endpoints=endpoints(nnodes), measurements=tuple(results))
 
 
-def seats(nnodes: int) -> dict[int, Seat]:
-    return {rank: Seat(f"host{rank}", f"10.0.0.{rank + 1}", 4000 + rank) for rank in range(nnodes)}
+def endpoints(nnodes: int) -> dict[int, Endpoint]:
+    return {rank: Endpoint(f"host{rank}", f"10.0.0.{rank + 1}", 4000 + rank) for rank in range(nnodes)}
 
 
 def blamed(document: Document) -> dict[str, list[str]]:
@@ -84,8 +85,8 @@ def test_two_nodes_that_fail_together_are_both_named_as_a_link() -> None:
 
 
 def test_a_suspect_meets_a_node_that_did_well() -> None:
-    outcomes = measured([(0, 1), (2, 3), (4, 5)], slow={2}, broken=set())
-    second = pairing.second(range(6), outcomes)
+    results = measured([(0, 1), (2, 3), (4, 5)], slow={2}, broken=set())
+    second = pairing.second(range(6), results)
     partners = {rank: set(pair) - {rank} for pair in second for rank in pair}
     assert partners[2] <= {0, 1, 4, 5}
     assert partners[3] <= {0, 1, 4, 5}
@@ -101,39 +102,41 @@ def test_nodes_change_partners() -> None:
 
 
 def test_wrong_numbers_are_worse_than_a_failure() -> None:
-    outcomes = (
-        Outcome((0, 1), problem="all-reduce gave 3 instead of 4 at element 0", wrong=True),
-        Outcome((2, 3), bandwidth_gbps=FAST),
-        Outcome((0, 2), bandwidth_gbps=FAST),
-        Outcome((1, 3), problem="all-reduce gave 3 instead of 4 at element 0", wrong=True),
+    results = (
+        Measurement((0, 1), problem="all-reduce gave 3 instead of 4 at element 0", wrong=True),
+        Measurement((2, 3), bandwidth_gbps=FAST),
+        Measurement((0, 2), bandwidth_gbps=FAST),
+        Measurement((1, 3), problem="all-reduce gave 3 instead of 4 at element 0", wrong=True),
     )
-    assert blamed(Document(seats=seats(4), outcomes=outcomes)) == {"collective-wrong": ["node 1"]}
+    assert blamed(Document(endpoints=endpoints(4), measurements=results)) == {"collective-wrong": ["node 1"]}
 
 
 def test_a_node_that_nobody_reaches_is_named_once() -> None:
     reach = {rank: {3: "10.0.0.4:4003: no answer within 5 s"} for rank in range(3)} | {3: {}}
-    assert blamed(Document(seats=seats(4), reach=reach)) == {"node-unreachable": ["node 3"]}
+    assert blamed(Document(endpoints=endpoints(4), reach=reach)) == {"node-unreachable": ["node 3"]}
 
 
 def test_a_node_that_reaches_nobody_is_named_once() -> None:
     reach = {0: {}, 1: dict.fromkeys((0, 2, 3), "No route to host"), 2: {}, 3: {}}
-    assert blamed(Document(seats=seats(4), reach=reach)) == {"node-unreachable": ["node 1"]}
+    assert blamed(Document(endpoints=endpoints(4), reach=reach)) == {"node-unreachable": ["node 1"]}
 
 
 def test_a_single_gap_is_named_with_its_direction_and_port() -> None:
     reach = {0: {}, 1: {2: "10.0.0.3:4002: Connection refused"}, 2: {}, 3: {}}
-    (finding,) = judge(Document(seats=seats(4), reach=reach))
+    (finding,) = judge(Document(endpoints=endpoints(4), reach=reach))
     assert (finding.id, finding.where) == ("link-broken", "node 1 → node 2")
     assert "host1, 10.0.0.2) does not reach node 2 (host2, 10.0.0.3) at 10.0.0.3:4002" in finding.what
 
 
 def test_a_closed_master_port_is_named_apart() -> None:
-    document = Document(seats=seats(2), reach={0: {}, 1: {}}, master_port={1: "10.0.0.1:29500: no answer"})
+    document = Document(
+        endpoints=endpoints(2), reach={0: {}, 1: {}}, master_port={1: "10.0.0.1:29500: no answer"}
+    )
     assert blamed(document) == {"node-unreachable": ["node 1 → node 0"]}
 
 
 def test_absent_silent_and_double_nodes_are_named() -> None:
-    document = Document(seats=seats(3), absent=(3, 4), silent=(2,), duplicates={1: "host9"})
+    document = Document(endpoints=endpoints(3), absent=(3, 4), silent=(2,), duplicates={1: "host9"})
     assert blamed(document) == {
         "node-absent": ["node 3", "node 4"],
         "node-silent": ["node 2"],
@@ -141,29 +144,27 @@ def test_absent_silent_and_double_nodes_are_named() -> None:
     }
 
 
-def test_a_meeting_travels_whole() -> None:
+def test_a_document_travels_whole() -> None:
     document = Document(
-        seats=seats(2),
+        endpoints=endpoints(2),
         absent=(2,),
         duplicates={1: "host9"},
         silent=(1,),
         reach={0: {1: "refused"}, 1: {}},
         master_port={1: "refused"},
-        outcomes=(
-            Outcome((0, 1), problem="x", wrong=True, silent=(1,)),
-            Outcome((0, 1), "", False, (), 1.5, 2.5),
+        measurements=(
+            Measurement((0, 1), problem="x", wrong=True, silent=(1,)),
+            Measurement((0, 1), "", False, (), 1.5, 2.5),
         ),
     )
-    assert Document.from_json(document.to_json()) == document
-    task = Task(0, 2, "h", "::1", "m", 1, 2, "gloo", 1, 3.0, 4.0)
-    assert Task.from_json(task.to_json()) == task
+    assert decode(encode(document), Document) == document
 
 
 def test_all_nodes_together_may_fail_where_each_pair_does_well() -> None:
-    outcomes = (
+    results = (
         *measured([(0, 1), (2, 3)], set(), set()),
-        Outcome((0, 1, 2, 3), problem="Too many open files"),
+        Measurement((0, 1, 2, 3), problem="Too many open files"),
     )
-    found: list[Finding] = judge(Document(seats=seats(4), outcomes=outcomes))
+    found: list[Finding] = judge(Document(endpoints=endpoints(4), measurements=results))
     assert [finding.where for finding in found] == ["all nodes", "pairs"]
     assert "Too many open files" in found[0].what

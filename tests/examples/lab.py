@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.lab.waiting import LIMIT_S
+
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120.0
 
 
 def environment() -> dict[str, str]:
@@ -30,7 +31,10 @@ def start(*arguments: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def simulate(*arguments: str, folder: Path) -> str:
-    """Run a simulation of two nodes that must succeed, and return its output."""
+    """Run a simulation of two nodes that must succeed, and return its output.
+
+    ``--no-roll-call`` saves each node an import of torch where the example is what is tested.
+    """
     with start("simulate", "--nodes", "2", *arguments, folder=folder) as process:
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, output

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.lab import LIMIT_S, said, simulate, start, until
+from tests.examples.lab import said, simulate, start, until
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [
     pytest.mark.train,
-    pytest.mark.timeout(200),
     pytest.mark.skipif(find_spec("jax") is None, reason="needs jax (the extra of that name)"),
 ]
 
@@ -26,29 +26,27 @@ raise SystemExit(7)
 """
 
 
-def test_two_nodes_train_and_a_second_run_goes_on(tmp_path: Path) -> None:
-    output = simulate("--launcher", "jax", "--", "--steps", "150", folder=tmp_path)
+def test_two_nodes_train_together(tmp_path: Path) -> None:
+    output = simulate("--launcher", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
     assert said(output, "2 process(es)") == [
         "2 process(es), 2 cpu device(s), 128 points a process, from step 0"
     ]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.95
     assert "[node 1] Step" not in output
-    again = simulate("--launcher", "jax", "--", "--steps", "160", folder=tmp_path)
-    assert said(again, "from step 150")
 
 
-def test_an_early_warning_leaves_a_checkpoint(tmp_path: Path) -> None:
-    with start(
-        *("simulate", "--nodes", "2", "--launcher", "jax", "--", "--steps", "1000000", "--log-every", "5"),
-        folder=tmp_path,
-    ) as process:
+def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_path: Path) -> None:
+    two_nodes = ("--launcher", "jax", "--no-roll-call", "--", "--log-every", "5", "--steps")
+    with start("simulate", "--nodes", "2", *two_nodes, "1000000", folder=tmp_path) as process:
         until(process, "Step 10/")
         process.send_signal(signal.SIGUSR1)
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 128 + signal.SIGUSR1
     (written,) = set(said(output, "SIGUSR1: checkpoint written at step"))
-    assert int(re.findall(r"\d+", written)[-1]) >= 10
+    step = int(re.findall(r"\d+", written)[-1])
+    assert step >= 10
     assert (tmp_path / "runs" / "jax" / "checkpoint.npz").exists()
+    assert said(simulate(*two_nodes, str(step + 5), folder=tmp_path), f"from step {step}")
 
 
 def test_several_processes_of_one_node_train_together(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.examples.lab import LIMIT_S, said, simulate, start
+from tests.examples.lab import said, simulate, start
+from tests.lab.waiting import LIMIT_S
 
 PLACE = """
 import json, os, sys

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from platform_launch.hardware import storage
-from tests.lab.disk import requires_mount
-
-
-@contextmanager
-def mounted(folder: Path, options: str) -> Iterator[Path]:
-    folder.mkdir(exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"this machine does not let a file system be mounted: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+from tests.lab.disk import disk, requires_mount
 
 
 @requires_mount
 def test_a_small_file_system_is_measured(tmp_path: Path) -> None:
-    with mounted(tmp_path / "small", "size=8m,nr_inodes=20") as small:
+    with disk(tmp_path / "small", "size=8m,nr_inodes=20") as small:
         (small / "half").write_bytes(bytes(4 * 1024**2))
         found = storage.look(small)
         assert round(found.size_gib * 1024) == 8
@@ -41,7 +26,7 @@ def test_a_small_file_system_is_measured(tmp_path: Path) -> None:
 
 @requires_mount
 def test_a_full_file_system_has_nothing_free(tmp_path: Path) -> None:
-    with mounted(tmp_path / "full", "size=1m") as full:
+    with disk(tmp_path / "full", "size=1m") as full:
         with pytest.raises(OSError, match="No space left"):
             (full / "all").write_bytes(bytes(2 * 1024**2))
         assert storage.look(full / "not" / "made" / "yet").free_gib == 0.0
@@ -49,7 +34,7 @@ def test_a_full_file_system_has_nothing_free(tmp_path: Path) -> None:
 
 @requires_mount
 def test_a_read_only_file_system_is_a_problem_also_for_root(tmp_path: Path) -> None:
-    with mounted(tmp_path / "frozen", "ro,size=1m") as frozen:
+    with disk(tmp_path / "frozen", "ro,size=1m") as frozen:
         assert storage.look(frozen / "logs").problem == f"{frozen} is mounted read-only"
 
 

@@ -45,7 +45,6 @@ def jobset(text: str, rank: int) -> Node:
     name, network = document["metadata"]["name"], document["spec"]["network"]
     (replicated,) = document["spec"]["replicatedJobs"]
     assert network["enableDNSHostnames"]
-    assert document["spec"]["coordinator"]["replicatedJob"] == replicated["name"]
     spec = replicated["template"]["spec"]
     assert (replicated["replicas"], spec["completionMode"]) == (1, "Indexed")
     assert rank < spec["parallelism"] == spec["completions"]
@@ -73,7 +72,8 @@ def trainjob(text: str, rank: int) -> Node:
     pod = replicated["template"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["name"] == "node"
     assert rank < trainer["numNodes"]
-    processes = trainer.get("numProcPerNode", runtime["spec"]["mlPolicy"]["torch"]["numProcPerNode"])
+    assert runtime["spec"]["mlPolicy"]["torch"] == {}
+    processes = trainer["numProcPerNode"]
     master = f"{name}-{replicated['name']}-0-0.{name}"
     injected = {
         "JOB_COMPLETION_INDEX": str(rank),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.cli import main
+from platform_launch.cli import COMMANDS, main
 from platform_launch.jobs.description import read, to_job
 from tests.jobs.controllers import CONTROLLERS
 
@@ -94,7 +94,16 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     terminal.answer("Container image", "")
     terminal.answer("expected a form like", "registry.example/taehv:1")
     terminal.answer("(/workspace/start_multinode_platform.sh)", "")
+    terminal.answer("Your training script", "train.py")
+    terminal.answer("Arguments of the script", "--name 'a b")
+    terminal.answer("close every quote", "--name 'a b'")
+    terminal.answer("Volume with your data", "data:/data")
+    terminal.answer("Variable out of a Secret", "hf_value")
+    terminal.answer("expected NAME=SECRET:KEY", "HF_TOKEN=hub:token")
+    terminal.answer("Write job.yaml and jobset.yaml?", "y")
     assert terminal.end() == 0
+    for shown in ("2 × 8 GPUs and no RDMA", "the path of the script is relative", "kind: JobSet"):
+        assert shown in terminal.screen
     assert "kubectl apply -f jobset.yaml" in terminal.screen
     job = to_job(read((folder / "job.yaml").read_text("utf-8"), "job.yaml"), 60)
     assert (job.name, job.nodes, job.gpus_per_node, job.image) == (
@@ -102,11 +111,26 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     )  # fmt: skip
     node = CONTROLLERS["jobset"]((folder / "jobset.yaml").read_text("utf-8"), 1)
     assert node.variables["NNODES"] == "2"
+    assert (job.script, job.arguments) == ("train.py", ("--name", "a b"))
+    assert [(volume.source, volume.path) for volume in job.volumes] == [("data", "/data")]
+    assert [(s.variable, s.secret, s.key) for s in job.secret_env] == [("HF_TOKEN", "hub", "token")]
+
+
+def test_a_no_at_the_end_writes_nothing(folder: Path) -> None:
+    terminal = Terminal(folder, "--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8", "--name", "demo")
+    for question in ("Time limit", "Your training script", "Arguments of the script"):
+        terminal.answer(question, "")
+    terminal.answer("#SBATCH --nodes=2", "n")
+    assert terminal.end() == 130
+    assert list(folder.iterdir()) == []
 
 
 def test_what_a_flag_says_is_not_asked(folder: Path) -> None:
     terminal = Terminal(folder, "--kind", "slurm", "--nodes", "4", "--gpus-per-node", "8", "--name", "demo")
     terminal.answer("Time limit", "1:00:00")
+    terminal.answer("Your training script", "/job/train.py")
+    terminal.answer("Arguments of the script", "")
+    terminal.answer("Write", "")
     assert terminal.end() == 0
     assert "Number of nodes" not in terminal.screen
     assert "#SBATCH --time=01:00:00" in (folder / "slurm.sbatch").read_text("utf-8")
@@ -117,6 +141,9 @@ def test_the_scheduler_that_is_installed_is_offered_first(folder: Path) -> None:
     terminal = Terminal(folder, programs=str(folder))
     terminal.answer("choice (kubernetes)", "1")
     terminal.answer("Name of the job", "demo")
+    terminal.answer("Your training script", "")
+    terminal.answer("Arguments of the script", "")
+    terminal.answer("Write job.yaml?", "")
     assert terminal.end() == 0
     assert "start_multinode_platform.sh" in terminal.screen
 
@@ -132,7 +159,7 @@ def test_leaving_the_dialogue_writes_nothing(folder: Path, goodbye: str) -> None
 
 def test_without_a_terminal_the_missing_flags_are_named(folder: Path) -> None:
     for arguments, missing in (
-        ([], ["--kind (one-node, several-nodes, slurm, kubernetes, debug)"]),
+        ([], ["--kind (one-node, several-nodes, slurm, kubernetes, debug, check, trouble)"]),
         (["--kind", "kubernetes"], ["--nodes", "--gpus-per-node", "--image"]),
         (["--kind", "slurm", "--nodes", "2"], ["--gpus-per-node"]),
         (["--kind", "debug"], ["--nodes"]),
@@ -218,3 +245,15 @@ def test_answers_that_belong_to_another_kind_are_refused(
     assert (code, "belongs to --kind kubernetes" in err) == (64, True)
     code, _out, err = run(folder, capsys, "--kind", "slurm", "--master-addr", "a")
     assert (code, "belongs to --kind several-nodes" in err) == (64, True)
+
+
+@pytest.mark.parametrize("kind", ["check", "trouble"])
+def test_menu_names_commands_that_exist_for_testing_and_for_trouble(
+    folder: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    code, out, _err = run(folder, capsys, "--kind", kind)
+    commands = [line.split() for line in out.splitlines() if not line.startswith("#")]
+    assert code == 0
+    assert len(commands) > 3
+    assert all(program == "platform-launch" and name in COMMANDS for program, name, *_ in commands)
+    assert list(folder.iterdir()) == []

@@ -11,6 +11,9 @@ import pytest
 import yaml
 
 from platform_launch.cli import main
+from platform_launch.health import quarantine
+from platform_launch.health.quarantine import QuarantinedNode
+from platform_launch.jobs import TARGETS
 from platform_launch.supervise import DEFAULT_GRACE_S
 from tests.jobs.manifests import pod_templates
 
@@ -195,6 +198,51 @@ def test_slurm_warns_of_an_entrypoint_that_is_not_here(capsys: pytest.CaptureFix
     assert "is not here" in capsys.readouterr().err
 
 
+SECRET = "hf_0123456789abcdefghij"
+
+
+def test_a_pasted_secret_is_warned_of_by_name_with_the_way_around_it(
+    job_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", "kubernetes", *FLAGS, "--env", f"HF_TOKEN={SECRET}"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("looks like a secret") == 1, said.err
+    assert "--secret-env HF_TOKEN=SECRET:KEY" in said.err
+    assert SECRET not in said.err
+    with job_file.open("a", encoding="utf-8") as file:
+        file.write(f"options: [--log-dir=/logs]\nsecret_env: {{HF_TOKEN: hub:token}}\nscript: {SECRET}\n")
+    assert main(["job", "jobset", "--file", str(job_file), "--", "--api-key", SECRET]) == 0
+    said = capsys.readouterr()
+    assert "--api-key looks like a secret" in said.err
+    assert "HF_TOKEN" not in said.err
+    assert SECRET not in said.err
+
+
+def test_slurm_is_told_of_the_secret_where_sbatch_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "slurm", "--name", "demo", "--env", f"HF_TOKEN={SECRET}"]) == 0
+    said = capsys.readouterr()
+    assert "set it where you call sbatch" in said.err
+    assert SECRET not in said.err
+
+
+def test_the_secret_that_nodes_share_comes_from_a_secret_or_a_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    secret = ["--secret-env", "PLATFORM_LAUNCH_SECRET=launch:secret"]
+    assert main(["job", "kubernetes", *FLAGS, *secret]) == 0
+    said = capsys.readouterr()
+    assert "looks like a secret" not in said.err
+    assert {
+        "name": "PLATFORM_LAUNCH_SECRET",
+        "valueFrom": {"secretKeyRef": {"name": "launch", "key": "secret"}},
+    } in container(said.out)["env"]  # type: ignore[operator]
+    file = ["--env", "PLATFORM_LAUNCH_SECRET_FILE=/shared/home/me/launch.secret"]
+    assert main(["job", "slurm", "--name", "demo", *file]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "export PLATFORM_LAUNCH_SECRET_FILE=/shared/home/me/launch.secret\n" in said.out
+
+
 def test_no_torch_is_imported() -> None:
     code = (
         "import sys; from platform_launch.cli import main;"
@@ -209,3 +257,37 @@ def test_no_torch_is_imported() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stderr.strip() == "[]"
+
+
+def test_what_somebody_would_regret_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--name", "demo", "--image", "a/b:1", "--nodes", "4", "--gpus-per-node", "8"]
+    main(["job", "jobset", *flags, "--cpus", "10", "--script", "train.py"])
+    said = capsys.readouterr().err
+    for regret in (
+        "4 × 8 GPUs and no RDMA resource",
+        "10 CPUs feed 8 GPUs",
+        "the path of the script is relative",
+    ):
+        assert regret in said
+    main(["job", "jobset", *flags, "--cpus", "64", "--rdma", "rdma/a", "--script", "/job/train.py"])
+    assert "[WARN]" not in capsys.readouterr().err
+
+
+def test_a_job_keeps_off_the_nodes_in_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "quarantine.jsonl"
+    quarantine.add(file, QuarantinedNode("gn7", 0.0, None, "XID 79"))
+    flags = [*FLAGS, "--exclude", "gn1", "--quarantine", str(file)]
+    assert main(["job", "slurm", *flags]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --exclude=gn1,gn7\n" in script
+    assert f"export PLATFORM_LAUNCH_QUARANTINE={file}\n" in script
+    for target in set(TARGETS) - {"slurm"}:
+        assert main(["job", target, *flags]) == 0
+        for template in pod_templates(list(yaml.safe_load_all(capsys.readouterr().out))):
+            affinity = template["spec"]["affinity"]["nodeAffinity"]
+            [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            assert term["matchExpressions"] == [
+                {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["gn1", "gn7"]}
+            ]
+            named = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
+            assert {"PLATFORM_LAUNCH_QUARANTINE", "PLATFORM_LAUNCH_NODE_NAME"} <= named

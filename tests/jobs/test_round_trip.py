@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import kubernetes_validate
 import pytest
 
 from platform_launch.environment import Environment
@@ -9,7 +13,7 @@ from platform_launch.jobs import TARGETS, render
 from platform_launch.platforms import detect
 from platform_launch.topology import Overrides, Topology
 from tests.jobs.controllers import CONTROLLERS, Node, bare_kubebrain
-from tests.jobs.manifests import ENTRYPOINT, KUBERNETES_TARGETS, a_job
+from tests.jobs.manifests import ENTRYPOINT, KUBERNETES_TARGETS, a_job, documents
 
 PLATFORMS = {
     "slurm": "slurm",
@@ -40,7 +44,7 @@ def test_every_node_reads_its_place_in_the_job_that_was_asked_for(target: str, n
     assert {topology.nnodes for topology in read_as} == {nodes}
     assert {topology.master_addr for topology in read_as} == {started[0].master}
     assert len({topology.master_port for topology in read_as}) == 1
-    assert {topology.nproc_per_node for topology in read_as} <= {gpus or None, None}
+    assert {topology.nproc_per_node for topology in read_as} <= {gpus or 1, None}
     assert [topology.warnings for topology in read_as] == [()] * nodes
 
 
@@ -83,3 +87,18 @@ def test_jobset_hands_its_restart_attempt_to_the_launcher() -> None:
     topology = read(CONTROLLERS["jobset"](render(a_job(), "jobset"), 1), 8)
     assert topology.restart_count == 0
     assert topology.job_id == "demo"
+
+
+def test_the_jobs_that_the_how_to_shows_are_taken_and_the_indexed_one_tells_its_nodes_apart() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "submit-a-job.md"
+    plain, indexed = re.findall(r"```yaml\n(apiVersion.*?)```", page.read_text("utf-8"), re.DOTALL)
+    for document in [*documents(plain), *documents(indexed)]:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+        if document["kind"] == "Job":  # its default, Always, is not for Jobs: the server refuses it
+            assert document["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    started = [CONTROLLERS["kubernetes"](indexed, rank) for rank in (0, 1)]
+    assert [(topology.nnodes, topology.node_rank) for topology in (read(node, 8) for node in started)] == [
+        (2, 0),
+        (2, 1),
+    ]
+    assert {read(node, 8).master_addr for node in started} == {started[0].master}

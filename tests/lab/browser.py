@@ -9,8 +9,12 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
+from tests.lab.needs import Need
+from tests.lab.waiting import LIMIT_S
+
 CHROMIUM = shutil.which("chromium")
-LIMIT_MS = 90_000
+LIMIT_MS = LIMIT_S * 1000
+requires_chromium = Need("Chromium", lambda: "" if CHROMIUM else "needs chromium").mark
 
 # Texts whose contrast with what is behind them is below 4.5 (WCAG AA), as "ratio text". What is disabled
 # or decoration is exempt there as well. Colours come as rgb(…), or color(srgb …) where they were mixed.
@@ -51,6 +55,17 @@ _NAMELESS = """(controls) => [...document.querySelectorAll(controls)]
   .map((node) => node.outerHTML.slice(0, 120))"""
 
 
+# Landmarks that a screen reader lists under the same name.
+_TWICE = """() => {
+  const name = (node) => node.ariaLabel
+    || document.getElementById(node.getAttribute("aria-labelledby"))?.textContent.trim();
+  const found = [...document.querySelectorAll("nav, section, [role=region]")]
+    .filter((node) => node.checkVisibility() && name(node))
+    .map((node) => `${node.tagName === "NAV" ? "nav" : "region"} ${name(node)}`);
+  return found.filter((one, index) => found.indexOf(one) !== index);
+}"""
+
+
 @contextmanager
 def chromium(program: str | Path | None = CHROMIUM) -> Iterator[Browser]:
     """Run the browser. Meanwhile this thread can run no other, and no asyncio of its own."""
@@ -86,5 +101,6 @@ def faults(page: Page) -> list[str]:
     return [
         *([f"{wide} px wider than the window"] if wide > 0 else []),
         *(f"faint: {text}" for text in page.evaluate(_FAINT)),
+        *(f"twice: {one}" for one in page.evaluate(_TWICE)),
         *(f"no name: {html}" for html in page.evaluate(_NAMELESS, _CONTROLS)),
     ]

@@ -9,7 +9,6 @@ A limit needs root, and the memory controller (version 1 or 2) where groups can 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
-import pytest
+from tests.lab.needs import Need
+from tests.lab.waiting import until
 
 _MOUNT = Path("/sys/fs/cgroup")
 _groups = count()
@@ -62,19 +62,16 @@ def memory_limit(limit_bytes: int) -> Iterator[Group]:
 
 def _remove(folder: Path) -> None:
     """Remove a group once its processes are gone: those that were killed leave a moment later."""
-    deadline = time.monotonic() + 10
-    while True:
+
+    def gone() -> bool:
         for pid in (folder / "cgroup.procs").read_text().split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), 9)
-        try:
+        with suppress(OSError):
             folder.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+        return not folder.exists()
+
+    until(gone, f"{folder} keeps processes that are killed")
 
 
 @cache
@@ -89,4 +86,4 @@ def why_no_memory_limit() -> str:
         return f"the memory of a control group cannot be limited here: {error}"
 
 
-requires_memory_limit = pytest.mark.skipif(bool(why_no_memory_limit()), reason=why_no_memory_limit())
+requires_memory_limit = Need("control groups", why_no_memory_limit).mark

@@ -5,23 +5,37 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.lab.needs import Need
 
-requires_mount = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system")
+
+@cache
+def why_no_mount() -> str:
+    """Return why no file system can be mounted here, empty when one can."""
+    if os.geteuid() != 0:
+        return "needs root to mount a file system"
+    trial = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=30, check=False)
+    return f"no file system can be mounted here: {done.stderr.strip()}" if done.returncode else ""
+
+
+requires_mount = Need("root that may mount a file system", why_no_mount).mark
 
 
 @contextmanager
-def small_disk(folder: Path, size_mib: int) -> Iterator[Path]:
-    """Make a folder that is a disk of its own, and take it away again. Skips where it cannot."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(folder)]
-    done = subprocess.run(mount, capture_output=True, text=True, timeout=30, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
+def disk(folder: Path, options: str) -> Iterator[Path]:
+    """Make a folder a disk of its own, with options of tmpfs, and take that away again."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], timeout=30, check=True)
     try:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)
+
+
+def small_disk(folder: Path, size_mib: int) -> AbstractContextManager[Path]:
+    """Make a folder a disk of so many MiB."""
+    return disk(folder, f"size={size_mib}m,mode=700")

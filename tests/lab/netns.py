@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.lab.needs import Need
+from tests.lab.waiting import until
 
 _SUBNET = "10.213.0"
 _labs = count()
@@ -78,7 +78,11 @@ class Host:
     ) -> subprocess.Popen[str]:
         """Start a command, its output joined in ``stdout`` unless told otherwise; the pid is its own."""
         kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **kwargs}
-        return subprocess.Popen(self.command(argv), env={**os.environ, **(env or {})}, text=True, **kwargs)
+        environment = {**os.environ, **(env or {})}
+        # What a faulty program writes need not be text.
+        return subprocess.Popen(
+            self.command(argv), env=environment, text=True, errors="backslashreplace", **kwargs
+        )
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -94,6 +98,14 @@ class Host:
     def cut(self) -> None:
         """Pull the cable: packets vanish without an answer."""
         _ip(f"-n {self.switch} link set {self.port} down")
+
+    def lose_port(self, port: int) -> None:
+        """Lose all that this host sends to a port of other hosts, as a firewall does that drops it."""
+        _ip(f"-n {self.namespace} rule add ipproto tcp dport {port} blackhole")
+
+    def find_port(self, port: int) -> None:
+        """Undo :meth:`lose_port`."""
+        _ip(f"-n {self.namespace} rule delete ipproto tcp dport {port} blackhole")
 
     def heal(self) -> None:
         """Plug the cable in again."""
@@ -142,10 +154,8 @@ def _build(switch: str, made: tuple[Host, ...]) -> None:
 
 
 def _await_carrier(host: Host) -> None:
-    deadline = time.monotonic() + 10
-    while " state UP " not in (seen := _ip(f"-n {host.namespace} link show eth0")):
-        assert time.monotonic() < deadline, f"the cable of {host.namespace} stays dead: {seen}"
-        time.sleep(0.01)
+    show = f"-n {host.namespace} link show eth0"
+    until(lambda: " state UP " in _ip(show), f"the cable of {host.namespace} stays dead", pause_s=0.01)
 
 
 def _demolish(switch: str, made: tuple[Host, ...]) -> None:
@@ -199,4 +209,4 @@ def why_no_hosts() -> str:
     return f"the kernel refuses network namespaces: {done.stderr}" if done.returncode else ""
 
 
-requires_netns = pytest.mark.skipif(bool(why_no_hosts()), reason=why_no_hosts())
+requires_netns = Need("network namespaces", why_no_hosts).mark

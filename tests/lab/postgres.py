@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,9 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from tests.lab.needs import Need
+from tests.lab.waiting import LIMIT_S, until
 
 _ACCOUNT = "postgres"  # the server refuses to run as root
 
@@ -58,7 +60,7 @@ class Postgres:
             ],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -82,7 +84,6 @@ class Postgres:
                 cwd=self.folder,
                 **_as_owner(),
             )
-        deadline = time.monotonic() + 60
         ready: list[str | Path] = [
             self.programs / "pg_isready",
             "-q",
@@ -90,11 +91,16 @@ class Postgres:
             self.folder,
             f"--port={self.port}",
         ]
-        while subprocess.run(ready, check=False, timeout=30).returncode != 0:
-            said = (self.folder / "log").read_text(errors="replace")
-            assert self.process.poll() is None, f"PostgreSQL ended: {said}"
-            assert time.monotonic() < deadline, f"PostgreSQL does not answer: {said}"
-            time.sleep(0.05)
+
+        def said() -> str:
+            return f"PostgreSQL does not answer: {(self.folder / 'log').read_text(errors='replace')}"
+
+        def answers() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, said()
+            return subprocess.run(ready, check=False, timeout=LIMIT_S).returncode == 0
+
+        until(answers, said, pause_s=0.05)
 
     def stop(self) -> None:
         """Stop the server at once, with every connection to it."""
@@ -103,10 +109,10 @@ class Postgres:
             return
         process.send_signal(signal.SIGINT)  # "fast shutdown"
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGQUIT)
-            process.wait(timeout=30)
+            process.wait(timeout=LIMIT_S)
 
 
 @contextmanager
@@ -123,7 +129,7 @@ def postgres() -> Iterator[Postgres]:
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
             **_as_owner(),
         )
@@ -164,3 +170,6 @@ def why_no_postgres() -> str:
     if importlib.util.find_spec("psycopg") is None:
         return "needs psycopg (the extra `postgres`) to speak to PostgreSQL"
     return ""
+
+
+requires_postgres = Need("PostgreSQL", why_no_postgres).mark

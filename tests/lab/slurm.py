@@ -14,16 +14,15 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.lab.needs import Need
 from tests.lab.netns import Host, hosts, why_no_hosts
+from tests.lab.waiting import LIMIT_S, until
 
 GPUS_PER_NODE = 2
 _NVIDIA_MAJOR = 195
@@ -89,7 +88,9 @@ class Cluster:
         self._env = {**env, "SLURM_CONF": str(folder / "slurm.conf"), "HOME": str(folder)}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
-    def run(self, argv: Sequence[str | Path], *, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, argv: Sequence[str | Path], *, timeout_s: float = LIMIT_S
+    ) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on node0 to its end, and no longer than ``timeout_s``."""
         return self.nodes[0].run(
             ["timeout", str(timeout_s), *argv], env=self._env, timeout_s=timeout_s + 5, cwd=self.folder
@@ -110,7 +111,7 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
 
-    def wait(self, job: Job, *states: str, limit_s: float = 180) -> dict[str, str]:
+    def wait(self, job: Job, *states: str) -> dict[str, str]:
         """Wait until the job is in one of these states and return what Slurm says of it."""
         seen: dict[str, str] = {}
 
@@ -119,13 +120,13 @@ class Cluster:
             seen = self.show(job)
             return seen["JobState"] in states
 
-        self.until(arrived, limit_s, lambda: f"job is {seen.get('JobState')}, not {states}\n{job.text}")
+        until(arrived, lambda: f"job is {seen.get('JobState')}, not {states}\n{job.text}", pause_s=0.1)
         return seen
 
-    def wait_for_text(self, job: Job, text: str, *, times: int = 1, limit_s: float = 180) -> None:
+    def wait_for_text(self, job: Job, text: str, *, times: int = 1) -> None:
         """Wait until a text stands in the job's output so many times."""
-        self.until(
-            lambda: job.text.count(text) >= times, limit_s, lambda: f"{text!r} does not come\n{job.text}"
+        until(
+            lambda: job.text.count(text) >= times, lambda: f"{text!r} does not come\n{job.text}", pause_s=0.1
         )
 
     def lose(self, node: Host) -> None:
@@ -134,7 +135,7 @@ class Cluster:
         for pid in _processes_on(node) - controller:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._daemons[f"slurmd-{node.name}"].wait(10)
+        self._daemons[f"slurmd-{node.name}"].wait(LIMIT_S)
 
     def left_on(self, node: Host, marker: str) -> list[str]:
         """Return the command lines of the node's processes in which a text stands."""
@@ -149,14 +150,6 @@ class Cluster:
         """Start the node's slurmd again; Slurm takes it back into service once it has no job left."""
         self._start_slurmd(node)
 
-    @staticmethod
-    def until(condition: Callable[[], bool], limit_s: float, complaint: Callable[[], str]) -> None:
-        """Wait for a condition, and fail with a complaint when it does not come true in time."""
-        deadline = time.monotonic() + limit_s
-        while not condition():
-            assert time.monotonic() < deadline, complaint()
-            time.sleep(0.1)
-
     def start(self) -> None:
         """Write the configuration and start munged, slurmctld and a slurmd on every host."""
         self._configure()
@@ -168,7 +161,7 @@ class Cluster:
         munge += [f"--{name}-file={self.folder}/munge.{name}" for name in ("pid", "log", "seed")]
         controller = self.nodes[0]
         self._start("munged", munge, controller)
-        self.until(socket.exists, 10, lambda: self._log("munged"))
+        until(socket.exists, lambda: self._log("munged"))
         self._start("slurmctld", ["slurmctld", "-D"], controller)
         for node in self.nodes:
             self._start_slurmd(node)
@@ -179,7 +172,7 @@ class Cluster:
         for daemon in reversed(self._daemons.values()):
             daemon.kill()
         for daemon in self._daemons.values():
-            daemon.wait(10)
+            daemon.wait(LIMIT_S)
 
     def _configure(self) -> None:
         (self.folder / "state").mkdir()
@@ -217,7 +210,7 @@ class Cluster:
             seen = self.run(["sinfo", "--noheader", "--Node", "--format=%T"]).stdout
             return seen.split() == ["idle"] * len(self.nodes)
 
-        self.until(idle, 40, lambda: seen + "".join(map(self._log, self._daemons)))
+        until(idle, lambda: seen + "".join(map(self._log, self._daemons)), pause_s=0.1)
 
     def _log(self, name: str) -> str:
         return f"{name}:\n{(self.folder / f'{name}.log').read_text(errors='replace')[-2000:]}\n"
@@ -252,4 +245,4 @@ def why_no_slurm() -> str:
     return ""
 
 
-requires_slurm = pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm())
+requires_slurm = Need("Slurm", why_no_slurm).mark

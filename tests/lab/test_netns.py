@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.netns import Host, hosts, requires_netns
 
-pytestmark = [requires_netns, pytest.mark.lab]
+pytestmark = requires_netns
 
 _LISTEN = """
 import socket

@@ -176,3 +176,32 @@ def test_a_local_rank_beside_the_bare_names_is_doubted(node: Node) -> None:
     doubtful = detect(node({**QUAD, "LOCAL_RANK": "0"}))
     assert any("LOCAL_RANK is set" in warning for warning in doubtful.warnings)
     assert not any("LOCAL_RANK" in warning for warning in detect(node(QUAD)).warnings)
+
+
+def test_spares_are_counted_among_the_nodes_that_a_platform_starts(node: Node) -> None:
+    job = {**QUAD, "WORLD_SIZE": "3"}
+    found = [detect(node({**job, "RANK": str(rank)}), Overrides(spares=1)) for rank in range(3)]
+    assert [(one.nnodes, one.node_rank, one.is_spare) for one in found] == [
+        (2, 0, False),
+        (2, 1, False),
+        (2, 2, True),
+    ]
+    assert found[2].sources["nnodes"] == "WORLD_SIZE, less --spares 1"
+
+
+def test_nnodes_counts_the_nodes_that_train_beside_spares(node: Node) -> None:
+    overrides = Overrides(nnodes=2, node_rank=2, master_addr="10.0.0.1", spares=1)
+    assert detect(node({}), overrides).is_spare
+
+
+def test_a_spare_takes_the_rank_that_it_was_given_whatever_the_host_list_says(node: Node) -> None:
+    job = {**SBATCH_BODY, "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_NODELIST": "n[1-3]"}
+    step = {**job, "SLURM_STEP_ID": "0", "SLURM_NODEID": "2", "SLURM_PROCID": "2", "SLURM_NTASKS": "3"}
+    found = detect(node(step, hostname="n3"), Overrides(spares=1, stands_in_for=1))
+    assert (found.nnodes, found.node_rank, found.master_addr) == (2, 1, "n1")
+    assert found.warnings == ()
+
+
+def test_spares_that_leave_one_node_are_refused(node: Node) -> None:
+    with pytest.raises(TopologyError, match=r"--spares 1 leaves 1 of 2 node\(s\) \(WORLD_SIZE\)"):
+        detect(node(QUAD), Overrides(spares=1))

@@ -140,3 +140,22 @@ def test_an_mpi_array_of_ngc_is_a_warning(node: Node) -> None:
         "NGC_ARRAY_TYPE": "MPI",
     }
     assert any("NGC_ARRAY_TYPE=MPI" in warning for warning in detect(node(variables)).warnings)
+
+
+PLAIN_JOB = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOSTNAME": "train-x7k2p"}
+
+
+def test_a_pod_without_a_word_of_how_many_is_one_node_and_told_so(node: Node) -> None:
+    (warning,) = detect(node(PLAIN_JOB)).warnings
+    for named in ("completionMode: Indexed", "platform-launch job kubernetes", "--nnodes 1", "train-x7k2p"):
+        assert named in warning
+
+
+def test_a_pod_that_is_said_to_be_one_node_is_not_doubted(node: Node) -> None:
+    assert detect(node(PLAIN_JOB, NNODES="1")).warnings == ()
+    assert detect(node(PLAIN_JOB), Overrides(nnodes=1)).warnings == ()
+
+
+def test_a_plain_job_of_two_is_told_of_indexed_jobs(node: Node, refusal: Refusal) -> None:
+    error = refusal(node(PLAIN_JOB, NNODES="2"))
+    assert "completionMode: Indexed" in error.hint

@@ -1,4 +1,4 @@
-"""A small server that speaks the wire, real agents and keepers, and an end of all of them after each test."""
+"""A small server that speaks the wire, real agents and supervisors, all ended after each test."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from platform_launch.hardware import running
 from platform_launch.procguard.agent.launch import MARKER
-from platform_launch.procguard.wire import Beat, Join, Order, Report, State
+from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
+from tests.lab.waiting import LIMIT_S as LIMIT_S
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60.0
 TOKEN = "join-token-of-the-test"
 MAIN = "import sys; from platform_launch.cli.procguard import main; sys.exit(main())"
 
@@ -33,14 +33,14 @@ def wait_for(condition: Callable[[], object], what: str, limit_s: float = LIMIT_
         time.sleep(0.02)
 
 
-class Server:
+class WireServer:
     """The other side of the wire: holds orders, keeps what agents say."""
 
     def __init__(self) -> None:
-        self.orders: dict[int, Order] = {}
-        self.reports: dict[int, Report] = {}
-        self.joins: list[Join] = []
-        self.seen: list[Report] = []
+        self.orders: dict[int, WorkerOrder] = {}
+        self.reports: dict[int, WorkerReport] = {}
+        self.joins: list[JoinRequest] = []
+        self.seen: list[WorkerReport] = []
         self.logs: dict[tuple[int, int], bytes] = {}
         self.credential = "credential-1"
         self.taken = False
@@ -75,14 +75,14 @@ class Server:
             self._http.end_connections()
             self._http = None
 
-    def order(self, number: int, order: Order) -> None:
+    def order(self, number: int, order: WorkerOrder) -> None:
         self.orders[number] = order
 
-    def state(self, number: int = 0) -> tuple[State, int] | None:
+    def state(self, number: int = 0) -> tuple[WorkerState, int] | None:
         report = self.reports.get(number)
         return (report.state, report.generation) if report else None
 
-    def wait(self, state: State, generation: int, number: int = 0) -> Report:
+    def wait(self, state: WorkerState, generation: int, number: int = 0) -> WorkerReport:
         wait_for(
             lambda: self.state(number) == (state, generation), f"{state.value} {generation}: {self.reports}"
         )
@@ -96,14 +96,14 @@ class Server:
                 return 401, {"error": "wrong join token", "hint": ""}
             if self.taken:
                 return 409, {"error": "another agent is gn6", "hint": ""}
-            self.joins.append(Join.model_validate_json(body))
+            self.joins.append(JoinRequest.model_validate_json(body))
             return 200, {"credential": self.credential, "heartbeat_s": 0.1}
         if bearer != self.credential:
             return 401, {"error": "unknown credential", "hint": ""}
         if path.endswith("/log"):
             number, generation, offset = (int(query[name][0]) for name in ("number", "generation", "offset"))
             return 200, {"offset": self._take(number, generation, offset, body)}
-        beat = Beat.model_validate_json(body)
+        beat = Heartbeat.model_validate_json(body)
         for report in beat.workers:
             self.reports[report.number] = report
             self.seen.append(report)
@@ -142,7 +142,7 @@ class _Http(ThreadingHTTPServer):
                 request.shutdown(2)  # type: ignore[attr-defined]
 
 
-def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
+def _handler(server: WireServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -168,7 +168,7 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class Node:
+class AgentNode:
     """A node: its agent's state folder and process."""
 
     def __init__(self, folder: Path, name: str = "gn6") -> None:
@@ -186,11 +186,13 @@ class Node:
         *flags: str,
         workers: int = 1,
         env: Mapping[str, str] | None = None,
-        token: str = TOKEN,
+        token: str | None = TOKEN,
     ) -> subprocess.Popen[bytes]:
         words = ["agent", "--server", url, "--node", self.name, "--workers", str(workers)]
         words += ["--state", str(self.state), "--directory", str(self.work), *flags]
-        variables = {**os.environ, **(env or {}), "PYTHONPATH": str(ROOT), "PROCGUARD_JOIN_TOKEN": token}
+        variables = {**os.environ, **(env or {}), "PYTHONPATH": str(ROOT)}
+        if token is not None:
+            variables["PROCGUARD_JOIN_TOKEN"] = token
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", MAIN, *words], env=variables, stdin=subprocess.DEVNULL, stderr=said
@@ -210,12 +212,12 @@ class Node:
     def run_folder(self, generation: int, number: int = 0) -> Path:
         return self.state / "runs" / str(number) / str(generation)
 
-    def keeper(self, generation: int, number: int = 0) -> int:
+    def supervisor(self, generation: int, number: int = 0) -> int:
         pid: int = json.loads((self.run_folder(generation, number) / "keeper.json").read_text())["pid"]
         return pid
 
     def processes(self) -> list[running.Process]:
-        """Return every process of this node: agent, keepers, trainings and what they started."""
+        """Return every process of this node: agent, supervisors, trainings and what they started."""
         found = []
         for process in running.running():
             words = b""
@@ -241,8 +243,8 @@ class Node:
 
 
 @contextmanager
-def node_in(folder: Path, name: str = "gn6") -> Iterator[Node]:
-    node = Node(folder, name)
+def node_in(folder: Path, name: str = "gn6") -> Iterator[AgentNode]:
+    node = AgentNode(folder, name)
     try:
         yield node
     finally:
@@ -250,8 +252,8 @@ def node_in(folder: Path, name: str = "gn6") -> Iterator[Node]:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    server = Server()
+def serving() -> Iterator[WireServer]:
+    server = WireServer()
     server.start()
     try:
         yield server

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform_launch.procguard.control import Control
-from platform_launch.procguard.ledger import Store
-from platform_launch.procguard.shapes import GroupSettings, NewGroup
-from platform_launch.procguard.wire import Beat, Join, Order, Report, State
+from platform_launch.procguard.api.shapes import GroupSettings, NewGroup
+from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.core.ledger import GroupStore
 
 
 @dataclass
 class Cluster:
     """A server's Control. Only tests move ``clock_s``; ``logs`` are sizes by worker and generation."""
 
-    store: Store
+    store: GroupStore
     clock_s: float = 1000.0
     logs: dict[tuple[str, int], int] = field(default_factory=dict)
+    credentials: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.control = self._started()
@@ -36,26 +37,29 @@ class Cluster:
 
     def join(self, node: str, workers: int = 1, instance: str = "", **about: Any) -> str:
         """Let a node join; return its credential."""
-        join = Join(
-            node=node, instance=instance or f"instance-{node}", workers=workers, hostname=node, **about
-        )
-        return self.control.join(join).credential
+        mine = instance or f"instance-{node}"
+        about = {"credential": self.credentials.get(mine, ""), **about}
+        join = JoinRequest(node=node, instance=mine, workers=workers, hostname=node, **about)
+        self.credentials[mine] = self.control.join(join).credential
+        return self.credentials[mine]
 
-    def beat(self, node: str, *reports: Report, instance: str = "") -> dict[int, Order]:
+    def beat(self, node: str, *reports: WorkerReport, instance: str = "") -> dict[int, WorkerOrder]:
         """Send a heartbeat; return the orders."""
-        beat = Beat(node=node, instance=instance or f"instance-{node}", workers=reports)
+        beat = Heartbeat(node=node, instance=instance or f"instance-{node}", workers=reports)
         return self.control.heartbeat(node, beat).orders
 
-    def say(self, node: str, state: State = State.IDLE, generation: int = 0, **about: Any) -> Order:
+    def say(
+        self, node: str, state: WorkerState = WorkerState.IDLE, generation: int = 0, **about: Any
+    ) -> WorkerOrder:
         """Send a heartbeat of a node's only worker; return its order."""
-        return self.beat(node, Report(number=0, state=state, generation=generation, **about))[0]
+        return self.beat(node, WorkerReport(number=0, state=state, generation=generation, **about))[0]
 
     def wait(self, seconds: float, *nodes: str) -> None:
-        """Let time pass with the clerk at work, and these nodes heard every second as they were."""
+        """Let time pass with the control loop at work, and these nodes heard every second as they were."""
         for _ in range(round(seconds)):
             self.clock_s += 1
             for node in nodes:
-                live = self.control._roster.nodes[node]
+                live = self.control._registry.nodes[node]
                 self.beat(node, *(worker.report for worker in live.workers.values() if worker.report))
             self.control.tick()
 
@@ -71,7 +75,7 @@ class Cluster:
         """Make a group and start it; return the generation that runs."""
         self.group_of(*nodes, name=name, **settings)
         generation = self.control.start(name, "ann").group.generation
-        for state in (State.READY, State.RUNNING):
+        for state in (WorkerState.READY, WorkerState.RUNNING):
             for node in nodes:
                 self.say(node, state, generation)
             self.control.tick()

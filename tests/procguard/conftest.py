@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.postgres import Postgres, postgres, why_no_postgres
+from tests.lab.postgres import Postgres, postgres, requires_postgres
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
     """A PostgreSQL of this test run."""
-    if why_no_postgres():
-        pytest.skip(why_no_postgres())
     with postgres() as server:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=requires_postgres)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database: every test that takes it runs on SQLite and on PostgreSQL."""
     if request.param == "sqlite":

@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 
-from platform_launch.procguard.database import accounts
+from platform_launch.procguard.api.shapes import GroupSettings, UserRole
+from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
-from platform_launch.procguard.shapes import GroupSettings, Role
 from tests.lab.netns import Host
-from tests.procguard.agent_lab import TOKEN, Node, node_in, wait_for
+from tests.procguard.agent_lab import TOKEN, AgentNode, node_in, wait_for
 from tests.procguard.server_process import Running, server
 
 PASSWORD = "operate-the-lab"
@@ -45,13 +45,13 @@ class Site:
         self, folder: Path, data: Path, stack: ExitStack, env: Mapping[str, str], listen: str
     ) -> None:
         self.hosts: dict[str, Host] = {}
-        self.nodes: list[Node] = []
+        self.nodes: list[AgentNode] = []
         self.servers: list[Running] = []
         self._folder, self._data, self._stack = folder, data, stack
         self._env = {"PROCGUARD_JOIN_TOKEN": TOKEN, **env}
         (folder / "server.yaml").write_text(f"heartbeat_s: {HEARTBEAT_S}\n")
-        with accounts(f"sqlite:///{data / 'procguard.db'}", "the test") as users:
-            users.add("olga", Role.OPERATOR, hash_password(PASSWORD))
+        with serving(f"sqlite:///{data / 'procguard.db'}") as database:
+            database.users.add("olga", UserRole.OPERATOR, hash_password(PASSWORD))
         self._serve("--listen", listen)
         self.url = self.servers[0].url
         self.log_in()
@@ -69,7 +69,7 @@ class Site:
         """Start it again at the same address."""
         self._serve("--listen", self.url.removeprefix("http://"))
 
-    def join(self, *names: str) -> list[Node]:
+    def join(self, *names: str) -> list[AgentNode]:
         """Add nodes of one worker each, and wait until they are heard."""
         for name in names:
             node = self._stack.enter_context(node_in(self._folder / name, name))
@@ -138,7 +138,7 @@ class Site:
         return [event["action"] for event in reversed(self.api.get("events").json())]
 
     def only_agents_are_left(self) -> None:
-        """Wait until no training and no keeper is there."""
+        """Wait until no training and no supervisor is there."""
         wait_for(lambda: all(len(node.processes()) == 1 for node in self.nodes), "trainings to be gone")
 
     def _serve(self, *flags: str) -> None:
@@ -148,7 +148,7 @@ class Site:
         self.servers.append(started)
 
 
-def end_training(node: Node, code: int) -> None:
+def end_training(node: AgentNode, code: int) -> None:
     """Let a node's training end by itself."""
     new = node.work / "end.new"
     new.write_text(str(code))

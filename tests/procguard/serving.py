@@ -14,16 +14,16 @@ from typing import Any
 import httpx
 import uvicorn
 
+from platform_launch.procguard.api.shapes import UserRole
 from platform_launch.procguard.server.assembly import assembled
-from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.run import configured, listening
-from platform_launch.procguard.settings import Settings
-from platform_launch.procguard.shapes import Role
+from platform_launch.procguard.server.settings import ServerSettings
+from tests.lab.waiting import LIMIT_S as LIMIT_S
 
 TOKEN = "a join token of tests"
 PASSWORD = "correct horse battery"
-LIMIT_S = 30.0
 
 
 @dataclass
@@ -31,9 +31,11 @@ class Served:
     """A server that answers at ``url``; ``op`` and ``viewer`` may log in with PASSWORD."""
 
     url: str
-    parts: Parts
+    parts: ServerParts
     data: Path
     clients: list[httpx.Client] = field(default_factory=list)
+    credentials: dict[str, str] = field(default_factory=dict)
+    """Of the fake agents, by node: one that joins again shows its own."""
 
     def client(self, token: str | None = None) -> httpx.Client:
         """Return a client, with a token in its header or without."""
@@ -56,9 +58,9 @@ class Served:
 @contextmanager
 def served(data: Path, **settings: Any) -> Iterator[Served]:
     """Serve until the end of the block."""
-    wanted = Settings(data=data, listen="127.0.0.1:0", **settings)
+    wanted = ServerSettings(data=data, listen="127.0.0.1:0", **settings)
     with assembled(wanted, TOKEN) as parts:
-        for name, role in (("op", Role.OPERATOR), ("viewer", Role.VIEWER)):
+        for name, role in (("op", UserRole.OPERATOR), ("viewer", UserRole.VIEWER)):
             if parts.accounts.find(name) is None:
                 parts.accounts.add(name, role, hash_password(PASSWORD))
         with listening(wanted) as listener:
@@ -93,9 +95,11 @@ class FakeAgent:
         self.node, self.workers = node, workers
         self.instance = f"instance-of-{node}"
         join = {"node": node, "instance": self.instance, "workers": workers, "hostname": f"{node}.lan"}
+        join["credential"] = served.credentials.get(node, "")
         joined = served.client(TOKEN).post("/api/v1/agent/join", json=join | {"command": ["sleep", "9"]})
         assert joined.status_code == 200, joined.text
-        self.http = served.client(joined.json()["credential"])
+        served.credentials[node] = joined.json()["credential"]
+        self.http = served.client(served.credentials[node])
         self.reports: dict[int, dict[str, Any]] = {
             number: {"number": number, "state": "idle", "generation": 0} for number in range(workers)
         }

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from platform_launch.hardware import running
-from platform_launch.procguard.wire import Action, Order, State
+from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
-from tests.procguard.agent_lab import LIMIT_S, TOKEN, Node, Server, node_in, serving, wait_for
+from tests.procguard.agent_lab import LIMIT_S, TOKEN, AgentNode, WireServer, node_in, serving, wait_for
 
 HOSTILE = [
     "two words",
@@ -37,13 +37,13 @@ HOSTILE = [
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[WireServer]:
     with serving() as server:
         yield server
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path) -> Iterator[AgentNode]:
     with node_in(tmp_path / "node") as node:
         yield node
 
@@ -56,23 +56,23 @@ SLEEP = python("import time; print('begun'); time.sleep(300)")
 NOTE = "import os; open('starts', 'a').write('x'); print('ran'); "
 
 
-def prepare(generation: int, command: tuple[str, ...], **more: object) -> Order:
-    return Order(action=Action.PREPARE, generation=generation, command=command, **more)  # type: ignore[arg-type]
+def prepare(generation: int, command: tuple[str, ...], **more: object) -> WorkerOrder:
+    return WorkerOrder(action=OrderAction.PREPARE, generation=generation, command=command, **more)  # type: ignore[arg-type]
 
 
-def started(server: Server, generation: int, command: tuple[str, ...], **more: object) -> None:
+def started(server: WireServer, generation: int, command: tuple[str, ...], **more: object) -> None:
     """Take a worker through both steps."""
     order = prepare(generation, command, **more)
     server.order(0, order)
-    server.wait(State.READY, generation)
-    server.order(0, order.model_copy(update={"action": Action.RUN}))
+    server.wait(WorkerState.READY, generation)
+    server.order(0, order.model_copy(update={"action": OrderAction.RUN}))
 
 
-def stop(generation: int, grace_s: float = 20.0) -> Order:
-    return Order(action=Action.STOP, generation=generation, grace_s=grace_s)
+def stop(generation: int, grace_s: float = 20.0) -> WorkerOrder:
+    return WorkerOrder(action=OrderAction.STOP, generation=generation, grace_s=grace_s)
 
 
-def training(server: Server) -> int:
+def training(server: WireServer) -> int:
     """Return the process id of worker 0's training, as reported."""
     wait_for(lambda: server.reports[0].pid, "the training's process id")
     pid = server.reports[0].pid
@@ -80,17 +80,17 @@ def training(server: Server) -> int:
     return pid
 
 
-def log(server: Server, generation: int) -> bytes:
+def log(server: WireServer, generation: int) -> bytes:
     return server.logs.get((0, generation), b"")
 
 
-def test_start_log_exit_and_the_next_generation(server: Server, node: Node) -> None:
+def test_start_log_exit_and_the_next_generation(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, workers=2)
-    server.wait(State.IDLE, 0, number=1)
+    server.wait(WorkerState.IDLE, 0, number=1)
     assert [(join.node, join.workers, join.allowed) for join in server.joins] == [("gn6", 2, None)]
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
     started(server, 4, python(show, *HOSTILE), environment={"RANK": "3", "MASTER_ADDR": "localhost"})
-    ended = server.wait(State.EXITED, 4)
+    ended = server.wait(WorkerState.EXITED, 4)
     assert (ended.exit_code, ended.asked, ended.reason, ended.verdict) == (0, False, "", "")
     assert ended.ended_s_ago is not None
     wait_for(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
@@ -103,16 +103,16 @@ def test_start_log_exit_and_the_next_generation(server: Server, node: Node) -> N
     # RUN is repeated with every heartbeat, and starts nothing again.
     beats = server.beats
     wait_for(lambda: server.beats > beats + 5, "more heartbeats")
-    assert server.state() == (State.EXITED, 4)
+    assert server.state() == (WorkerState.EXITED, 4)
     started(server, 5, python("import sys; print('RuntimeError: CUDA out of memory'); sys.exit(3)"))
-    failed = server.wait(State.EXITED, 5)
+    failed = server.wait(WorkerState.EXITED, 5)
     assert failed.exit_code == 3
     wait_for(lambda: "memory" in server.reports[0].verdict, "the verdict")
     assert node.end() == 0
     assert not node.processes()
 
 
-def test_a_group_is_stopped_and_obeys_or_is_killed(server: Server, node: Node) -> None:
+def test_a_group_is_stopped_and_obeys_or_is_killed(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     stubborn = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); time.sleep(300)"
@@ -121,64 +121,64 @@ def test_a_group_is_stopped_and_obeys_or_is_killed(server: Server, node: Node) -
     wait_for(lambda: b"deaf" in log(server, 1), "the training")
     pid = training(server)
     server.order(0, stop(1, grace_s=60))
-    server.wait(State.STOPPING, 1)
+    server.wait(WorkerState.STOPPING, 1)
     server.order(0, stop(1, grace_s=0.2))  # shorter than what it was given at first
-    ended = server.wait(State.EXITED, 1)
+    ended = server.wait(WorkerState.EXITED, 1)
     assert ended.asked
     assert ended.exit_code == 128 + signal.SIGKILL
     assert "server's order" in ended.reason
     assert running.look(pid) is None
 
 
-def test_a_newer_generation_ends_the_older_first(server: Server, node: Node) -> None:
+def test_a_newer_generation_ends_the_older_first(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     started(server, 1, SLEEP)
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     server.order(0, prepare(2, SLEEP, grace_s=20.0))
-    server.wait(State.READY, 2)
+    server.wait(WorkerState.READY, 2)
     seen = [(report.state, report.generation) for report in server.seen]
-    assert seen.index((State.EXITED, 1) if (State.EXITED, 1) in seen else (State.STOPPING, 1)) < seen.index(
-        (State.READY, 2)
-    )
+    assert seen.index(
+        (WorkerState.EXITED, 1) if (WorkerState.EXITED, 1) in seen else (WorkerState.STOPPING, 1)
+    ) < seen.index((WorkerState.READY, 2))
     assert not node.run_folder(1).joinpath("ended.json").read_text().count('"asked": false')
 
 
-def test_run_without_having_been_ready_is_lost(server: Server, node: Node) -> None:
-    server.order(0, Order(action=Action.RUN, generation=9, command=python(NOTE)))
+def test_run_without_having_been_ready_is_lost(server: WireServer, node: AgentNode) -> None:
+    server.order(0, WorkerOrder(action=OrderAction.RUN, generation=9, command=python(NOTE)))
     node.start(server.url)
-    assert "does not remember" in server.wait(State.LOST, 9).reason
+    assert "does not remember" in server.wait(WorkerState.LOST, 9).reason
     assert not (node.work / "starts").exists()
 
 
-def test_stop_while_ready_withdraws_it(server: Server, node: Node) -> None:
+def test_stop_while_ready_withdraws_it(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     server.order(0, prepare(3, SLEEP))
-    server.wait(State.READY, 3)
+    server.wait(WorkerState.READY, 3)
     server.order(0, stop(3))
-    server.wait(State.IDLE, 0)
-    server.order(0, Order(action=Action.RUN, generation=3, command=SLEEP))
-    server.wait(State.LOST, 3)
+    server.wait(WorkerState.IDLE, 0)
+    server.order(0, WorkerOrder(action=OrderAction.RUN, generation=3, command=SLEEP))
+    server.wait(WorkerState.LOST, 3)
 
 
-def test_an_agent_that_is_killed_finds_its_training_again(server: Server, node: Node) -> None:
+def test_an_agent_that_is_killed_finds_its_training_again(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     ticks = NOTE + "import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"
     started(server, 1, python(ticks))
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     wait_for(lambda: b"\n5\n" in log(server, 1), "output")
-    pid, keeper = training(server), node.keeper(1)
+    pid, supervisor = training(server), node.supervisor(1)
     node.kill()
     reached = (node.run_folder(1) / "output.log").stat().st_size
     wait_for(lambda: (node.run_folder(1) / "output.log").stat().st_size > reached, "output without an agent")
     server.reports.clear()
     node.start(server.url)
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     assert training(server) == pid
-    assert node.keeper(1) == keeper
+    assert node.supervisor(1) == supervisor
     assert len(server.joins) == 1  # it kept its credential
     wait_for(lambda: len(log(server, 1)) > reached, "the log to go on")
     server.order(0, stop(1))
-    ended = server.wait(State.EXITED, 1)
+    ended = server.wait(WorkerState.EXITED, 1)
     assert ended.asked
     wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
     numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
@@ -186,21 +186,21 @@ def test_an_agent_that_is_killed_finds_its_training_again(server: Server, node: 
     assert (node.work / "starts").read_text() == "x"
 
 
-def test_a_training_that_ends_without_an_agent_is_reported_later(server: Server, node: Node) -> None:
+def test_a_training_that_ends_without_an_agent_is_reported_later(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     started(server, 1, python("import time; time.sleep(0.7); raise SystemExit(7)"))
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     node.kill()
     wait_for((node.run_folder(1) / "ended.json").exists, "the end")
     time.sleep(0.3)
     node.start(server.url)
-    ended = server.wait(State.EXITED, 1)
+    ended = server.wait(WorkerState.EXITED, 1)
     assert ended.exit_code == 7
     assert ended.ended_s_ago is not None
     assert ended.ended_s_ago > 0.3
 
 
-def test_a_keeper_that_is_killed_takes_its_training_along(server: Server, node: Node) -> None:
+def test_a_supervisor_that_is_killed_takes_its_training_along(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     # A child in a session of its own, which hears nothing of its parent's end and ignores SIGTERM.
     child = (
@@ -211,17 +211,17 @@ def test_a_keeper_that_is_killed_takes_its_training_along(server: Server, node: 
     )
     started(server, 1, python(parent))
     wait_for(lambda: b"child" in log(server, 1), "both processes")
-    os.kill(node.keeper(1), signal.SIGKILL)
-    assert "keeper is gone" in server.wait(State.LOST, 1).reason
+    os.kill(node.supervisor(1), signal.SIGKILL)
+    assert "supervisor is gone" in server.wait(WorkerState.LOST, 1).reason
     wait_for(lambda: len(node.processes()) == 1, "only the agent to be left")
     started(server, 2, python(NOTE))
-    server.wait(State.EXITED, 2)
+    server.wait(WorkerState.EXITED, 2)
 
 
-def test_a_server_that_is_away_changes_nothing(server: Server, node: Node) -> None:
+def test_a_server_that_is_away_changes_nothing(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     started(server, 1, python("import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"))
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     pid = training(server)
     wait_for(lambda: len(log(server, 1)) > 10, "output")
     server.stop()
@@ -232,10 +232,10 @@ def test_a_server_that_is_away_changes_nothing(server: Server, node: Node) -> No
     server.credential = "credential-2"
     server.logs[0, 1] = server.logs[0, 1][:10]
     server.start()
-    assert server.wait(State.RUNNING, 1).pid == pid
+    assert server.wait(WorkerState.RUNNING, 1).pid == pid
     assert len(server.joins) == 2
     server.order(0, stop(1))
-    ended = server.wait(State.EXITED, 1)
+    ended = server.wait(WorkerState.EXITED, 1)
     wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
     numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
     assert numbers == list(range(len(numbers)))
@@ -244,9 +244,9 @@ def test_a_server_that_is_away_changes_nothing(server: Server, node: Node) -> No
     assert said.count("connected to") == 2
 
 
-def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: Server, node: Node) -> None:
+def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -c *", "--allow", "nowhere/train.sh")
-    server.wait(State.IDLE, 0)
+    server.wait(WorkerState.IDLE, 0)
     assert server.joins[0].allowed == (f"{sys.executable} -c *", "nowhere/train.sh")
     port = int(server.url.rpartition(":")[2])
     cases: tuple[tuple[tuple[str, ...], dict[str, object], str], ...] = (
@@ -259,18 +259,18 @@ def test_what_may_not_or_cannot_start_is_refused_with_the_reason(server: Server,
     )
     for generation, (command, more, reason) in enumerate(cases, start=1):
         server.order(0, prepare(generation, command, **more))
-        assert reason in server.wait(State.REFUSED, generation).reason
+        assert reason in server.wait(WorkerState.REFUSED, generation).reason
     # What was in the way goes away: the same order is answered anew.
     program = node.work / "nowhere" / "train.sh"
     server.order(0, prepare(9, ("nowhere/train.sh",)))
-    server.wait(State.REFUSED, 9)
+    server.wait(WorkerState.REFUSED, 9)
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho allowed\n")
     program.chmod(0o755)
-    server.wait(State.READY, 9)
+    server.wait(WorkerState.READY, 9)
 
 
-def test_what_was_checked_is_what_starts(server: Server, node: Node) -> None:
+def test_what_was_checked_is_what_starts(server: WireServer, node: AgentNode) -> None:
     """A server that says another thing with RUN than with PREPARE gets neither command nor variable past."""
     node.start(server.url, "--allow", f"{shlex.quote(sys.executable)} -u -c *")
     cases: tuple[tuple[dict[str, object], str], ...] = (
@@ -280,15 +280,15 @@ def test_what_was_checked_is_what_starts(server: Server, node: Node) -> None:
     for generation, (said_later, reason) in enumerate(cases, start=1):
         order = prepare(generation, python(NOTE))
         server.order(0, order)
-        server.wait(State.READY, generation)
-        server.order(0, order.model_copy(update={"action": Action.RUN, **said_later}))
-        assert reason in server.wait(State.REFUSED, generation).reason
+        server.wait(WorkerState.READY, generation)
+        server.order(0, order.model_copy(update={"action": OrderAction.RUN, **said_later}))
+        assert reason in server.wait(WorkerState.REFUSED, generation).reason
         server.order(0, stop(generation))
-        server.wait(State.IDLE, 0)
+        server.wait(WorkerState.IDLE, 0)
     assert not list(node.work.iterdir())
 
 
-def test_sigterm_ends_the_trainings_and_says_goodbye(server: Server, node: Node) -> None:
+def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     polite = (
         "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
@@ -297,16 +297,16 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: Server, node: Node)
     wait_for(lambda: b"begun" in log(server, 1), "the training")
     assert node.end() == 0
     report = server.reports[0]
-    assert (report.state, report.exit_code) == (State.EXITED, 0)
+    assert (report.state, report.exit_code) == (WorkerState.EXITED, 0)
     assert "agent of this node" in report.reason
     assert log(server, 1).count(b"saved") == 1
     assert not node.processes()
 
 
-def test_trainings_left_running_end_when_no_agent_comes(server: Server, node: Node) -> None:
+def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, "--leave-running", "--orphan-after", "1.5")
     started(server, 1, SLEEP)
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     assert node.end() == 0
     assert len(node.processes()) >= 2
     wait_for(lambda: not node.processes(), "the end of what nobody can stop")
@@ -314,19 +314,23 @@ def test_trainings_left_running_end_when_no_agent_comes(server: Server, node: No
     assert (ended["asked"], ended["reason"]) == (False, "the agent of this node is gone")
 
 
-def test_an_agent_whose_name_another_has_taken_ends_its_trainings(server: Server, node: Node) -> None:
+def test_an_agent_whose_name_another_has_taken_ends_its_trainings(
+    server: WireServer, node: AgentNode
+) -> None:
     agent = node.start(server.url, "--orphan-after", "1.5")
     started(server, 1, SLEEP)
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     server.taken, server.credential = True, "the other one's"
     assert agent.wait(LIMIT_S) == 0
     assert not node.processes()
     assert "another agent has this node's name" in node.said.read_text()
 
 
-def test_two_agents_one_folder_wrong_token_taken_node(server: Server, node: Node, tmp_path: Path) -> None:
+def test_two_agents_one_folder_wrong_token_taken_node(
+    server: WireServer, node: AgentNode, tmp_path: Path
+) -> None:
     first = node.start(server.url)
-    server.wait(State.IDLE, 0)
+    server.wait(WorkerState.IDLE, 0)
     second = node.start(server.url)
     assert second.wait(LIMIT_S) == 64
     assert "another agent uses" in node.said.read_text()
@@ -334,6 +338,8 @@ def test_two_agents_one_folder_wrong_token_taken_node(server: Server, node: Node
     with node_in(tmp_path / "other") as other:
         assert other.start(server.url, token="wrong").wait(LIMIT_S) == 64
         assert "the join token is not the server's" in other.said.read_text()
+        assert other.start(server.url, token=None).wait(LIMIT_S) == 64
+        assert "this agent was given no join token" in other.said.read_text()
         server.taken = True
         waiting = other.start(server.url)
         wait_for(lambda: "another agent is node gn6" in other.said.read_text(), "the refusal")
@@ -366,13 +372,13 @@ def test_mistakes_on_the_command_line(
     assert said in capsys.readouterr().err
 
 
-def test_changed_flags_are_told_and_surplus_workers_end(server: Server, node: Node) -> None:
+def test_changed_flags_are_told_and_surplus_workers_end(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, workers=2)
     order = prepare(1, SLEEP)
     server.order(1, order)
-    server.wait(State.READY, 1, number=1)
-    server.order(1, order.model_copy(update={"action": Action.RUN}))
-    server.wait(State.RUNNING, 1, number=1)
+    server.wait(WorkerState.READY, 1, number=1)
+    server.order(1, order.model_copy(update={"action": OrderAction.RUN}))
+    server.wait(WorkerState.RUNNING, 1, number=1)
     node.kill()
     node.start(server.url, workers=1)
     wait_for((node.run_folder(1, number=1) / "ended.json").exists, "the end of the second worker")
@@ -381,7 +387,7 @@ def test_changed_flags_are_told_and_surplus_workers_end(server: Server, node: No
 
 
 def test_gpus_are_reported_while_the_driver_answers(
-    server: Server, node: Node, fake_nvml: FakeNvml, tmp_path: Path
+    server: WireServer, node: AgentNode, fake_nvml: FakeNvml, tmp_path: Path
 ) -> None:
     variables = fake_nvml(*fake.h100s(4), fake.use(0, 97), fake.use(1, 3))
     node.start(server.url, workers=2, env={**variables, "CUDA_VISIBLE_DEVICES": "0,1"})
@@ -392,7 +398,7 @@ def test_gpus_are_reported_while_the_driver_answers(
     assert second.memory_used_gib == pytest.approx(600 / 1024)
 
 
-def test_https_by_the_authority_that_was_given(server: Server, node: Node, tmp_path: Path) -> None:
+def test_https_by_the_authority_that_was_given(server: WireServer, node: AgentNode, tmp_path: Path) -> None:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("needs openssl to make a certificate")
@@ -409,21 +415,19 @@ def test_https_by_the_authority_that_was_given(server: Server, node: Node, tmp_p
     assert not server.joins
     node.kill()
     node.start(server.url, "--ca-file", str(certificate))
-    server.wait(State.IDLE, 0)
+    server.wait(WorkerState.IDLE, 0)
 
 
-def test_a_server_that_does_not_answer_holds_nothing_up(server: Server, node: Node) -> None:
+def test_a_server_that_does_not_answer_holds_nothing_up(server: WireServer, node: AgentNode) -> None:
     node.start(server.url)
     started(server, 1, SLEEP)
-    server.wait(State.RUNNING, 1)
+    server.wait(WorkerState.RUNNING, 1)
     server.hang.set()
     beats = server.beats
     wait_for(lambda: server.waiting > 0, "a heartbeat that gets no answer")
-    began = time.monotonic()
     assert node.process is not None
     node.process.send_signal(signal.SIGTERM)
     wait_for((node.run_folder(1) / "ended.json").exists, "the end of the training")
-    assert time.monotonic() - began < 9.0  # before the request has run into its time limit
-    server.hang.clear()
+    server.hang.clear()  # not before: no heartbeat had an answer until the training had ended
     assert node.process.wait(LIMIT_S) == 0
     assert server.beats > beats

@@ -11,10 +11,10 @@ from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.platforms import detect
 from platform_launch.procguard.agent.check import is_allowed, why_not
-from platform_launch.procguard.agent.gpus import share
+from platform_launch.procguard.agent.machine import share
 from platform_launch.procguard.agent.variables import training_variables
-from platform_launch.procguard.ranks import Kind, RankTable, WorkerName, assign
-from platform_launch.procguard.wire import Action, Order
+from platform_launch.procguard.api.ranks import RankTable, WorkerKind, WorkerName, assign
+from platform_launch.procguard.api.wire import OrderAction, WorkerOrder
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
 SURROUNDINGS = [
@@ -27,22 +27,26 @@ VARIABLES = [env for _, env in SURROUNDINGS]
 RUN = "5b1f0c2d:0:7"
 
 
-def places(*workers: str, kind: Kind) -> RankTable:
+def places(*workers: str, kind: WorkerKind) -> RankTable:
     return assign(
         [WorkerName.parse(worker) for worker in workers], master_addr="gn6", master_port=29511, kind=kind
     )
 
 
+def order(place: dict[str, str], **variables: str) -> WorkerOrder:
+    return WorkerOrder(action=OrderAction.RUN, generation=7, environment=place, variables=variables)
+
+
 def inside(variables: dict[str, str], place: dict[str, str]) -> Environment:
     agent = Environment(variables, root=Path("/nonexistent"), hostname="h", address="10.9.9.9")
-    seen = training_variables(agent, place, RUN)
+    seen = training_variables(agent, order(place), RUN)
     return Environment(seen, root=Path("/nonexistent"), hostname="h", address="10.9.9.9")
 
 
 @pytest.mark.parametrize("variables", VARIABLES, ids=IDS)
 def test_a_launcher_reads_the_place_that_the_server_gave(variables: dict[str, str]) -> None:
     """The agent may run in any job of any platform; what it starts belongs to another."""
-    place = places("gn6-0", "gn7-0", "gn39-0", kind=Kind.NODE).places[1]
+    place = places("gn6-0", "gn7-0", "gn39-0", kind=WorkerKind.NODE).places[1]
     topology = detect(inside(variables, place.environment("nccl")))
     assert (topology.platform, topology.nnodes, topology.node_rank) == ("procguard", 3, 1)
     assert (topology.master_addr, topology.master_port) == ("gn6", 29511)
@@ -50,7 +54,7 @@ def test_a_launcher_reads_the_place_that_the_server_gave(variables: dict[str, st
 
 @pytest.mark.parametrize("variables", VARIABLES, ids=IDS)
 def test_a_process_sees_its_ranks_and_no_other(variables: dict[str, str]) -> None:
-    place = places("gn6-0", "gn6-1", "gn7-0", "gn7-1", kind=Kind.PROCESS).places[3]
+    place = places("gn6-0", "gn6-1", "gn7-0", "gn7-1", kind=WorkerKind.PROCESS).places[3]
     seen = inside(variables, place.environment("gloo"))
     given = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1"}
     assert {name: seen[name] for name in given} == given
@@ -60,24 +64,31 @@ def test_a_process_sees_its_ranks_and_no_other(variables: dict[str, str]) -> Non
         detect(seen)
 
 
-def test_the_rest_of_the_agents_environment_is_kept_and_its_secret_is_not() -> None:
+def test_the_rest_of_the_agents_environment_is_kept_and_its_own_secret_is_not() -> None:
     variables = {
         "PATH": "/bin",
         "CUDA_VISIBLE_DEVICES": "",
         "NCCL_DEBUG": "INFO",
+        "PLATFORM_LAUNCH_SECRET": "of the launchers' rendezvous",
         "PROCGUARD_JOIN_TOKEN": "s",
         "PROCGUARD_TOKEN": "t",
     }
-    seen = training_variables(Environment(variables), {"RANK": "0"}, RUN)
+    seen = training_variables(Environment(variables), order({"RANK": "0"}), RUN)
     assert seen == {
         "PATH": "/bin",
         "CUDA_VISIBLE_DEVICES": "",  # a word to CUDA: no GPU
         "NCCL_DEBUG": "INFO",
+        "PLATFORM_LAUNCH_SECRET": "of the launchers' rendezvous",
         "RANK": "0",
         "PROCGUARD_RUN": RUN,
         "PYTHONUNBUFFERED": "1",
     }
-    assert training_variables(Environment({"PYTHONUNBUFFERED": "0"}), {}, RUN)["PYTHONUNBUFFERED"] == "0"
+    changed = training_variables(
+        Environment({"PYTHONUNBUFFERED": "0", "NCCL_DEBUG": "WARN"}),
+        order({"RANK": "0"}, NCCL_DEBUG="INFO", RANK="9"),
+        RUN,
+    )
+    assert (changed["PYTHONUNBUFFERED"], changed["NCCL_DEBUG"], changed["RANK"]) == ("0", "INFO", "0")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +127,7 @@ def test_allowed_commands_are_compared_word_by_word(
 )
 def test_what_cannot_start_says_what_to_do(command: tuple[str, ...], reason: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
-    order = Order(action=Action.PREPARE, generation=1, command=command)
+    order = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=command)
     assert reason in why_not(order, allowed=None, directory=tmp_path, path=str(tmp_path))
     gone = why_not(order, allowed=None, directory=tmp_path / "gone", path="")
     assert "zero byte" in gone or "is not here: create it" in gone
@@ -128,7 +139,7 @@ def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     for command in ("train", "bin/train", str(program)):
-        order = Order(action=Action.PREPARE, generation=1, command=(command,))
+        order = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=(command,))
         assert why_not(order, allowed=None, directory=tmp_path, path=str(program.parent)) == ""
 
 
@@ -138,3 +149,20 @@ def test_gpus_are_shared_out() -> None:
     assert [share("abc", worker, 2) for worker in range(2)] == [("a",), ("b", "c")]
     assert [share("ab", worker, 4) for worker in range(4)] == [("a",), ("a",), ("b",), ("b",)]
     assert share("", 0, 1) == ()
+
+
+def test_variables_and_a_directory_are_for_agents_that_run_any_command(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+
+    def reason(allowed: tuple[str, ...] | None, **about: object) -> str:
+        wanted = WorkerOrder(action=OrderAction.PREPARE, generation=7, command=("true",)).model_copy(
+            update=about
+        )
+        return why_not(wanted, allowed=allowed, directory=tmp_path, path="/usr/bin:/bin")
+
+    assert reason(None, variables={"NCCL_DEBUG": "INFO"}, directory="project") == ""
+    assert "limited to commands" in reason(("true",), variables={"LD_PRELOAD": "/tmp/x.so"})
+    assert "limited to commands" in reason(("true",), directory="project")
+    assert "is not here" in reason(None, directory="elsewhere")
+    assert "is not in this agent's PATH" in reason(None, variables={"PATH": "/nowhere"})
+    assert "no environment can hold" in reason(None, variables={"A=B": "1"})

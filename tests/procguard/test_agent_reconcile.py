@@ -6,38 +6,69 @@ from itertools import product
 
 import pytest
 
-from platform_launch.procguard.agent.reconcile import Next, Refusal, Run, Stage, decide, report
-from platform_launch.procguard.wire import Action, Order, State
+from platform_launch.procguard.agent.reconcile import (
+    NextAction,
+    Stage,
+    StartRefusal,
+    WorkerRun,
+    decide,
+    report,
+)
+from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 
 # Generation 7 is ordered. What is known, and for each action: next step, state and generation reported.
-N, E, W, C, S = Next.NOTHING, Next.END, Next.WITHDRAW, Next.CHECK, Next.START
-TABLE: dict[tuple[int, Stage] | None, tuple[tuple[Next, State, int], ...]] = {
+N, E, W, C, S = NextAction.NOTHING, NextAction.END, NextAction.WITHDRAW, NextAction.CHECK, NextAction.START
+TABLE: dict[tuple[int, Stage] | None, tuple[tuple[NextAction, WorkerState, int], ...]] = {
     #                     STOP 7                   PREPARE 7                RUN 7
-    None: ((N, State.IDLE, 0), (C, State.IDLE, 0), (N, State.LOST, 7)),
-    (6, Stage.READY): ((W, State.READY, 6), (C, State.READY, 6), (N, State.LOST, 7)),
-    (6, Stage.STALE): ((W, State.IDLE, 6), (C, State.IDLE, 6), (N, State.LOST, 7)),
-    (6, Stage.STARTING): ((E, State.RUNNING, 6), (E, State.RUNNING, 6), (E, State.RUNNING, 6)),
-    (6, Stage.RUNNING): ((E, State.RUNNING, 6), (E, State.RUNNING, 6), (E, State.RUNNING, 6)),
-    (6, Stage.EXITED): ((N, State.EXITED, 6), (C, State.EXITED, 6), (N, State.LOST, 7)),
-    (6, Stage.LOST): ((N, State.LOST, 6), (C, State.LOST, 6), (N, State.LOST, 7)),
-    (7, Stage.READY): ((W, State.READY, 7), (N, State.READY, 7), (S, State.READY, 7)),
-    (7, Stage.STALE): ((W, State.IDLE, 7), (C, State.IDLE, 7), (N, State.LOST, 7)),
-    (7, Stage.STARTING): ((E, State.RUNNING, 7), (N, State.RUNNING, 7), (N, State.RUNNING, 7)),
-    (7, Stage.RUNNING): ((E, State.RUNNING, 7), (N, State.RUNNING, 7), (N, State.RUNNING, 7)),
-    (7, Stage.EXITED): ((N, State.EXITED, 7), (N, State.EXITED, 7), (N, State.EXITED, 7)),
-    (7, Stage.LOST): ((N, State.LOST, 7), (N, State.LOST, 7), (N, State.LOST, 7)),
-    (8, Stage.READY): ((N, State.READY, 8), (N, State.READY, 8), (N, State.READY, 8)),
-    (8, Stage.STALE): ((N, State.IDLE, 8), (N, State.IDLE, 8), (N, State.IDLE, 8)),
-    (8, Stage.STARTING): ((N, State.RUNNING, 8), (N, State.RUNNING, 8), (N, State.RUNNING, 8)),
-    (8, Stage.RUNNING): ((N, State.RUNNING, 8), (N, State.RUNNING, 8), (N, State.RUNNING, 8)),
-    (8, Stage.EXITED): ((N, State.EXITED, 8), (N, State.EXITED, 8), (N, State.EXITED, 8)),
-    (8, Stage.LOST): ((N, State.LOST, 8), (N, State.LOST, 8), (N, State.LOST, 8)),
+    None: ((N, WorkerState.IDLE, 0), (C, WorkerState.IDLE, 0), (N, WorkerState.LOST, 7)),
+    (6, Stage.READY): ((W, WorkerState.READY, 6), (C, WorkerState.READY, 6), (N, WorkerState.LOST, 7)),
+    (6, Stage.STALE): ((W, WorkerState.IDLE, 6), (C, WorkerState.IDLE, 6), (N, WorkerState.LOST, 7)),
+    (6, Stage.STARTING): (
+        (E, WorkerState.RUNNING, 6),
+        (E, WorkerState.RUNNING, 6),
+        (E, WorkerState.RUNNING, 6),
+    ),
+    (6, Stage.RUNNING): (
+        (E, WorkerState.RUNNING, 6),
+        (E, WorkerState.RUNNING, 6),
+        (E, WorkerState.RUNNING, 6),
+    ),
+    (6, Stage.EXITED): ((N, WorkerState.EXITED, 6), (C, WorkerState.EXITED, 6), (N, WorkerState.LOST, 7)),
+    (6, Stage.LOST): ((N, WorkerState.LOST, 6), (C, WorkerState.LOST, 6), (N, WorkerState.LOST, 7)),
+    (7, Stage.READY): ((W, WorkerState.READY, 7), (N, WorkerState.READY, 7), (S, WorkerState.READY, 7)),
+    (7, Stage.STALE): ((W, WorkerState.IDLE, 7), (C, WorkerState.IDLE, 7), (N, WorkerState.LOST, 7)),
+    (7, Stage.STARTING): (
+        (E, WorkerState.RUNNING, 7),
+        (N, WorkerState.RUNNING, 7),
+        (N, WorkerState.RUNNING, 7),
+    ),
+    (7, Stage.RUNNING): (
+        (E, WorkerState.RUNNING, 7),
+        (N, WorkerState.RUNNING, 7),
+        (N, WorkerState.RUNNING, 7),
+    ),
+    (7, Stage.EXITED): ((N, WorkerState.EXITED, 7), (N, WorkerState.EXITED, 7), (N, WorkerState.EXITED, 7)),
+    (7, Stage.LOST): ((N, WorkerState.LOST, 7), (N, WorkerState.LOST, 7), (N, WorkerState.LOST, 7)),
+    (8, Stage.READY): ((N, WorkerState.READY, 8), (N, WorkerState.READY, 8), (N, WorkerState.READY, 8)),
+    (8, Stage.STALE): ((N, WorkerState.IDLE, 8), (N, WorkerState.IDLE, 8), (N, WorkerState.IDLE, 8)),
+    (8, Stage.STARTING): (
+        (N, WorkerState.RUNNING, 8),
+        (N, WorkerState.RUNNING, 8),
+        (N, WorkerState.RUNNING, 8),
+    ),
+    (8, Stage.RUNNING): (
+        (N, WorkerState.RUNNING, 8),
+        (N, WorkerState.RUNNING, 8),
+        (N, WorkerState.RUNNING, 8),
+    ),
+    (8, Stage.EXITED): ((N, WorkerState.EXITED, 8), (N, WorkerState.EXITED, 8), (N, WorkerState.EXITED, 8)),
+    (8, Stage.LOST): ((N, WorkerState.LOST, 8), (N, WorkerState.LOST, 8), (N, WorkerState.LOST, 8)),
 }
 ALIVE = (Stage.STARTING, Stage.RUNNING)
 
 
-def run_of(known: tuple[int, Stage] | None) -> Run | None:
-    return None if known is None else Run(*known)
+def run_of(known: tuple[int, Stage] | None) -> WorkerRun | None:
+    return None if known is None else WorkerRun(*known)
 
 
 def test_the_table_is_whole() -> None:
@@ -47,8 +78,8 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("known", TABLE, ids=str)
 def test_next_step_and_report(known: tuple[int, Stage] | None) -> None:
     run = run_of(known)
-    for action, (step, state, generation) in zip(Action, TABLE[known], strict=True):
-        order = Order(action=action, generation=7)
+    for action, (step, state, generation) in zip(OrderAction, TABLE[known], strict=True):
+        order = WorkerOrder(action=action, generation=7)
         assert decide(order, run) is step, action
         said = report(0, order, run)
         assert (said.state, said.generation) == (state, generation), action
@@ -57,12 +88,12 @@ def test_next_step_and_report(known: tuple[int, Stage] | None) -> None:
 @pytest.mark.parametrize("known", TABLE, ids=str)
 def test_nothing_is_started_or_found_ready_beside_leftovers(known: tuple[int, Stage] | None) -> None:
     run = run_of(known)
-    for action in Action:
-        order = Order(action=action, generation=7)
-        assert decide(order, run, leftovers=True) is not Next.CHECK
+    for action in OrderAction:
+        order = WorkerOrder(action=action, generation=7)
+        assert decide(order, run, leftovers=True) is not NextAction.CHECK
         said = report(0, order, run, leftovers=[41, 40])
         if run is None or not run.alive:
-            assert (said.state, said.pid) == (State.STOPPING, 40)
+            assert (said.state, said.pid) == (WorkerState.STOPPING, 40)
 
 
 @pytest.mark.parametrize("known", TABLE, ids=str)
@@ -70,39 +101,47 @@ def test_without_an_order_nothing_changes_and_leaving_ends_what_lives(
     known: tuple[int, Stage] | None,
 ) -> None:
     run = run_of(known)
-    assert decide(None, run) is Next.NOTHING
-    for order in (None, *(Order(action=action, generation=7) for action in Action)):
-        expected = Next.END if run and run.stage in ALIVE else Next.NOTHING
+    assert decide(None, run) is NextAction.NOTHING
+    for order in (None, *(WorkerOrder(action=action, generation=7) for action in OrderAction)):
+        expected = NextAction.END if run and run.stage in ALIVE else NextAction.NOTHING
         assert decide(order, run, leaving=True) is expected
 
 
 def test_a_step_taken_is_not_asked_for_again() -> None:
     """What the steps lead to, asked again under the same order, asks for nothing."""
-    prepare, run = (Order(action=action, generation=7) for action in (Action.PREPARE, Action.RUN))
-    assert decide(prepare, Run(7, Stage.READY)) is Next.NOTHING  # after CHECK
+    prepare, run = (
+        WorkerOrder(action=action, generation=7) for action in (OrderAction.PREPARE, OrderAction.RUN)
+    )
+    assert decide(prepare, WorkerRun(7, Stage.READY)) is NextAction.NOTHING  # after CHECK
     for stage in (Stage.STARTING, Stage.RUNNING, Stage.EXITED, Stage.LOST):  # after START
-        assert decide(run, Run(7, stage)) is Next.NOTHING
+        assert decide(run, WorkerRun(7, stage)) is NextAction.NOTHING
 
 
 def test_an_end_under_way_shows_in_the_report() -> None:
-    said = report(2, None, Run(7, Stage.RUNNING, ending=True, pid=5, exit_code=3, ended_s_ago=1.5))
-    assert (said.number, said.state, said.pid, said.exit_code) == (2, State.STOPPING, 5, 3)
+    said = report(2, None, WorkerRun(7, Stage.RUNNING, ending=True, pid=5, exit_code=3, ended_s_ago=1.5))
+    assert (said.number, said.state, said.pid, said.exit_code) == (2, WorkerState.STOPPING, 5, 3)
 
 
 def test_a_refusal_is_told_for_its_own_generation_only() -> None:
-    refusal = Refusal(7, "no such program")
-    for generation, state in ((7, State.REFUSED), (6, State.IDLE), (8, State.IDLE)):
-        order = Order(action=Action.PREPARE, generation=generation)
+    refusal = StartRefusal(7, "no such program")
+    for generation, state in ((7, WorkerState.REFUSED), (6, WorkerState.IDLE), (8, WorkerState.IDLE)):
+        order = WorkerOrder(action=OrderAction.PREPARE, generation=generation)
         assert report(0, order, None, refusal=refusal).state is state
-    ready = Run(7, Stage.READY)  # the reason has gone away since
-    assert report(0, Order(action=Action.PREPARE, generation=7), ready, refusal=refusal).state is State.READY
-    assert report(0, Order(action=Action.STOP, generation=7), None, refusal=refusal).state is State.IDLE
+    ready = WorkerRun(7, Stage.READY)  # the reason has gone away since
+    assert (
+        report(0, WorkerOrder(action=OrderAction.PREPARE, generation=7), ready, refusal=refusal).state
+        is WorkerState.READY
+    )
+    assert (
+        report(0, WorkerOrder(action=OrderAction.STOP, generation=7), None, refusal=refusal).state
+        is WorkerState.IDLE
+    )
 
 
 def test_an_ended_run_is_told_whole() -> None:
-    ended = Run(
+    ended = WorkerRun(
         7, Stage.EXITED, pid=5, exit_code=9, ended_s_ago=2.0, asked=True, reason="r", verdict="v", log_bytes=4
     )
-    said = report(0, Order(action=Action.RUN, generation=7), ended)
+    said = report(0, WorkerOrder(action=OrderAction.RUN, generation=7), ended)
     assert said.pid is None
     assert (said.exit_code, said.asked, said.reason, said.verdict, said.log_bytes) == (9, True, "r", "v", 4)

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from platform_launch.procguard.database import accounts
+from platform_launch.procguard.api.shapes import GroupSettings, UserRole
+from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
-from platform_launch.procguard.shapes import GroupSettings, Role
-from tests.procguard.agent_lab import TOKEN, Node, node_in, wait_for
+from tests.procguard.agent_lab import TOKEN, AgentNode, node_in, wait_for
 from tests.procguard.server_process import Running, server
 
 PASSWORD = "operate-the-lab"
@@ -35,8 +35,8 @@ class Lab:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        with accounts(f"sqlite:///{folder / 'procguard.db'}", "the test") as users:
-            users.add("olga", Role.OPERATOR, hash_password(PASSWORD))
+        with serving(f"sqlite:///{folder / 'procguard.db'}") as database:
+            database.users.add("olga", UserRole.OPERATOR, hash_password(PASSWORD))
         self._serve()
         self.url = self._running.url
         self.api = self._running.login("olga", PASSWORD)
@@ -63,7 +63,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[AgentNode]]:
     with ExitStack() as stack:
         found = []
         for name in ("localhost", "node7"):
@@ -100,7 +100,7 @@ def reach(lab: Lab, phase: str) -> dict[str, Any]:
     return group
 
 
-def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[Node]) -> None:
+def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, SHOW)
     reach(lab, "finished")
     for rank, worker in enumerate(WORKERS):
@@ -109,7 +109,7 @@ def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[
         wait_for(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
 
 
-def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[Node]) -> None:
+def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, f"import os\nif os.environ['RANK'] == '2': {{}}['lr']\n{SLEEP}")
     failure = reach(lab, "failed")["failure"]
     assert (failure["worker"], failure["exit_code"]) == ("node7-0", 1)
@@ -118,7 +118,7 @@ def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[
     assert states == dict.fromkeys(WORKERS, "exited")
 
 
-def test_server_and_agent_come_and_go_and_the_training_stays(lab: Lab, nodes: list[Node]) -> None:
+def test_server_and_agent_come_and_go_and_the_training_stays(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, SLEEP)
     reach(lab, "running")
     wait_for(lambda: all(worker["pid"] for worker in workers(lab)), "four processes")

@@ -1,4 +1,4 @@
-"""A thousand requests made from the OpenAPI document, good and malformed: answers as documented, no fault."""
+"""Hundreds of requests made from the OpenAPI document, good and malformed, are answered as documented."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from tests.procguard.serving import TOKEN, FakeAgent, Served, served
 
 AnyCase: TypeAlias = Case[Any]
-REQUESTS = 1000
+REQUESTS = 400
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-def test_a_thousand_requests_from_the_document(server: Served) -> None:
+def test_hundreds_of_requests_from_the_document(server: Served) -> None:
     agent, people = FakeAgent(server, "gn6", 2), server.person()
     assert people.post("/api/v1/groups", json={"name": "kept"}).status_code == 201
     schema = schemathesis.openapi.from_dict(people.get("/openapi.json").json())
@@ -72,7 +72,7 @@ def try_many(
     ask: Callable[[AnyCase], None],
 ) -> None:
     """Make requests of one kind to one address, the same ones every time."""
-    named = {"name": "kept", "worker": "gn6-0", "node": "gn6"}
+    named = {"name": "kept", "worker": "gn6-0", "node": "gn6", "number": 1, "kind": "groups", "token": "x"}
     there = {key: named[key] for key in re.findall(r"\{(\w+)\}", operation.path)}
     if mode is GenerationMode.NEGATIVE:
         there = {}

@@ -8,11 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.shapes import (
+    EventFilter,
+    GroupPhase,
+    GroupSettings,
+    NewGroup,
+    WorkerStatus,
+)
+from platform_launch.procguard.api.wire import (
+    PROTOCOL,
+    Heartbeat,
+    MachineReport,
+    OrderAction,
+    WorkerReport,
+    WorkerState,
+)
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.refused import NotFound, Refused
-from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
-from platform_launch.procguard.wire import Action, Beat, Report, State
+from platform_launch.procguard.server.routes.people import csv_lines
 from tests.procguard.cluster import Cluster
 
 
@@ -33,59 +48,59 @@ def test_a_group_from_its_making_to_its_end(cluster: Cluster) -> None:
     first, second = control.start("g", "ann"), control.start("g", "ann")
     assert (first.changed, second.changed) == (True, False)
     assert first.group.generation == second.group.generation == 1
-    assert cluster.say("gn6").action is Action.PREPARE
-    cluster.say("gn6", State.READY, 1)
+    assert cluster.say("gn6").action is OrderAction.PREPARE
+    cluster.say("gn6", WorkerState.READY, 1)
     control.tick()
     assert control.group("g").waiting_for == ["gn7-0"]
-    assert cluster.say("gn7", State.READY, 1).action is Action.PREPARE
+    assert cluster.say("gn7", WorkerState.READY, 1).action is OrderAction.PREPARE
     control.tick()
-    assert control.group("g").phase is Phase.RUNNING
-    order = cluster.say("gn7", State.READY, 1)
-    assert (order.action, order.environment["RANK"], order.command) == (Action.RUN, "1", ("train",))
+    assert control.group("g").phase is GroupPhase.RUNNING
+    order = cluster.say("gn7", WorkerState.READY, 1)
+    assert (order.action, order.environment["RANK"], order.command) == (OrderAction.RUN, "1", ("train",))
     for node in ("gn6", "gn7"):
-        cluster.say(node, State.EXITED, 1, exit_code=0, ended_s_ago=0.0)
+        cluster.say(node, WorkerState.EXITED, 1, exit_code=0, ended_s_ago=0.0)
     control.tick()
-    assert control.group("g").phase is Phase.FINISHED
-    assert cluster.say("gn7", State.EXITED, 1, exit_code=0).action is Action.STOP
+    assert control.group("g").phase is GroupPhase.FINISHED
+    assert cluster.say("gn7", WorkerState.EXITED, 1, exit_code=0).action is OrderAction.STOP
     assert actions(cluster)[-3:] == ["start", "running", "finished"]
     assert {event.who for event in control.events()} == {"ann", "server"}
 
 
 def test_start_says_all_problems(cluster: Cluster) -> None:
     cluster.group_of("gn6", command="", world_size=2)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         cluster.control.start("g", "ann")
     codes = [problem.code for problem in refused.value.refusal.problems]
     assert codes == ["world-size-above", "no-command"]
     assert [problem.code for problem in cluster.control.preview("g").problems] == codes
     whole = cluster.control.preview("g", GroupSettings(master_addr="gn6", command="x"))
     assert (len(whole.places), whole.problems) == (1, [])
-    assert cluster.control.group("g").phase is Phase.IDLE
+    assert cluster.control.group("g").phase is GroupPhase.IDLE
 
 
 def test_a_restart_that_could_not_start_stops_nothing(cluster: Cluster) -> None:
     cluster.running("gn6")
     cluster.control.change_settings("g", GroupSettings(master_addr="elsewhere", command="train"), "ann")
-    with pytest.raises(Refused, match="elsewhere"):
+    with pytest.raises(RequestRefused, match="elsewhere"):
         cluster.control.restart("g", "ann")
-    assert cluster.control.group("g").phase is Phase.RUNNING
+    assert cluster.control.group("g").phase is GroupPhase.RUNNING
 
 
 def test_settings_concern_the_next_generation(cluster: Cluster) -> None:
     cluster.running("gn6", "gn7")
     changed = GroupSettings(master_addr="gn7", command="other", master_port=1234)
     cluster.control.change_settings("g", changed, "ann")
-    order = cluster.say("gn6", State.RUNNING, 1)
+    order = cluster.say("gn6", WorkerState.RUNNING, 1)
     assert (order.command, order.environment["MASTER_PORT"]) == (("train",), "29500")
     event = cluster.control.events(limit=1)[0]
     assert "command: 'train' → 'other'" in event.detail
     assert cluster.control.restart("g", "ann").changed
-    assert cluster.say("gn6", State.RUNNING, 1).action is Action.STOP
+    assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.STOP
     for node in ("gn6", "gn7"):
-        cluster.say(node, State.EXITED, 1, exit_code=-15, asked=True)
+        cluster.say(node, WorkerState.EXITED, 1, exit_code=-15, asked=True)
     cluster.control.tick()
-    order = cluster.say("gn7", State.EXITED, 1, exit_code=-15, asked=True)
-    assert (order.action, order.generation, order.environment["RANK"]) == (Action.PREPARE, 2, "0")
+    order = cluster.say("gn7", WorkerState.EXITED, 1, exit_code=-15, asked=True)
+    assert (order.action, order.generation, order.environment["RANK"]) == (OrderAction.PREPARE, 2, "0")
 
 
 def test_workers_move_only_between_groups_at_rest(cluster: Cluster) -> None:
@@ -93,15 +108,15 @@ def test_workers_move_only_between_groups_at_rest(cluster: Cluster) -> None:
     control = cluster.control
     control.create_group(NewGroup(name="h"), "ann")
     for target in ("h", None):
-        with pytest.raises(Refused, match="g is running"):
+        with pytest.raises(RequestRefused, match="g is running"):
             control.move(["gn6-0"], target, "ann")
-    with pytest.raises(Refused, match="g is running"):
+    with pytest.raises(RequestRefused, match="g is running"):
         control.delete_group("g", "ann")
     for workers, group in ((["gn9-0"], "h"), (["x"], None), (["gn6-0"], "nowhere")):
         with pytest.raises(NotFound):
             control.move(workers, group, "ann")
     control.stop("g", "ann")
-    cluster.say("gn6", State.EXITED, generation, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
     control.tick()
     control.move(["gn6-0"], "h", "ann")
     assert (control.group("g").workers, control.group("h").workers) == ([], ["gn6-0"])
@@ -118,12 +133,12 @@ def test_a_worker_from_another_group_never_takes_a_new_order_for_an_old_one(clus
     for _ in range(3):
         control.restart("g", "ann")
         generation = control.group("g").generation
-        cluster.say("gn6", State.EXITED, generation, exit_code=-15, asked=True)
+        cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
         control.tick()
-        cluster.say("gn6", State.READY, generation + 1)
+        cluster.say("gn6", WorkerState.READY, generation + 1)
         control.tick()
     control.stop("g", "ann")
-    cluster.say("gn6", State.EXITED, 4, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, 4, exit_code=-15, asked=True)
     control.tick()
     control.create_group(NewGroup(name="h", settings=GroupSettings(master_addr="gn6", command="x")), "ann")
     control.move(["gn6-0"], "h", "ann")
@@ -135,7 +150,9 @@ def test_two_agents_of_one_name(cluster: Cluster) -> None:
     credential = cluster.join("gn6")
     cluster.say("gn6")
     for instance in 3 * ("another-one", "and-a-third"):
-        with pytest.raises(Refused, match="'gn6' is the name of an agent that is alive, on gn6") as refused:
+        with pytest.raises(
+            RequestRefused, match="'gn6' is the name of an agent that is alive, on gn6"
+        ) as refused:
             cluster.join("gn6", instance=instance)
     assert "--node" in refused.value.refusal.hint
     assert actions(cluster).count("join-refused") == 2, "each is told of once, however often it tries"
@@ -144,7 +161,7 @@ def test_two_agents_of_one_name(cluster: Cluster) -> None:
     taken = cluster.join("gn6", instance="another-one")
     assert actions(cluster)[-1] == "taken-over"
     assert (cluster.control.who(credential), cluster.control.who(taken)) == (None, "gn6")
-    with pytest.raises(Refused, match="no longer known"):
+    with pytest.raises(RequestRefused, match="no longer known"):
         cluster.say("gn6")
     cluster.beat("gn6", instance="another-one")
 
@@ -155,8 +172,8 @@ def test_the_same_agent_may_join_again_while_its_training_runs(cluster: Cluster)
     assert cluster.control.who(cluster.join("gn6")) == "gn6"
     assert cluster.control.who(before) is None
     cluster.control.tick()
-    assert cluster.control.group("g").phase is Phase.RUNNING
-    assert cluster.say("gn6", State.RUNNING, 1).action is Action.RUN
+    assert cluster.control.group("g").phase is GroupPhase.RUNNING
+    assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.RUN
 
 
 def test_a_node_that_comes_with_fewer_workers(cluster: Cluster) -> None:
@@ -170,17 +187,17 @@ def test_a_node_that_comes_with_fewer_workers(cluster: Cluster) -> None:
 
 def test_a_node_is_forgotten_when_it_is_gone(cluster: Cluster) -> None:
     generation = cluster.running("gn6", "gn7")
-    with pytest.raises(Refused, match="the agent of gn7 is alive"):
+    with pytest.raises(RequestRefused, match="the agent of gn7 is alive"):
         cluster.control.forget("gn7", "ann")
     cluster.wait(20, "gn6")
-    assert cluster.control.group("g").phase is Phase.DEGRADED
-    with pytest.raises(Refused, match="which is running"):
+    assert cluster.control.group("g").phase is GroupPhase.DEGRADED
+    with pytest.raises(RequestRefused, match="which is running"):
         cluster.control.forget("gn7", "ann")
     cluster.wait(45, "gn6")
-    cluster.say("gn6", State.EXITED, generation, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
     cluster.control.tick()
     group = cluster.control.group("g")
-    assert (group.phase, group.silent) == (Phase.FAILED, ["gn7-0"])
+    assert (group.phase, group.silent) == (GroupPhase.FAILED, ["gn7-0"])
     assert group.failure is not None
     assert group.failure.worker == "gn7-0"
     cluster.control.forget("gn7", "ann")
@@ -193,15 +210,15 @@ def test_a_node_is_forgotten_when_it_is_gone(cluster: Cluster) -> None:
 
 def test_idle_workers_are_told_to_stop_and_logs_go_on(cluster: Cluster) -> None:
     cluster.running("gn6", "gn7", world_size=1)
-    assert cluster.say("gn7", State.EXITED, 3).action is Action.STOP
-    assert cluster.say("gn7", State.EXITED, 3).generation == 3, "whatever it is that still runs there"
+    assert cluster.say("gn7", WorkerState.EXITED, 3).action is OrderAction.STOP
+    assert cluster.say("gn7", WorkerState.EXITED, 3).generation == 3, "whatever it is that still runs there"
     cluster.logs["gn6-0", 1] = 77
-    assert cluster.say("gn6", State.RUNNING, 1).log_offset == 77
+    assert cluster.say("gn6", WorkerState.RUNNING, 1).log_offset == 77
 
 
 def test_what_is_asked_of_a_worker_is_one_object_while_it_stays_the_same(cluster: Cluster) -> None:
     cluster.running("gn6")
-    assert cluster.say("gn6", State.RUNNING, 1) is cluster.say("gn6", State.RUNNING, 1)
+    assert cluster.say("gn6", WorkerState.RUNNING, 1) is cluster.say("gn6", WorkerState.RUNNING, 1)
 
 
 def test_version_counts_what_people_see(cluster: Cluster) -> None:
@@ -221,29 +238,33 @@ def test_version_counts_what_people_see(cluster: Cluster) -> None:
     for _ in range(8):
         cluster.clock_s += 2
         control.tick()
-    assert control.version == seen + 1, "that it fell silent is seen once"
+    assert control.version == seen + 2, "that it fell silent is seen once, and once in the events"
 
 
-@pytest.mark.parametrize("phase", [Phase.PREPARING, Phase.RUNNING, Phase.STOPPING, Phase.FAILED])
-def test_kill_9_in_the_middle(database_url: str, phase: Phase) -> None:
+@pytest.mark.parametrize(
+    "phase", [GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.FAILED]
+)
+def test_kill_9_in_the_middle(database_url: str, phase: GroupPhase) -> None:
     with serving(database_url) as database:
         cluster = Cluster(database.store)
-        if phase is Phase.PREPARING:
+        if phase is GroupPhase.PREPARING:
             cluster.group_of("gn6", "gn7")
             cluster.control.start("g", "ann")
         else:
             cluster.running("gn6", "gn7", master_port=1234)
-        if phase is Phase.STOPPING:
+        if phase is GroupPhase.STOPPING:
             cluster.control.stop("g", "ann")
-        elif phase is Phase.FAILED:
+        elif phase is GroupPhase.FAILED:
             for _ in range(2):
                 for node in ("gn6", "gn7"):
-                    cluster.say(node, State.EXITED, 1, exit_code=3, ended_s_ago=1.0, verdict="out of memory")
+                    cluster.say(
+                        node, WorkerState.EXITED, 1, exit_code=3, ended_s_ago=1.0, verdict="out of memory"
+                    )
                 cluster.control.tick()
         before = cluster.control.group("g")
         assert before.phase is phase
         credential = cluster.join("gn8")
-        orders = [cluster.say(node, State.READY, 1) for node in ("gn6", "gn7")]
+        orders = [cluster.say(node, WorkerState.READY, 1) for node in ("gn6", "gn7")]
     with serving(database_url) as database:
         cluster.store = database.store
         cluster.clock_s += 500  # however long it was away
@@ -256,8 +277,8 @@ def test_kill_9_in_the_middle(database_url: str, phase: Phase) -> None:
             control.tick()
         after = control.group("g")
         assert (after.phase, after.silent) == (phase, []), "nobody was silent while nobody listened"
-        assert [cluster.say(node, State.READY, 1) for node in ("gn6", "gn7")] == orders
-        if phase is not Phase.FAILED:
+        assert [cluster.say(node, WorkerState.READY, 1) for node in ("gn6", "gn7")] == orders
+        if phase is not GroupPhase.FAILED:
             cluster.wait(5)
             assert control.group("g").silent == []
             cluster.wait(12)
@@ -273,15 +294,17 @@ def test_a_server_that_was_stopped_calls_nobody_silent(cluster: Cluster) -> None
     cluster.running("gn6")
     cluster.clock_s += 3600  # SIGSTOP, a debugger, a machine that was suspended
     cluster.control.tick()
-    assert cluster.control.group("g").phase is Phase.RUNNING
+    assert cluster.control.group("g").phase is GroupPhase.RUNNING
     cluster.wait(61)
-    assert cluster.control.group("g").phase is Phase.STOPPING
+    assert cluster.control.group("g").phase is GroupPhase.STOPPING
 
 
 def test_heartbeats_never_wait_for_a_writer(cluster: Cluster) -> None:
     cluster.running("gn6")
-    beat = Beat(
-        node="gn6", instance="instance-gn6", workers=(Report(number=0, state=State.RUNNING, generation=1),)
+    beat = Heartbeat(
+        node="gn6",
+        instance="instance-gn6",
+        workers=(WorkerReport(number=0, state=WorkerState.RUNNING, generation=1),),
     )
     answered = threading.Event()
 
@@ -294,3 +317,145 @@ def test_heartbeats_never_wait_for_a_writer(cluster: Cluster) -> None:
         thread.start()
         assert answered.wait(30)
     thread.join()
+
+
+def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
+    control = cluster.control
+    cluster.running("gn6", "gn7", max_restarts=1)
+    assert [(run.number, run.outcome, run.requested_by) for run in control.runs("g")] == [(1, None, "ann")]
+    failed = {"exit_code": 3, "ended_s_ago": 0.0, "verdict": "out of memory"}
+    cluster.say("gn6", WorkerState.EXITED, 1, **failed)
+    cluster.say("gn7", WorkerState.EXITED, 1, exit_code=143, asked=True, ended_s_ago=0.0)
+    control.tick()
+    control.tick()
+    group = control.group("g")
+    assert (group.phase, group.deadline and group.deadline.what) == (GroupPhase.BACKING_OFF, "restarts")
+    assert control.runs("g")[0].outcome is GroupPhase.FAILED
+    cluster.wait(6, "gn6", "gn7")
+    group = control.group("g")
+    assert (group.phase, group.run_number, group.failure) == (GroupPhase.PREPARING, 2, None)
+    assert group.previous_failure is not None, "why it restarts stays to be seen"
+    assert (group.previous_failure.run_number, group.previous_failure.verdict) == (1, "out of memory")
+    for state in (WorkerState.READY, WorkerState.RUNNING):
+        for node in ("gn6", "gn7"):
+            cluster.say(node, state, 2)
+        control.tick()
+    control.restart("g", "bob")
+    for node in ("gn6", "gn7"):
+        cluster.say(node, WorkerState.EXITED, 2, exit_code=143, asked=True, ended_s_ago=0.0)
+    control.tick()
+    control.stop("g", "eve")
+    control.tick()
+    runs = [
+        (run.number, run.outcome and run.outcome.value, run.requested_by, run.restart)
+        for run in control.runs("g")
+    ]
+    assert runs == [(3, "stopped", "bob", 0), (2, "stopped", "ann", 1), (1, "failed", "ann", 0)]
+    assert [run.number for run in control.runs("g", before=3, limit=1)] == [2]
+    detail = control.run("g", 1)
+    assert detail.failure is not None
+    assert (detail.failure.worker, detail.settings.max_restarts) == ("gn6-0", 1)
+    assert [(place.worker, place.rank) for place in detail.places] == [("gn6-0", 0), ("gn7-0", 1)]
+    before = control.runs("g")
+    cluster.kill_and_start()
+    assert cluster.control.runs("g") == before
+    names = cluster.control.run_names("gn7-0", [1, 2, 9])
+    assert sorted((name.generation, name.group, name.number) for name in names) == [(1, "g", 1), (2, "g", 2)]
+    cluster.control.delete_group("g", "ann")
+    assert cluster.control.run_names("gn7-0", [1, 2]) == []
+
+
+def test_a_groups_runs_count_from_one_whatever_its_workers_did_before(cluster: Cluster) -> None:
+    cluster.running("gn6", name="first")
+    cluster.control.stop("first", "ann")
+    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=143, asked=True, ended_s_ago=0.0)
+    cluster.control.tick()
+    settings = GroupSettings(master_addr="gn6", command="train")
+    cluster.control.create_group(NewGroup(name="second", settings=settings), "ann")
+    cluster.control.move(["gn6-0"], "second", "ann")
+    group = cluster.control.start("second", "ann").group
+    assert (group.run_number, group.generation) == (1, 2)
+    assert cluster.control.events(limit=1)[0].detail == "run 1"
+    made = cluster.control.create_group(NewGroup(name="third", like="second"), "ann")
+    assert made.settings == settings
+
+
+def test_what_happens_by_itself_is_counted_down(cluster: Cluster) -> None:
+    cluster.group_of("gn6", "gn7", ready_within_s=30)
+    cluster.control.start("g", "ann")
+    cluster.control.tick()
+    cluster.wait(10, "gn6", "gn7")
+    deadline = cluster.control.group("g").deadline
+    assert deadline is not None
+    assert (deadline.what, deadline.in_s) == ("fails", 20.0)
+    for state in (WorkerState.READY, WorkerState.RUNNING):
+        for node in ("gn6", "gn7"):
+            cluster.say(node, state, 1)
+        cluster.control.tick()
+    assert cluster.control.group("g").deadline is None
+    cluster.wait(20, "gn6")
+    group = cluster.control.group("g")
+    assert (group.phase, group.deadline and group.deadline.in_s) == (GroupPhase.DEGRADED, 40.0)
+
+
+def test_an_older_agent_is_not_given_what_it_would_leave_out(cluster: Cluster) -> None:
+    cluster.group_of("gn6", environment={"NCCL_DEBUG": "INFO"})
+    with pytest.raises(RequestRefused) as refused:
+        cluster.control.start("g", "ann")
+    assert [problem.code for problem in refused.value.refusal.problems] == ["agent-too-old"]
+    cluster.join("gn6", protocol=PROTOCOL)
+    cluster.control.start("g", "ann")
+    assert cluster.say("gn6").variables == {"NCCL_DEBUG": "INFO"}
+    for name in ("RANK", "PROCGUARD_RUN", "A B", ""):
+        with pytest.raises(ValidationError):
+            GroupSettings(environment={name: "1"})
+
+
+def test_nothing_new_starts_on_a_drained_node(cluster: Cluster) -> None:
+    cluster.running("gn6", "gn7")
+    assert cluster.control.drain("gn7", True, "ann").drained_by == "ann"
+    assert cluster.control.group("g").phase is GroupPhase.RUNNING, "what runs goes on"
+    with pytest.raises(RequestRefused) as refused:
+        cluster.control.restart("g", "ann")
+    assert [problem.code for problem in refused.value.refusal.problems] == ["node-drained"]
+    cluster.kill_and_start()
+    assert cluster.control.node("gn7").drained_by == "ann"
+    cluster.join("gn7", workers=1, version="2")
+    assert cluster.control.node("gn7").drained_by == "ann", "an agent that joins again stays drained"
+    assert cluster.control.drain("gn7", False, "bob").drained_by == ""
+    actions = [event.action for event in cluster.control.events(chosen=EventFilter(on="gn7"))]
+    assert actions[:1] + actions[-1:] == ["undrain", "joined"]
+    with pytest.raises(NotFound):
+        cluster.control.drain("gn99", True, "ann")
+
+
+def test_nodes_are_listed_as_people_order_names(cluster: Cluster) -> None:
+    for node in ("gn39", "gn7", "gn6"):
+        cluster.join(node)
+    machine = MachineReport(cpu_percent=50, memory_used_gib=1, memory_total_gib=2, disk_free_gib=9)
+    beat = Heartbeat(node="gn6", instance="instance-gn6", machine=machine, workers=())
+    cluster.control.heartbeat("gn6", beat)
+    assert [node.node for node in cluster.control.nodes()] == ["gn6", "gn7", "gn39"]
+    assert cluster.control.node("gn6").machine == machine
+    assert cluster.control.node("gn6").counts == {WorkerStatus.UNKNOWN: 1}
+    cluster.clock_s += 20
+    assert cluster.control.node("gn6").silent
+
+
+def test_many_lost_nodes_are_one_entry(cluster: Cluster) -> None:
+    for number in range(40):
+        cluster.join(f"gn{number}")
+    cluster.wait(20, "gn0")
+    found = cluster.control.events(chosen=EventFilter(action="agents-lost"))
+    assert [event.object for event in found] == ["39 nodes"]
+    assert found[0].detail.startswith("gn1, gn2")
+    cluster.beat("gn7")
+    cluster.wait(2, "gn0", "gn7")
+    assert cluster.control.events(chosen=EventFilter(action="agents-back"))[0].object == "gn7"
+
+
+def test_events_as_a_table_hold_no_formula(cluster: Cluster) -> None:
+    cluster.control.record("ann", "settings", "g", '=HYPERLINK("http://evil"), "quoted"')
+    lines = "".join(csv_lines(cluster.control, EventFilter(who="ann"))).splitlines()
+    assert lines[0] == "id,at,who,action,on,detail"
+    assert lines[1].endswith(',ann,settings,g,"\'=HYPERLINK(""http://evil""), ""quoted"""')

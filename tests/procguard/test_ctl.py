@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli.procguard import main
+from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings, NewGroup
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -147,7 +148,30 @@ def test_following_a_log_goes_on_into_the_next_run(
     code, _, said = ctl("logs", "-f", "live-0")
     assert code == 130
     assert "".join(seen) == "first\nsecond\nnew run\n"
-    assert "-- run 2 --" in said
+    assert "-- generation 2 --" in said  # of no group's run
+
+
+def test_a_log_is_named_by_its_groups_run(ctl: Ctl, server: Served) -> None:
+    agent, control = FakeAgent(server, "named"), server.parts.control
+    for group in ("before", "now"):
+        settings = GroupSettings(master_addr="named")
+        control.create_group(NewGroup(name=group, settings=settings), "op")
+        control.move(["named-0"], group, "op")
+        generation = control.start(group, "op").group.generation
+        server.parts.logs.append("named-0", generation, 0, f"log of {group}\n".encode())
+        control.stop(group, "op")
+
+        def stopped(name: str = group) -> bool:
+            agent.beat()
+            return control.group(name).phase is GroupPhase.STOPPED
+
+        until(stopped)
+    assert generation == 2
+    assert ctl("logs", "named-0", "--run", "1")[1] == "log of now\n"
+    code, _, said = ctl("logs", "named-0", "--run", "2")
+    assert (code, "there are logs of: 1" in said) == (64, True)
+    code, shown, _ = ctl("runs", "now")
+    assert (code, "op" in shown) == (0, True)
 
 
 def test_a_server_that_is_not_there_or_is_another(ctl: Ctl, tmp_path: Path) -> None:

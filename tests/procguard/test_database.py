@@ -15,14 +15,14 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
 from platform_launch.errors import InputError, LaunchError
-from platform_launch.procguard.control import Control
+from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.shapes import EventFilter, GroupSettings, NewGroup, UserRole
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import accounts, serving
 from platform_launch.procguard.database.engine import database_url as read_url
 from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.migrate import is_current, migrate
 from platform_launch.procguard.database.tables import metadata
-from platform_launch.procguard.refused import NotFound, Refused
-from platform_launch.procguard.shapes import GroupSettings, NewGroup, Role
 from tests.procguard.cluster import Cluster
 
 SERVER = """
@@ -32,6 +32,22 @@ with serving(sys.argv[1]):
     print("serving", flush=True)
     sys.stdin.read()
 """
+
+
+FIRST_VERSION = (
+    """INSERT INTO groups (name, settings, phase, phase_since, generation, run, restarts_used)
+    VALUES ('train', '{"master_addr": "gn6", "command": "train"}', 'finished', '2026-01-01 00:00:00+00:00', 7,
+    '{"generation": 7, "settings": {"master_addr": "gn6"}, "kind": "process", "master_addr": "gn6",
+    "master_port": 29500, "world_size": 1, "hosts": ["gn6"], "places": [["gn6", 0, 0, 1]], "idle": [],
+    "commands": {"gn6": ["train"]}}', 0)""".replace(":00", "\\:00").replace('":', '"\\:'),
+    """INSERT INTO nodes (name, instance, workers, about, credential_sha256) VALUES ('gn6', 'instance-gn6', 1,
+    '{"hostname": "gn6", "addresses": [], "version": "0.1", "command": [], "allowed": null}', 'x')""".replace(
+        '":', '"\\:'
+    ),
+    "INSERT INTO workers (node, number, group_name, generation) VALUES ('gn6', 0, 'train', 0)",
+    """INSERT INTO users (name, role, password_hash, epoch, created_at)
+    VALUES ('ann', 'operator', '$argon2id$x', 1, '2026-01-01 00:00:00+00:00')""".replace(":00", "\\:00"),
+)
 
 
 def test_migrations_make_the_tables_that_the_code_knows(database_url: str) -> None:
@@ -69,7 +85,7 @@ def test_a_second_server_is_told_who_serves(database_url: str) -> None:
                 pass
             assert error.value.exit_code == 75
             with accounts(database_url, "root") as users:
-                users.add("ann", Role.OPERATOR, "hash")  # beside it
+                users.add("ann", UserRole.OPERATOR, "hash")  # beside it
         finally:
             first.send_signal(signal.SIGKILL)
     with serving(database_url) as database:  # nothing is left to clear away
@@ -114,33 +130,37 @@ def test_the_database_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_users(database_url: str) -> None:
+    with serving(database_url):
+        pass
     with accounts(database_url, "root") as users:
-        users.add("ann", Role.VIEWER, "$argon2id$one")
+        users.add("ann", UserRole.VIEWER, "$argon2id$one")
         first = users.find("ann")
         assert first is not None
-        assert (first.role, first.password_hash) == (Role.VIEWER, "$argon2id$one")
-        with pytest.raises(Refused, match="already"):
-            users.add("ann", Role.OPERATOR, "x")
+        assert (first.role, first.password_hash) == (UserRole.VIEWER, "$argon2id$one")
+        with pytest.raises(RequestRefused, match="already"):
+            users.add("ann", UserRole.OPERATOR, "x")
         users.set_password("ann", "$argon2id$two")
-        users.set_role("ann", Role.OPERATOR)
+        users.set_role("ann", UserRole.OPERATOR)
         second = users.find("ann")
         assert second is not None
         assert (second.role, second.password_hash, second.epoch) == (
-            Role.OPERATOR,
+            UserRole.OPERATOR,
             "$argon2id$two",
             first.epoch + 2,
         )
         users.remove("ann")
-        for ask in (users.remove, lambda name: users.set_role(name, Role.VIEWER)):
+        for ask in (users.remove, lambda name: users.set_role(name, UserRole.VIEWER)):
             with pytest.raises(NotFound):
                 ask("ann")
         assert users.find("ann") is users.find("nul\0") is None
-        users.add("ann", Role.VIEWER, "x")
+        users.add("ann", UserRole.VIEWER, "x")
         third = users.find("ann")
         assert third is not None
         assert third.epoch > second.epoch, "a session of the one who had the name before stays ended"
     with serving(database_url) as database:
-        events = [(event.who, event.action, event.detail) for event in database.store.events(None, 9)]
+        events = [
+            (event.who, event.action, event.detail) for event in database.store.events(None, 9, EventFilter())
+        ]
     assert events == [
         ("root", "user-added", "viewer"),
         ("root", "user-removed", ""),
@@ -173,3 +193,23 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         assert cluster.control.events(before=last.id, limit=2) == older
         assert cluster.control.events(before=2**80, limit=10**9)[0] == last
         assert cluster.control.events(before=-5) == []
+
+
+def test_a_database_of_the_first_version_is_taken_over(database_url: str) -> None:
+    """Its groups, workers and users stay; a group goes on counting its runs."""
+    with opened(database_url) as engine:
+        migrate(engine, "0001")
+        with engine.begin() as connection:
+            for statement in FIRST_VERSION:
+                connection.execute(text(statement))
+    with serving(database_url) as database:
+        cluster = Cluster(database.store)
+        group = cluster.control.group("train")
+        assert (group.phase.value, group.run_number, group.generation) == ("finished", 7, 7)
+        assert group.workers == ["gn6-0"]
+        assert group.settings == GroupSettings(master_addr="gn6", command="train")
+        assert [(user.name, user.role) for user in database.users.all()] == [("ann", UserRole.OPERATOR)]
+        assert cluster.control.runs("train") == []
+        cluster.clock_s += 20  # its agent of that time is gone
+        cluster.join("gn6")
+        assert cluster.control.start("train", "ann").group.run_number == 8

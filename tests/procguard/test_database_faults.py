@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from contextlib import ExitStack, closing, suppress
@@ -12,6 +11,9 @@ import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
+from platform_launch.procguard.api.refused import Superseded, Unavailable
+from platform_launch.procguard.api.shapes import EventFilter, GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.wire import OrderAction, WorkerState
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.claim import try_session_lock
@@ -19,11 +21,8 @@ from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.store import DatabaseStore
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.database.writer import Writer
-from platform_launch.procguard.refused import Superseded, Unavailable
-from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
-from platform_launch.procguard.wire import Action, State
-from tests.lab.disk import small_disk
-from tests.lab.postgres import Postgres, postgres, why_no_postgres
+from tests.lab.disk import requires_mount, small_disk
+from tests.lab.postgres import Postgres, postgres, requires_postgres
 from tests.procguard.cluster import Cluster
 
 
@@ -40,30 +39,30 @@ def refuses_every_change(cluster: Cluster) -> None:
         with pytest.raises(Unavailable, match="cannot be written") as error:
             ask()
         assert error.value.status == 503
-    cluster.say("gn6", State.EXITED, 1, exit_code=5, ended_s_ago=0.0)
+    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5, ended_s_ago=0.0)
     with pytest.raises(Unavailable):
         control.tick()
     assert control.group("g").model_dump(exclude={"waiting_for"}) == before.model_dump(
         exclude={"waiting_for"}
     )
     assert [group.name for group in control.groups()] == ["g"]
-    assert cluster.say("gn6", State.EXITED, 1, exit_code=5).action is Action.RUN, (
+    assert cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5).action is OrderAction.RUN, (
         "what was decided still holds"
     )
 
 
 def goes_on(cluster: Cluster) -> None:
     """Assert that the decision which could not be written is made from the reports that were repeated."""
-    cluster.say("gn6", State.EXITED, 1, exit_code=5)
+    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5)
     cluster.control.tick()
     cluster.control.tick()
     group = cluster.control.group("g")
-    assert group.phase is Phase.FAILED
+    assert group.phase is GroupPhase.FAILED
     assert group.failure is not None
     assert group.failure.exit_code == 5
     cluster.join("gn7")
     cluster.kill_and_start()
-    assert cluster.control.group("g").phase is Phase.FAILED
+    assert cluster.control.group("g").phase is GroupPhase.FAILED
     assert len(cluster.control.workers()) == 2
 
 
@@ -90,14 +89,14 @@ def test_connections_that_all_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(Unavailable):
             Users(engine, "ann").find("ann")
         with pytest.raises(Unavailable):
-            DatabaseStore(engine, writer).events(None, 1)
+            DatabaseStore(engine, writer).events(None, 1, EventFilter())
         writer.close()
         held.enter_context(engine.connect())
         with pytest.raises(Unavailable):
             writer.sign()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+@requires_mount
 def test_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 1) as disk, serving(f"sqlite:///{disk}/procguard.db") as database:
         cluster = Cluster(database.store)
@@ -137,7 +136,7 @@ def test_a_connection_that_the_database_still_holds_for_ours(postgres_server: Po
         goes_on(cluster)
 
 
-@pytest.mark.skipif(bool(why_no_postgres()), reason=why_no_postgres())
+@requires_postgres
 def test_a_postgresql_that_restarts_and_one_that_was_taken_meanwhile() -> None:
     with postgres() as server, serving(url := server.new_database()) as database:
         cluster = Cluster(database.store)

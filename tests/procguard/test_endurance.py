@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.procguard.control import Control, utc_now
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import EventFilter, GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.wire import (
+    GpuReport,
+    Heartbeat,
+    JoinRequest,
+    OrderAction,
+    WorkerOrder,
+    WorkerReport,
+    WorkerState,
+)
+from platform_launch.procguard.core.control import Control, utc_now
 from platform_launch.procguard.database import serving, store
-from platform_launch.procguard.refused import Refused
 from platform_launch.procguard.server.logs import Logs
-from platform_launch.procguard.shapes import GroupSettings, NewGroup, Phase
-from platform_launch.procguard.wire import Action, Beat, Gpu, Join, Order, Report, State
+from tests.lab.needs import under_load
 
 EVERY_S = 4.0
 HOUR = round(3600 / EVERY_S)
@@ -29,9 +38,9 @@ class Node:
         self.name = f"n{number:02}"
         self.lasts = 350 + 5 * number
         self.fails = number % 8 == 5
-        self.state = (State.IDLE, 0)
+        self.state = (WorkerState.IDLE, 0)
         self.since = 0
-        self._beats: list[Beat] = []
+        self._beats: list[Heartbeat] = []
 
     def beat(self, control: Control, at: int) -> None:
         orders = control.heartbeat(self.name, self._said()[at % 4]).orders
@@ -39,34 +48,34 @@ class Node:
         if state != self.state:
             self.state, self.since, self._beats = state, at, []
 
-    def _next(self, order: Order, at: int) -> tuple[State, int]:
+    def _next(self, order: WorkerOrder, at: int) -> tuple[WorkerState, int]:
         state, generation = self.state
-        if order.action is Action.PREPARE and order.generation > generation:
-            return State.READY, order.generation
-        if order.action is Action.RUN and state is State.READY:
-            return State.RUNNING, generation
-        if order.action is Action.STOP and state in (State.READY, State.RUNNING):
-            return State.IDLE, generation
-        if state is State.RUNNING and at - self.since > self.lasts:
-            return State.EXITED, generation
+        if order.action is OrderAction.PREPARE and order.generation > generation:
+            return WorkerState.READY, order.generation
+        if order.action is OrderAction.RUN and state is WorkerState.READY:
+            return WorkerState.RUNNING, generation
+        if order.action is OrderAction.STOP and state in (WorkerState.READY, WorkerState.RUNNING):
+            return WorkerState.IDLE, generation
+        if state is WorkerState.RUNNING and at - self.since > self.lasts:
+            return WorkerState.EXITED, generation
         return self.state
 
-    def _said(self) -> list[Beat]:
+    def _said(self) -> list[Heartbeat]:
         state, generation = self.state
-        code = int(self.fails) if state is State.EXITED else None
+        code = int(self.fails) if state is WorkerState.EXITED else None
         if not self._beats:
             self._beats = [
-                Beat(
+                Heartbeat(
                     node=self.name,
                     instance=f"instance-{self.name}",
                     workers=(
-                        Report(
+                        WorkerReport(
                             number=0,
                             state=state,
                             generation=generation,
                             exit_code=code,
                             ended_s_ago=None if code is None else 0.5,
-                            gpus=(Gpu(index=0, utilization_percent=percent),),
+                            gpus=(GpuReport(index=0, utilization_percent=percent),),
                         ),
                     ),
                 )
@@ -75,6 +84,7 @@ class Node:
         return self._beats
 
 
+@under_load
 def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
     clock_s = 1000.0
     logs = Logs(tmp_path / "logs", 1 << 20)
@@ -83,7 +93,7 @@ def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/procguard.db") as database:
         control = Control(database.store, log_size=logs.size, heartbeat_s=EVERY_S, clock=lambda: clock_s)
         for node in nodes:
-            control.join(Join(node=node.name, instance=f"instance-{node.name}", workers=1))
+            control.join(JoinRequest(node=node.name, instance=f"instance-{node.name}", workers=1))
         for group in range(GROUPS):
             mine = nodes[group :: GROUPS + 1]
             settings = GroupSettings(master_addr=mine[0].name, command="train", max_restarts=2, backoff_s=4)
@@ -111,8 +121,8 @@ def look(control: Control) -> None:
     control.workers()
     for group in control.groups():
         control.preview(group.name)
-        if group.phase in (Phase.IDLE, Phase.FINISHED, Phase.FAILED):
-            with suppress(Refused):
+        if group.phase in (GroupPhase.IDLE, GroupPhase.FINISHED, GroupPhase.FAILED):
+            with suppress(RequestRefused):
                 control.start(group.name, "ann")
 
 
@@ -122,5 +132,5 @@ def test_the_audit_log_keeps_the_newest(database_url: str, monkeypatch: pytest.M
         with database.store.change() as change:
             for number in range(1, 1201):
                 change.event(utc_now(), "ann", "look", f"g{number}", "")
-        kept = database.store.events(None, 1000)
+        kept = database.store.events(None, 1000, EventFilter())
         assert [event.object for event in kept] == [f"g{number}" for number in range(1200, 700, -1)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import time
 from pathlib import Path
 
-import pytest
-
-from tests.lab.postgres import Postgres
+from tests.lab.needs import Need
+from tests.lab.postgres import Postgres, requires_postgres
 from tests.procguard.agent_lab import node_in, wait_for
 from tests.procguard.faults_lab import HEARTBEAT_S, SLOW, Site, end_training, no_trouble, site
 from tests.procguard.server_process import server
@@ -38,7 +38,10 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         for node in here.nodes:
             end_training(node, 0)
         assert here.reach("finished")["failure"] is None
-        assert here.actions()[-3:] == ["start", "running", "finished"]
+        # A machine that is busy may have heard nobody for a while: that is told as well.
+        heard = ("degraded", "recovered", "agents-lost", "agents-back")
+        told = [action for action in here.actions() if action not in heard]
+        assert told[-3:] == ["start", "running", "finished"]
 
 
 def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path)
         assert here.reach("running")["failure"] is None
         first.kill()
         end_training(first, 7)  # while nobody looks
-        wait_for(lambda: len(first.processes()) == 0, "the keeper to be done")
+        wait_for(lambda: len(first.processes()) == 0, "the supervisor to be done")
         first.start(here.url)
         failure = here.reach("failed")["failure"]
         assert (failure["worker"], failure["exit_code"]) == ("localhost-0", 7)
@@ -92,6 +95,7 @@ def test_two_agents_of_one_name(tmp_path: Path) -> None:
         assert not (other.work / "starts").exists()
 
 
+@requires_postgres
 def test_two_servers_of_one_postgresql(tmp_path: Path, postgres_server: Postgres) -> None:
     url = postgres_server.new_database()
     with server(tmp_path / "first", "--database", url) as first:
@@ -104,14 +108,16 @@ def test_two_servers_of_one_postgresql(tmp_path: Path, postgres_server: Postgres
     assert "Traceback" not in second.said
 
 
+FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketimeMT.so.1")
+requires_faketime = Need("libfaketime", lambda: "" if FAKETIME.exists() else f"needs {FAKETIME}").mark
+
+
+@requires_faketime
 def test_the_wall_clock_jumps(tmp_path: Path) -> None:
-    library = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-    if not library.exists():
-        pytest.skip("needs libfaketime to turn the server's clock")
     offset = tmp_path / "offset"
     offset.write_text("+0")
     env = {
-        "LD_PRELOAD": str(library),
+        "LD_PRELOAD": str(FAKETIME),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -121,9 +127,10 @@ def test_the_wall_clock_jumps(tmp_path: Path) -> None:
         pids = here.pids()
         for jump in ("+86400", "-86400"):
             offset.write_text(jump)
-            time.sleep(1.5)  # for the clerk to look again and again
+            time.sleep(1.5)  # for the control loop to try again and again
             here.log_in()  # sessions are by the wall clock
-            assert here.actions()[-2:] == ["start", "running"]
+            done = [action for action in here.actions() if action != "login"]
+            assert done[-2:] == ["start", "running"]
         assert here.pids() == pids
         assert not any(here.worker(node)["silent"] for node in ("localhost", "node7"))
         here.done("POST", "groups/train/stop")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-import pytest
-
-from tests.lab.disk import small_disk
+from tests.lab.disk import requires_mount, small_disk
 from tests.procguard.agent_lab import wait_for
 from tests.procguard.faults_lab import Site, end_training, site
 
@@ -46,7 +43,7 @@ def test_a_locked_database(tmp_path: Path) -> None:
             refuses(here, "locked")
             end_training(here.nodes[0], 3)
             wait_for(lambda: here.worker("localhost")["state"] == "exited", "the report")
-            time.sleep(3.5)  # longer than the clerk waits for the lock
+            time.sleep(3.5)  # longer than the control loop waits for the lock
             wait_for(
                 lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no database"
             )
@@ -56,7 +53,7 @@ def test_a_locked_database(tmp_path: Path) -> None:
         assert here.starts() == [1]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+@requires_mount
 def test_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 4) as disk, site(tmp_path, "localhost", data=disk) as here:
         here.launch(TALKING)

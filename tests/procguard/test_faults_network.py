@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from platform_launch.hardware import running
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.procguard.agent_lab import wait_for
 from tests.procguard.faults_lab import Site, end_training, site
 
-pytestmark = [pytest.mark.lab, requires_netns]
+pytestmark = requires_netns
 
 CUT_S = 4.0
 

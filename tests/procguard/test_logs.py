@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from platform_launch.procguard.refused import NotFound, Unavailable
-from platform_launch.procguard.server.logs import Full, Logs, Reader, Room, reading
+from platform_launch.procguard.api.refused import NotFound, Unavailable
+from platform_launch.procguard.server.logs import Full, LogRetention, Logs, Reader, reading
+from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.store import KEPT_RUNS
+from tests.lab.disk import requires_mount
 
 MIB = 1024 * 1024
 
@@ -70,7 +71,7 @@ def test_over_the_limit_the_beginning_and_the_newest_part_are_kept(logs: Logs) -
     assert last.text.encode() == b"".join(lines[-3:])
     assert (last.line, last.next_offset) == (149_998, len(text))
 
-    found = log.search("STEP 0149999")
+    found = log.search(LineFilter("STEP 0149999"))
     assert [(m.line, m.text) for m in found.matches or []] == [(150_000, "step 0149999 loss 0.123")]
     assert text[(found.matches or [])[0].offset :].startswith(b"step 0149999")
     downloaded = all_of(logs)
@@ -98,21 +99,21 @@ def test_an_empty_log_and_an_offset_beyond_the_end(logs: Logs) -> None:
     logs.append("gn6-0", 4, 0, b"one\ntwo")
     beyond = Reader(logs.root, "gn6-0", 4).window(10**15, 1000)
     assert (beyond.offset, beyond.next_offset, beyond.text, beyond.line) == (7, 7, "", 2)
-    assert Reader(logs.root, "gn6-0").search("TWO").matches is not None
+    assert Reader(logs.root, "gn6-0").search(LineFilter("TWO")).matches is not None
     assert Reader(logs.root, "gn6-0").tail(1, 1000).text == "two"
 
 
 def test_a_search_says_that_there_is_more(logs: Logs) -> None:
     logs.append("gn6-0", 1, 0, b"".join(b"error %d\n" % n for n in range(30)))
-    found = Reader(logs.root, "gn6-0").search("error", limit=10)
+    found = Reader(logs.root, "gn6-0").search(LineFilter("error"), limit=10)
     assert [match.line for match in found.matches or []] == list(range(1, 11))
     assert found.more
-    assert not Reader(logs.root, "gn6-0").search("error 29", limit=1).more
+    assert not Reader(logs.root, "gn6-0").search(LineFilter("error 29"), limit=1).more
 
 
 def test_a_line_of_megabytes_is_searched_in_pieces(logs: Logs) -> None:
     logs.append("gn6-0", 1, 0, b"\r".join(b"%d%%" % n for n in range(200_000)) + b"\nthe end\n")
-    found = Reader(logs.root, "gn6-0").search("the end")
+    found = Reader(logs.root, "gn6-0").search(LineFilter("the end"))
     assert [match.line for match in found.matches or []] == [2]
 
 
@@ -124,7 +125,10 @@ def test_a_search_finds_every_line_however_it_reads(
     lines = ["one", "", "TWO ünder", "no", "two" * 30, "", "the last two"]
     data = "\n".join(lines).encode()
     logs.append("gn6-0", 1, 0, data)
-    found = [(match.line, match.offset) for match in Reader(logs.root, "gn6-0").search("two").matches or []]
+    found = [
+        (match.line, match.offset)
+        for match in Reader(logs.root, "gn6-0").search(LineFilter("two")).matches or []
+    ]
     assert found == [(n + 1, data.index(lines[n].encode())) for n in (2, 4, 6)]
 
 
@@ -176,12 +180,13 @@ def test_all_logs_together_keep_within_a_limit(logs: Logs) -> None:
         for file in (logs.root / worker[:-2] / "0" / str(generation)).iterdir():
             os.utime(file, (1000 + age, 1000 + age))
     (logs.root / "notes" / "of people").mkdir(parents=True)
+    each = 1000 + 16  # and the mark that says when they came
 
-    assert Room(logs, 5000, lambda: ["gn6-0", "gn7-0"]).make() == 5000
-    assert Room(logs, 4600, lambda: ["gn6-0", "gn7-0"]).make() == 4000
+    assert LogRetention(logs, 5 * each, lambda: ["gn6-0", "gn7-0"]).make() == 5 * each
+    assert LogRetention(logs, 4600, lambda: ["gn6-0", "gn7-0"]).make() == 4 * each
     assert Reader(logs.root, "gn6-0").generations == [2, 3]
     # The log of a node that was forgotten may go; the two newest runs of the others would be sent again.
-    assert Room(logs, 100, lambda: ["gn6-0", "gn7-0"]).make() == 3000
+    assert LogRetention(logs, 100, lambda: ["gn6-0", "gn7-0"]).make() == 3 * each
     assert (Reader(logs.root, "gn6-0").generations, Reader(logs.root, "gone-0").generations) == ([2, 3], [])
     assert logs.append("gone-0", 7, 0, b"again") == 5  # nothing in memory says that it is there already
 
@@ -191,12 +196,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
-        pytest.skip("needs root, to mount a small disk")
+    subprocess.run(mount, check=True)
     yield place
     subprocess.run(["umount", str(place)], check=True)
 
 
+@requires_mount
 def test_a_full_disk_refuses_and_goes_on_when_there_is_room(small_disk: Path) -> None:
     blocker = small_disk / "blocker"
     blocker.write_bytes(b"x" * 150_000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.procguard.ranks import Kind, RankTable, WorkerName, assign
+from platform_launch.procguard.api.ranks import RankTable, WorkerKind, WorkerName, assign
 
 
 def table(*workers: str, master: str = "gn6", **options: Any) -> RankTable:
@@ -106,8 +106,23 @@ def test_one_node_only() -> None:
 
 
 def test_launchers_of_whole_nodes_are_counted_by_node() -> None:
-    given = table("gn7-0", "gn6-0", kind=Kind.NODE)
+    given = table("gn7-0", "gn6-0", kind=WorkerKind.NODE)
     assert rows(given) == [("gn6-0", 0, 0, 0), ("gn7-0", 1, 0, 1)]
     names = set(given.places[1].environment("nccl"))
     assert names == {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES"}, "none that means a process"
-    assert codes(table("gn6-0", "gn6-1", kind=Kind.NODE)) == ["several-launchers"]
+    assert codes(table("gn6-0", "gn6-1", kind=WorkerKind.NODE)) == ["several-launchers"]
+
+
+def test_spares_stand_in_for_nodes_to_avoid_but_not_for_the_masters() -> None:
+    workers = ("gn6-0", "gn6-1", "gn7-0", "gn7-1", "gn8-0", "gn8-1")
+    given = table(*workers, world_size=4)
+    assert [row[0] for row in rows(given)] == ["gn6-0", "gn6-1", "gn7-0", "gn7-1"]
+    assert [str(worker) for worker in given.idle] == ["gn8-0", "gn8-1"]
+    given = table(*workers, world_size=4, avoided={"gn7"})
+    assert rows(given)[2:] == [("gn8-0", 2, 0, 1), ("gn8-1", 3, 1, 1)]
+    assert [str(worker) for worker in given.idle] == ["gn7-0", "gn7-1"]
+    assert rows(table(*workers, world_size=4, avoided={"gn6"}))[0][0] == "gn6-0", (
+        "rank 0 is where MASTER_ADDR points"
+    )
+    few = table(*workers, world_size=4, avoided={"gn7", "gn8"})
+    assert [row[0] for row in rows(few)] == ["gn6-0", "gn6-1", "gn7-0", "gn7-1"], "there is nobody else"

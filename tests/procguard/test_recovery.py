@@ -9,18 +9,18 @@ import tracemalloc
 from itertools import islice
 from pathlib import Path
 
+from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.shapes import Phase
-from platform_launch.procguard.wire import Report, State
 from tests.procguard.cluster import Cluster
 
 # Makes groups as fast as it can, and names each once it was told that it is made.
 MAKING = """
 import sys
 from itertools import count
-from platform_launch.procguard.control import Control
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.shapes import NewGroup
+from platform_launch.procguard.api.shapes import NewGroup
 with serving(sys.argv[1]) as database:
     control = Control(database.store, log_size=lambda worker, generation: 0, heartbeat_s=2)
     for number in count():
@@ -58,7 +58,9 @@ def test_heartbeats_leave_nothing_behind(tmp_path: Path) -> None:
                 cluster.clock_s += 2
                 for node in ("gn6", "gn7"):
                     size = cluster.logs[f"{node}-0", generation] = beat * 100
-                    report = Report(number=0, state=State.RUNNING, generation=generation, log_bytes=size)
+                    report = WorkerReport(
+                        number=0, state=WorkerState.RUNNING, generation=generation, log_bytes=size
+                    )
                     assert cluster.beat(node, report)[0].log_offset == size
                 cluster.control.tick()
 
@@ -72,5 +74,5 @@ def test_heartbeats_leave_nothing_behind(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
         assert after - before < 20_000, "bytes, after 7,200 heartbeats"
-        assert cluster.control.group("g").phase is Phase.RUNNING
+        assert cluster.control.group("g").phase is GroupPhase.RUNNING
         assert len(cluster.control.events()) < 10, "nothing is written for heartbeats"

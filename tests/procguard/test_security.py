@@ -14,21 +14,28 @@ from itsdangerous import URLSafeTimedSerializer
 from limits import RateLimitItemPerMinute
 from starlette.routing import BaseRoute, Route
 
-from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import UserRole
 from platform_launch.procguard.server.app import build_app
 from platform_launch.procguard.server.gate import CSRF_COOKIE, CSRF_HEADER, SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.throttle import BY_NAME, FROM_ALL, Throttle
-from platform_launch.procguard.shapes import Role
 from platform_launch.procguard.web import stream as stream_module
 from tests.procguard.serving import PASSWORD, Served, served
 
 # Who may ask these is not a matter of logging in.
 OPEN = {"/api/v1/login", "/api/v1/agent/join", "/api/v1/agent/heartbeat", "/api/v1/agent/log"}
 OPEN_TO_READ = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/login"}
-# They answer what would be, and change nothing: viewers may ask.
-FOR_VIEWERS = {"/api/v1/groups/{name}/preview", "/fragments/groups/{name}/ranks", "/api/v1/logout"}
+# They answer what would be, and change nothing, or only what is one's own: viewers may ask.
+FOR_VIEWERS = {
+    "/api/v1/groups/{name}/preview",
+    "/fragments/groups/{name}/ranks",
+    "/api/v1/logout",
+    "/api/v1/me/password",
+    "/api/v1/me/tokens",
+    "/api/v1/me/tokens/{token}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +103,8 @@ def test_every_change_wants_an_operator_and_the_token_of_the_page(server: Served
 def _body_of(path: str) -> dict[str, object]:
     if path.endswith("/move"):
         return {"workers": [], "group": None}
+    if path == "/api/v1/users":
+        return {"name": "x", "role": "viewer", "password": "of eight or more"}
     return {"name": "x"} if path == "/api/v1/groups" else {}
 
 
@@ -146,7 +155,7 @@ def test_a_foreign_page_cannot_log_a_browser_in(server: Served) -> None:
 
 def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
     accounts = server.parts.accounts
-    accounts.add("leaver", Role.OPERATOR, hash_password(PASSWORD))
+    accounts.add("leaver", UserRole.OPERATOR, hash_password(PASSWORD))
 
     def alive(token: str) -> bool:
         return server.client(token).get("/api/v1/me").status_code == 200
@@ -156,11 +165,11 @@ def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
     accounts.set_password("leaver", hash_password("another password"))
     second = server.token("leaver")
     assert (alive(first), alive(second)) == (False, True)
-    accounts.set_role("leaver", Role.VIEWER)
+    accounts.set_role("leaver", UserRole.VIEWER)
     third = server.token("leaver")
     assert (alive(second), alive(third)) == (False, True)
     accounts.remove("leaver")
-    accounts.add("leaver", Role.OPERATOR, hash_password(PASSWORD))
+    accounts.add("leaver", UserRole.OPERATOR, hash_password(PASSWORD))
     assert not alive(third)
 
 
@@ -236,7 +245,7 @@ def test_one_address_is_limited_over_all_names_and_an_ipv6_network_is_one() -> N
     throttle = Throttle(by_address=RateLimitItemPerMinute(5))
     for n in range(5):
         throttle.count(f"2001:db8::{n}", f"name{n}")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         throttle.count("2001:db8::ffff", "another")
     assert refused.value.status == 429
     throttle.count("2001:db8:0:1::1", "another")
@@ -249,11 +258,11 @@ def test_no_guest_locks_somebody_else_out() -> None:
     throttle = Throttle()
     for _ in range(BY_NAME.amount):
         throttle.count("192.0.2.66", "admin")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         throttle.count("192.0.2.66", "admin")
     for n in range(FROM_ALL.amount - BY_NAME.amount):
         throttle.count(f"198.51.100.{n}", "admin")
-    with pytest.raises(Refused):  # many guests together are one who guesses
+    with pytest.raises(RequestRefused):  # many guests together are one who guesses
         throttle.count("192.0.2.1", "admin")
 
 

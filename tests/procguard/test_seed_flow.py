@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.lab.browser import CHROMIUM
+from tests.lab.browser import requires_chromium
 from tests.lab.netns import requires_netns
 from tests.procguard import trainee
 from tests.procguard.hosts_lab import LIMIT_S, Site, site
@@ -26,9 +26,8 @@ FEW_STEPS = ("--steps", "4", "--log-every", "2", "--global-batch", "32")
 
 pytestmark = [
     requires_netns,
-    pytest.mark.lab,
+    requires_chromium,
     pytest.mark.train,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"),
 ]
 
 
@@ -65,7 +64,7 @@ def make_group(page: Page, name: str, workers: Sequence[str]) -> None:
 
 def expect_ranks(page: Page, places: Sequence[Place]) -> None:
     """Wait until the rank table is so."""
-    rows = page.get_by_role("region", name="Rank table").last.locator("tbody").get_by_role("row")
+    rows = page.get_by_role("group", name="Rank table").last.locator("tbody").get_by_role("row")
     cells = [f"{rank}{worker}{local_rank}{node_rank}" for worker, rank, local_rank, node_rank in places]
     expect(rows).to_have_text(cells)
 
@@ -74,6 +73,7 @@ def start(page: Page) -> None:
     page.get_by_role("button", name="Save settings").click()
     expect(page.get_by_text("Settings saved.")).to_be_visible()
     page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("link", name="Workers", exact=True).click()
 
 
 def expect_phase(page: Page, phase: str) -> None:
@@ -88,7 +88,7 @@ def expect_log(page: Page, worker: str, *texts: str) -> None:
     """Open a worker's log from its group, look for texts and go back."""
     page.get_by_role("link", name=f"Log of {worker}", exact=True).click()
     for text in texts:
-        expect(page.get_by_role("region", name=f"Log of {worker}").last).to_contain_text(text)
+        expect(page.get_by_role("group", name=f"Log of {worker}").last).to_contain_text(text)
     page.go_back()
 
 
@@ -130,7 +130,7 @@ def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_
     expect(told).to_contain_text("data/images.txt")
     expect(page.get_by_role("row").filter(has_text="gn7-0").filter(has_text="code 3")).to_be_visible()
     page.get_by_role("link", name="Read the log of gn7-0").click()
-    expect(page.get_by_role("region", name="Log of gn7-0").last).to_contain_text("FileNotFoundError")
+    expect(page.get_by_role("group", name="Log of gn7-0").last).to_contain_text("FileNotFoundError")
     page.go_back()
 
     data.with_name("not-mounted").rename(data)

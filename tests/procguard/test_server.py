@@ -21,7 +21,7 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.database import serving
-from tests.lab.postgres import postgres, why_no_postgres
+from tests.lab.postgres import postgres, requires_postgres
 from tests.procguard.server_process import server
 from tests.procguard.serving import LIMIT_S, until
 
@@ -74,7 +74,7 @@ def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path,
         assert {mode(data / name) for name in ("join-token", "initial-password", "session-secret")} == {0o600}
         assert mode(data / "procguard.db") == 0o600
         admin = running.login("admin", password(data))
-        assert admin.get("/api/v1/me").json() == {"name": "admin", "role": "operator"}
+        assert admin.get("/api/v1/me").json() == {"name": "admin", "role": "admin"}
 
         (tmp_path / "new").write_text("a password of my own\n")
         place = ("--data", str(data))
@@ -102,6 +102,16 @@ def test_a_first_start_makes_what_is_missing_and_tells_no_secret(tmp_path: Path,
     with server(data) as again:
         assert "log in as admin" not in again.said
         assert (data / "join-token").read_text().strip() == token
+
+
+def test_users_are_those_of_a_server_that_is_there(tmp_path: Path, program: Program) -> None:
+    (tmp_path / "new").write_text("a password of my own\n")
+    elsewhere = ("--data", str(tmp_path / "elsewhere"))
+    for words in (("add", "eve", "--password-file", str(tmp_path / "new")), ("list",)):
+        code, *said = program("user", *words, *elsewhere)
+        assert code == 66
+        assert f"no server's database is at {tmp_path}/elsewhere/procguard.db" in "".join(said)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_sigterm_ends_it_in_good_order_though_a_page_is_open(tmp_path: Path) -> None:
@@ -143,7 +153,7 @@ def test_a_second_server_of_one_database_is_refused(tmp_path: Path, program: Pro
         assert httpx.get(f"{running.url}/readyz", trust_env=False).status_code == 200
 
 
-@pytest.mark.skipif(bool(why_no_postgres()), reason=why_no_postgres())
+@requires_postgres
 def test_a_server_ends_when_another_has_taken_its_database(tmp_path: Path) -> None:
     with postgres() as database, server(tmp_path, "--database", url := database.new_database()) as running:
         running.process.send_signal(signal.SIGSTOP)  # it must not be the faster one
@@ -208,6 +218,7 @@ def test_what_cannot_be_used_is_said_in_two_lines(
     words: str,
 ) -> None:
     (tmp_path / "token").write_text("a token of some length")
+    (tmp_path / "token").chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         if config is not None:
             text = config.replace("{taken}", str(taken.getsockname()[1]))
@@ -216,7 +227,7 @@ def test_what_cannot_be_used_is_said_in_two_lines(
         monkeypatch.chdir(tmp_path)
         ended, _, said = program("server", "--data", "data", *flags)
     assert (ended, words in said) == (code, True), said
-    lines = [line for line in said.splitlines() if not line.startswith("[INFO]")]
+    lines = [line for line in said.splitlines() if "[INFO]" not in line]
     assert lines[0].startswith("error: ")
     assert len(lines) <= 2
 

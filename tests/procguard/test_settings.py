@@ -9,23 +9,23 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
-from platform_launch.procguard.settings import Settings, read_join_token, read_settings
+from platform_launch.procguard.server.settings import ServerSettings, read_join_token, read_settings
 from platform_launch.project import project_root
 
 SHIPPED = project_root() / "configs" / "procguard.yaml"
 
 
-def read(tmp_path: Path, text: str) -> Settings:
+def read(tmp_path: Path, text: str) -> ServerSettings:
     path = tmp_path / "procguard.yaml"
     path.write_text(text)
     return read_settings(path)
 
 
 def test_the_shipped_file_shows_every_key_with_its_default() -> None:
-    assert read_settings(SHIPPED) == read_settings(None) == Settings()
+    assert read_settings(SHIPPED) == read_settings(None) == ServerSettings()
     shown = SHIPPED.read_text()
     missing = [
-        key for key in Settings.model_fields if f"\n{key}:" not in shown and f"\n# {key}:" not in shown
+        key for key in ServerSettings.model_fields if f"\n{key}:" not in shown and f"\n# {key}:" not in shown
     ]
     assert missing == []
 
@@ -38,7 +38,7 @@ def test_what_is_set_is_read(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.loopback) == ("::1", 9000, True)
     assert settings.database_url == "sqlite:////var/lib/procguard/procguard.db"
     assert settings.trusted_proxies == ("10.0.0.0/8",)
-    assert read(tmp_path, "") == Settings()
+    assert read(tmp_path, "") == ServerSettings()
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,21 @@ def test_a_join_token(tmp_path: Path) -> None:
     none, given = Environment({}), Environment({"PROCGUARD_JOIN_TOKEN": "t" * 16})
     file = tmp_path / "token"
     file.write_text("f" * 32 + "\n")
-    by_file = Settings(join_token_file=file)
-    assert read_join_token(Settings(), none) == ""
+    with pytest.raises(InputError, match="others may read"):
+        read_join_token(ServerSettings(join_token_file=file), none)
+    file.chmod(0o600)
+    by_file = ServerSettings(join_token_file=file)
+    assert read_join_token(ServerSettings(), none) == ""
     assert read_join_token(by_file, none) == "f" * 32
     assert read_join_token(by_file, given) == "t" * 16
-    outside = Settings(listen="0.0.0.0:8765")
+    outside = ServerSettings(listen="0.0.0.0:8765")
     assert read_join_token(outside, given) == "t" * 16
     with pytest.raises(InputError, match="no join token is set"):
         read_join_token(outside, none)
     with pytest.raises(InputError, match="PROCGUARD_JOIN_TOKEN has 3 character"):
-        read_join_token(Settings(), Environment({"PROCGUARD_JOIN_TOKEN": "abc"}))
+        read_join_token(ServerSettings(), Environment({"PROCGUARD_JOIN_TOKEN": "abc"}))
     file.write_text("\n")
     with pytest.raises(InputError, match="is empty"):
         read_join_token(by_file, none)
     with pytest.raises(InputError, match="cannot be read"):
-        read_join_token(Settings(join_token_file=tmp_path / os.devnull.strip("/") / "x"), none)
+        read_join_token(ServerSettings(join_token_file=tmp_path / os.devnull.strip("/") / "x"), none)

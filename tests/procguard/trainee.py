@@ -1,4 +1,4 @@
-"""A training as the seed shows it: says its place, reads its data, and then is examples/ddp."""
+"""A training as the seed shows it: reads its data, and then is examples/ddp."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 
 def main() -> None:
     """Train in one process. The first of each node reads the data; without it the exit code is 3."""
-    rank, size, local, master = (
-        os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
-    )
-    print(f"[Rank {rank}] World Size: {size}, Local Rank: {local}, Master Addr: {master}", flush=True)
     try:
-        if local == "0":
+        if os.environ["LOCAL_RANK"] == "0":
             Path("data/images.txt").read_text(encoding="utf-8")
     except OSError:
         traceback.print_exc()

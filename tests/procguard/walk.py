@@ -7,18 +7,18 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from platform_launch.procguard import asked
-from platform_launch.procguard.advance import Moment, advance
-from platform_launch.procguard.group import CannotStartError, Group, Step
-from platform_launch.procguard.live import LiveWorker
-from platform_launch.procguard.member import Member
-from platform_launch.procguard.orders import order_for
-from platform_launch.procguard.ranks import WorkerName
-from platform_launch.procguard.shapes import GroupSettings, Phase
-from platform_launch.procguard.wire import Action, Order, Report, State
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings
+from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.core import transitions
+from platform_launch.procguard.core.group import CannotStartError, Group, GroupStep
+from platform_launch.procguard.core.orders import order_for
+from platform_launch.procguard.core.phases import StepTime, next_step
+from platform_launch.procguard.core.registry import WorkerEntry
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
-BUSY = (State.RUNNING, State.STOPPING)
+BUSY = (WorkerState.RUNNING, WorkerState.STOPPING)
 
 
 @dataclass
@@ -26,54 +26,56 @@ class Agent:
     """A worker and its agent, which writes down what it was ready for and what it started."""
 
     worker: WorkerName
-    state: State = State.IDLE
+    state: WorkerState = WorkerState.IDLE
     generation: int = 0
     exit_code: int | None = None
     asked: bool = False
     starts: list[int] = field(default_factory=list)
-    answers: deque[Order] = field(default_factory=deque)
+    answers: deque[WorkerOrder] = field(default_factory=deque)
 
-    def obey(self, order: Order) -> None:
+    def obey(self, order: WorkerOrder) -> None:
         """Do what an answer says."""
         newer = order.generation > self.generation
         if self.state in BUSY:
-            if newer or (order.action is Action.STOP and order.generation >= self.generation):
-                self.state, self.asked = State.STOPPING, True
-        elif order.action is Action.PREPARE and newer:
+            if newer or (order.action is OrderAction.STOP and order.generation >= self.generation):
+                self.state, self.asked = WorkerState.STOPPING, True
+        elif order.action is OrderAction.PREPARE and newer:
             self.state, self.generation, self.exit_code, self.asked = (
-                State.READY,
+                WorkerState.READY,
                 order.generation,
                 None,
                 False,
             )
-        elif order.action is Action.RUN and self.state is State.READY and not newer:
+        elif order.action is OrderAction.RUN and self.state is WorkerState.READY and not newer:
             if order.generation == self.generation:
-                self.state = State.RUNNING
+                self.state = WorkerState.RUNNING
                 self.starts.append(self.generation)
         elif (
-            order.action is Action.STOP and self.state is State.READY and order.generation >= self.generation
+            order.action is OrderAction.STOP
+            and self.state is WorkerState.READY
+            and order.generation >= self.generation
         ):
-            self.state = State.IDLE
+            self.state = WorkerState.IDLE
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         """Say what is."""
-        return Report(
+        return WorkerReport(
             number=self.worker.number,
             state=self.state,
             generation=self.generation,
             exit_code=self.exit_code,
             asked=self.asked,
-            ended_s_ago=1.0 if self.state is State.EXITED else None,
+            ended_s_ago=1.0 if self.state is WorkerState.EXITED else None,
         )
 
     def chance(self, dice: random.Random) -> None:
         """Let its process end, well or badly, or let it lose its memory."""
-        if self.state is State.STOPPING:
-            self.state, self.exit_code = State.EXITED, -15
-        elif self.state is State.RUNNING and dice.random() < 0.3:
-            self.state, self.exit_code = State.EXITED, dice.choice((0, 0, 0, 1))
+        if self.state is WorkerState.STOPPING:
+            self.state, self.exit_code = WorkerState.EXITED, -15
+        elif self.state is WorkerState.RUNNING and dice.random() < 0.3:
+            self.state, self.exit_code = WorkerState.EXITED, dice.choice((0, 0, 0, 1))
         elif self.state not in BUSY and dice.random() < 0.01:
-            self.state, self.generation = State.IDLE, 0
+            self.state, self.generation = WorkerState.IDLE, 0
 
 
 class Walk:
@@ -82,7 +84,7 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.agents = [Agent(WorkerName(f"gn{n}", 0)) for n in range(3)]
-        self.live = {agent.worker: LiveWorker(agent.worker) for agent in self.agents}
+        self.live = {agent.worker: WorkerEntry(agent.worker) for agent in self.agents}
         settings = GroupSettings(
             master_addr="gn0",
             command="train",
@@ -91,15 +93,17 @@ class Walk:
             world_size=self.dice.choice((None, 2)),
         )
         workers = tuple(agent.worker for agent in self.agents)
-        self.group = Group("g", settings, Phase.IDLE, AT, workers)
+        self.group = Group("g", settings, GroupPhase.IDLE, AT, workers)
         self.clock_s, self.entered_s = 100.0, 100.0
         self.committed: set[int] = set()
-        self.seen: set[Phase] = set()
+        self.seen: set[GroupPhase] = set()
 
-    def members(self) -> dict[WorkerName, Member]:
+    def members(self) -> dict[WorkerName, WorkerSnapshot]:
         """Return what the server knows. Nobody is silent for so long that he is given up."""
         return {
-            worker: Member(worker, live.report, live.same, self.dice.choice((0.0, 0.0, 20.0)), live.ended_at)
+            worker: WorkerSnapshot(
+                worker, live.report, live.same, self.dice.choice((0.0, 0.0, 20.0)), live.ended_at
+            )
             for worker, live in self.live.items()
         }
 
@@ -114,12 +118,12 @@ class Walk:
         elif what < 0.65:
             agent.chance(self.dice)
         elif what < 0.97:
-            self._take(advance(self.group, self.members(), self._moment()))
+            self._take(next_step(self.group, self.members(), self._moment()))
         elif what < 0.993:
             self._ask()
         else:  # kill -9: what is not written down is gone
             self.group = replace(self.group, failed_at=None, silent=())
-            self.live = {worker: LiveWorker(worker) for worker in self.live}
+            self.live = {worker: WorkerEntry(worker) for worker in self.live}
             self.entered_s = self.clock_s
         self.check()
 
@@ -146,31 +150,33 @@ class Walk:
         before, members = self.group, self.members()
         try:
             if ask == "stop":
-                self._take(asked.stop(before, AT))
+                self._take(transitions.stop(before, AT))
             else:
-                self._take((asked.start if ask == "start" else asked.restart)(before, members, AT))
+                self._take(
+                    (transitions.start if ask == "start" else transitions.restart)(before, members, AT)
+                )
         except CannotStartError as error:
             raise AssertionError(error) from error
         if ask == "start":
-            again = asked.start(self.group, members, AT)
+            again = transitions.start(self.group, members, AT)
             assert again.group is self.group, "starting twice is one start"
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: GroupStep) -> None:
         before, after = self.group, step.group
         assert after.generation >= before.generation
         if after.generation > before.generation:
-            assert after.phase is Phase.PREPARING
-        if after.phase is Phase.RUNNING and before.phase is Phase.PREPARING:
+            assert after.phase is GroupPhase.PREPARING
+        if after.phase is GroupPhase.RUNNING and before.phase is GroupPhase.PREPARING:
             run = after.run
             assert run is not None
             reports = [self.live[place.worker].report for place in run.places]
-            assert all(r and r.state is State.READY and r.generation == run.generation for r in reports)
+            assert all(r and r.state is WorkerState.READY and r.generation == run.generation for r in reports)
             self.committed.add(after.generation)
         if after.phase is not before.phase:
             self.entered_s = self.clock_s
         self.seen.add(after.phase)
         self.group = after
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> StepTime:
         self.clock_s += self.dice.choice((0.5, 0.5, 3.0))
-        return Moment(self.clock_s, self.clock_s - self.entered_s, AT)
+        return StepTime(self.clock_s, self.clock_s - self.entered_s, AT)

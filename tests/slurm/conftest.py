@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.slurm import Cluster, slurm, why_no_slurm
+from tests.lab.slurm import Cluster, slurm
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 # The entrypoint takes the environment that is active: that of these tests.
@@ -22,8 +23,6 @@ Render = Callable[..., str]
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A running Slurm with node0 and node1."""
-    if reason := why_no_slurm():
-        pytest.skip(reason)
     with slurm(2, tmp_path_factory.mktemp("slurm"), ENVIRONMENT) as running:
         yield running
 
@@ -48,7 +47,7 @@ def render(tmp_path: Path) -> Render:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr

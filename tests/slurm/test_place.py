@@ -6,12 +6,10 @@ import json
 import sys
 from typing import Any
 
-import pytest
-
-from tests.lab.slurm import GPUS_PER_NODE, Cluster
+from tests.lab.slurm import GPUS_PER_NODE, Cluster, requires_slurm
 from tests.slurm.conftest import ROOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = requires_slurm
 
 LAUNCH = (sys.executable, str(ROOT / "platform_launch" / "__main__.py"))
 SRUN = ("srun", "--immediate=20", "--time=1")

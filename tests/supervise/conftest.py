@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.supervise.lab import DRIVER, LIMIT_S, ROOT, Supervise, Supervised
+from tests.lab.waiting import LIMIT_S
+from tests.supervise.lab import DRIVER, ROOT, Supervise, Supervised
 
 
 @pytest.fixture

@@ -9,9 +9,18 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
+from platform_launch.events import event
 from platform_launch.supervise import Command, Supervisor
+
+
+def tell_at_exit(supervisor: Supervisor, options: dict[str, Any]) -> None:
+    """Say an event that only the command's end gives rise to."""
+    if "at_exit" in options:
+        supervisor.tell(event("progress-again", still_s=options["at_exit"]))
 
 
 def main() -> int:
@@ -21,9 +30,10 @@ def main() -> int:
         log_path=Path(options["log_path"]) if "log_path" in options else None,
         prefix=options.get("prefix", ""),
         grace_s=options.get("grace_s", 10.0),
+        on_exit=lambda _code: tell_at_exit(supervisor, options),
     )
-    if "stop_after_s" in options:
-        threading.Timer(options["stop_after_s"], supervisor.stop, ["node 3 left"]).start()
+    if "stop_once_logged" in options:
+        threading.Thread(target=stop_once, args=(supervisor, options), daemon=True).start()
     outcome = supervisor.run()
     Path(options["outcome_path"]).write_text(
         json.dumps(
@@ -38,6 +48,14 @@ def main() -> int:
         )
     )
     return outcome.exit_code
+
+
+def stop_once(supervisor: Supervisor, options: dict[str, str]) -> None:
+    """Ask for the end from another thread, once the training has said something."""
+    log = Path(options["log_path"])
+    while not (log.exists() and options["stop_once_logged"] in log.read_text()):
+        time.sleep(0.02)
+    supervisor.stop("node 3 left")
 
 
 if __name__ == "__main__":

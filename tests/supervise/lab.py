@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 20.0
+from tests.lab.waiting import LIMIT_S, until
+
 ROOT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("driver.py")
 
@@ -35,13 +36,17 @@ class Supervised:
     def read_until(self, marker: bytes) -> bytes:
         """Read the output up to a marker."""
         assert self.process.stdout is not None
-        seen = b""
-        until = time.monotonic() + LIMIT_S
-        while marker not in seen:
-            assert time.monotonic() < until, seen
-            chunk = os.read(self.process.stdout.fileno(), 65536)
-            assert chunk, f"ended before {marker!r}: {seen!r}"
-            seen += chunk
+        output, seen = self.process.stdout.fileno(), b""
+
+        def there() -> bool:
+            nonlocal seen
+            if select.select([output], [], [], 1.0)[0]:
+                chunk = os.read(output, 65536)
+                assert chunk, f"ended before {marker!r}: {seen!r}"
+                seen += chunk
+            return marker in seen
+
+        until(there, lambda: f"{marker!r} does not come: {seen!r}", pause_s=0)
         return seen
 
     @property
@@ -63,11 +68,3 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """Wait for a condition, and fail when it does not come true in time."""
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.01)

@@ -9,21 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.disk import disk, requires_mount
 from tests.supervise.lab import Supervise, python
 
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mount.returncode:
-        pytest.skip(f"needs the right to mount: {mount.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with disk(tmp_path / "small", "size=64k") as folder:
+        yield folder
 
 
 def test_a_folder_that_cannot_be_made_loses_the_log_only(supervise: Supervise, tmp_path: Path) -> None:
@@ -37,6 +31,7 @@ def test_a_folder_that_cannot_be_made_loses_the_log_only(supervise: Supervise, t
     assert b"Not a directory; the training goes on without it" in run.output
 
 
+@requires_mount
 def test_a_read_only_folder_loses_the_log_only(supervise: Supervise, mounted: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
     run = supervise("echo", "training", log_path=str(mounted / "logs" / "train.log"))
@@ -45,6 +40,7 @@ def test_a_read_only_folder_loses_the_log_only(supervise: Supervise, mounted: Pa
     assert b"Read-only file system" in run.output
 
 
+@requires_mount
 def test_a_full_disk_is_told_once_and_the_output_goes_on(supervise: Supervise, mounted: Path) -> None:
     run = supervise(*python("for i in range(5000): print(i, 'x' * 80)"), log_path=str(mounted / "train.log"))
     assert run.finish()["log_path"] is None

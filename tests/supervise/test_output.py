@@ -13,7 +13,8 @@ import subprocess
 import termios
 from pathlib import Path
 
-from tests.supervise.lab import Supervise, Supervised, python, wait_until
+from tests.lab.waiting import LIMIT_S, until
+from tests.supervise.lab import Supervise, Supervised, python
 
 ISATTY = "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())"
 
@@ -33,7 +34,7 @@ def read_terminal(reading: int, run: Supervised) -> bytes:
             pass
         return gone
 
-    wait_until(ended)
+    until(ended)
     return seen
 
 
@@ -76,7 +77,7 @@ def test_stdout_and_stderr_in_one_file_keep_their_order(supervise: Supervise) ->
 
 def test_stdout_and_stderr_in_two_files_stay_two(supervise: Supervise) -> None:
     run = supervise("sh", "-c", "echo out; echo err >&2", stderr=subprocess.PIPE)
-    out, err = run.process.communicate(timeout=20)
+    out, err = run.process.communicate(timeout=LIMIT_S)
     assert (out, err) == (b"out\n", b"err\n")
     assert sorted(run.log.splitlines()) == ["err", "out"]
 
@@ -84,7 +85,7 @@ def test_stdout_and_stderr_in_two_files_stay_two(supervise: Supervise) -> None:
 def test_two_streams_never_share_a_line_of_the_log(supervise: Supervise) -> None:
     code = "import os, time; os.write(2, b'bar 10%'); time.sleep(0.2); os.write(1, b'Step 1\\n')"
     run = supervise(*python(code), stderr=subprocess.PIPE)
-    run.process.communicate(timeout=20)
+    run.process.communicate(timeout=LIMIT_S)
     assert run.log == "bar 10%\nStep 1\n"
 
 
@@ -126,7 +127,7 @@ def test_only_the_stream_on_a_terminal_sees_a_terminal(supervise: Supervise) -> 
     reading, writing = open_terminal()
     run = supervise(*python(ISATTY), stderr=writing)
     os.close(writing)
-    assert run.process.communicate(timeout=20)[0] == b"False True\n"
+    assert run.process.communicate(timeout=LIMIT_S)[0] == b"False True\n"
     os.close(reading)
 
 
@@ -142,7 +143,7 @@ def test_a_resized_terminal_reaches_the_command(supervise: Supervise, tmp_path: 
     )
     reading, writing = open_terminal()
     run = supervise(*python(code), stdout=writing, stderr=writing)
-    wait_until(lambda: run.log_path.exists() and "ready" in run.log)
+    until(lambda: run.log_path.exists() and "ready" in run.log)
     resize(writing, 40, 60)
     run.process.send_signal(signal.SIGWINCH)
     os.close(writing)
@@ -156,7 +157,7 @@ def test_a_reader_that_leaves_does_not_end_the_training(supervise: Supervise) ->
     run.read_until(b"first")
     assert run.process.stdout is not None
     run.process.stdout.close()
-    run.process.wait(20)
+    run.process.wait(LIMIT_S)
     assert run.process.returncode == 0
     assert "step 19" in run.log
     assert "[WARN] output can no longer be written: Broken pipe" in run.log
@@ -202,3 +203,9 @@ def test_output_to_a_regular_file_goes_after_what_is_in_it(supervise: Supervise,
         file.flush()
         supervise("echo", "hello", stdout=file, stderr=file).finish()
     assert target.read_bytes() == b"banner\nhello\n"
+
+
+def test_what_the_end_gives_rise_to_is_said(supervise: Supervise) -> None:
+    run = supervise("true", at_exit=12345)
+    run.finish()
+    assert "12345" in run.log

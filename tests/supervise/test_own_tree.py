@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
-import pytest
-
-from tests.supervise.lab import Supervise, Supervised, alive, python, wait_until
+from tests.lab.needs import requires_pid_namespace
+from tests.lab.waiting import LIMIT_S, until
+from tests.supervise.lab import Supervise, Supervised, alive, python
 
 # A daemon as a data loader or a service of a library leaves it: double fork, session of its own.
+# Its parent waits until it is ready.
 DAEMON = (
     "import os, signal, sys, time\n"
+    "reading, writing = os.pipe()\n"
     "if os.fork() == 0:\n"
     "    os.setsid()\n"
     "    if os.fork() == 0:\n"
     "        {setup}\n"
     "        print('daemon', os.getpid(), 'ready', flush=True)\n"
+    "        os.close(writing)\n"
     "        time.sleep({sleep})\n"
     "    os._exit(0)\n"
     "os.wait()\n"
+    "os.close(writing)\n"
+    "os.read(reading, 1)\n"
     "time.sleep({parent_sleep})\n"
 )
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
-def daemon(setup: str = "pass", sleep: float = 60, parent_sleep: float = 0.3) -> tuple[str, ...]:
+def daemon(setup: str = "pass", sleep: float = 60, parent_sleep: float = 0) -> tuple[str, ...]:
     return python(DAEMON.format(setup=setup, sleep=sleep, parent_sleep=parent_sleep))
 
 
@@ -43,8 +46,6 @@ def daemon_pid(text: str) -> int:
 def namespace(supervise: Supervise, *argv: str, **options: object) -> Supervised:
     """Run the supervisor as PID 1 of a namespace of its own."""
     before = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-    if shutil.which("unshare") is None or subprocess.run([*before, "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to create a pid namespace (unshare --pid)")
     return supervise(*argv, before=before, **options)
 
 
@@ -58,13 +59,13 @@ def test_a_daemon_left_behind_is_asked_to_end_and_named(supervise: Supervise) ->
 
 
 def test_a_helper_that_leaves_by_itself_is_no_matter_for_words(supervise: Supervise) -> None:
-    run = supervise(*daemon(sleep=0.3, parent_sleep=0))
+    run = supervise(*daemon(sleep=0.1))
     run.finish()
     assert "[WARN]" not in run.log
 
 
 def test_a_deaf_grandchild_is_killed_after_the_grace_time(supervise: Supervise) -> None:
-    run = supervise(*daemon(setup=DEAF, parent_sleep=60), grace_s=0.5)
+    run = supervise(*daemon(setup=DEAF, parent_sleep=60), grace_s=2)
     run.read_until(b"ready")
     pid = daemon_pid(run.log)
     run.process.terminate()
@@ -85,7 +86,7 @@ def test_a_deep_tree_of_sessions_is_killed_to_the_last_leaf(supervise: Supervise
         "time.sleep(60)\n"
     )
     run = supervise(*python(code), grace_s=0.3)
-    wait_until(lambda: run.log_path.exists() and run.log.count("level") == 7)
+    until(lambda: run.log_path.exists() and run.log.count("level") == 7)
     pids = [int(line.split()[1]) for line in run.log.splitlines()]
     run.process.terminate()
     outcome = run.finish()
@@ -101,15 +102,17 @@ def test_orphans_are_reaped_while_the_training_runs(supervise: Supervise) -> Non
         "        if os.fork() == 0: time.sleep(0.05)\n"
         "        os._exit(0)\n"
         "    os.wait()\n"
-        "time.sleep(0.5); print('orphaned', flush=True); time.sleep(60)\n"
+        "print('orphaned', flush=True); time.sleep(60)\n"
     )
     run = supervise(*python(code))
     run.read_until(b"orphaned")
-    children = subprocess.run(
-        ["ps", "--ppid", str(run.process.pid), "-o", "stat="], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert len(children) == 1
-    assert not children[0].startswith("Z")
+    children = ["ps", "--ppid", str(run.process.pid), "-o", "stat="]
+
+    def only_the_training_and_the_guard() -> bool:
+        states = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()
+        return len(states) == 2 and not any(state.startswith("Z") for state in states)
+
+    until(only_the_training_and_the_guard, "orphans stay")
     run.process.terminate()
     run.finish()
 
@@ -117,15 +120,14 @@ def test_orphans_are_reaped_while_the_training_runs(supervise: Supervise) -> Non
 def test_a_stranger_of_the_same_name_survives(supervise: Supervise) -> None:
     stranger = subprocess.Popen(["sleep", "30"], start_new_session=True)
     try:
-        run = supervise("sh", "-c", "trap '' TERM; sleep 30 & sleep 30", grace_s=0.2)
-        wait_until(run.log_path.exists)
-        time.sleep(0.3)
+        run = supervise("sh", "-c", "trap '' TERM; echo ready; sleep 30 & sleep 30", grace_s=0.2)
+        run.read_until(b"ready")
         run.process.terminate()
         assert run.finish()["killed"]
         assert stranger.poll() is None
     finally:
         stranger.kill()
-        stranger.wait(10)
+        stranger.wait(LIMIT_S)
 
 
 def test_a_child_that_was_there_before_survives(supervise: Supervise, tmp_path: Path) -> None:
@@ -145,13 +147,14 @@ def test_a_stranger_holding_the_pipe_does_not_hold_the_end(supervise: Supervise,
     os.mkfifo(fifo)
     # Opens the supervisor's pipe by way of /proc, as a debugger might.
     code = (
-        "import os, sys, time\n"
-        f"open({str(fifo)!r}, 'w').write(str(os.getpid())); print('working'); time.sleep(1)\n"
+        "import os\n"
+        f"open({str(fifo)!r}, 'w').write(str(os.getpid())); print('working'); open({str(fifo)!r}).read()\n"
     )
     run = supervise(*python(code))
     with fifo.open() as file:
         pid = int(file.read())
     with Path(f"/proc/{pid}/fd/1").open("wb"):
+        fifo.write_text("the pipe is held: end")
         assert run.finish()["exit_code"] == 0
     assert "working" in run.log
 
@@ -160,17 +163,39 @@ def test_a_killed_supervisor_takes_the_training_with_it(supervise: Supervise) ->
     run = supervise(*python("import os, time; print('pid', os.getpid(), 'ready'); time.sleep(60)"))
     pid = int(run.read_until(b"ready").split()[1])
     run.process.kill()
-    wait_until(lambda: not alive(pid), limit_s=5)
+    until(lambda: not alive(pid))
 
 
+def test_a_killed_supervisor_takes_along_what_ignores_every_request(supervise: Supervise) -> None:
+    run = supervise(*daemon(setup=DEAF, parent_sleep=60))
+    run.read_until(b"ready")
+    pid = daemon_pid(run.log)
+    run.process.kill()
+    until(lambda: not alive(pid))
+
+
+def test_a_guard_leaves_with_its_supervisor(supervise: Supervise) -> None:
+    run = supervise(
+        *python("import os; print('launcher', os.getppid(), 'ready', flush=True); input()"), stdin=-1
+    )
+    launcher = run.read_until(b"ready").split()[1].decode()
+    guards = ["pgrep", "-f", f"guard.py {launcher} "]
+    assert subprocess.run(guards, capture_output=True, check=False).stdout
+    run.process.terminate()
+    run.finish()
+    assert not subprocess.run(guards, capture_output=True, check=False).stdout
+
+
+@requires_pid_namespace
 def test_as_pid_1_signals_codes_and_output_are_the_same(supervise: Supervise) -> None:
     run = namespace(supervise, *python("import os; print('parent', os.getppid()); raise SystemExit(3)"))
     assert run.finish()["exit_code"] == 3
     assert run.output == b"parent 1\n"
 
 
+@requires_pid_namespace
 def test_as_pid_1_a_term_is_forwarded_and_orphans_are_ended(supervise: Supervise) -> None:
-    run = namespace(supervise, *daemon(setup=DEAF, parent_sleep=60), grace_s=0.5)
+    run = namespace(supervise, *daemon(setup=DEAF, parent_sleep=60), grace_s=2)
     run.read_until(b"ready")
     inner = subprocess.run(
         ["ps", "--ppid", str(run.process.pid), "-o", "pid="], capture_output=True, text=True, check=True
@@ -181,6 +206,7 @@ def test_as_pid_1_a_term_is_forwarded_and_orphans_are_ended(supervise: Supervise
     assert outcome["killed"] == [daemon_pid(run.log)]
 
 
+@requires_pid_namespace
 def test_as_pid_1_no_zombies_gather(supervise: Supervise) -> None:
     code = (
         "import os, subprocess, time\n"
@@ -189,8 +215,9 @@ def test_as_pid_1_no_zombies_gather(supervise: Supervise) -> None:
         "        if os.fork() == 0: time.sleep(0.05)\n"
         "        os._exit(0)\n"
         "    os.wait()\n"
-        "time.sleep(0.5)\n"
-        "states = subprocess.run(['ps', '-e', '-o', 'stat='], capture_output=True, text=True).stdout\n"
+        "states = 'not asked'\n"
+        "while len(states.split()) > 3:\n"  # the supervisor, this process and ps
+        "    states = subprocess.run(['ps', '-e', '-o', 'stat='], capture_output=True, text=True).stdout\n"
         "print(states.count('Z'))\n"
     )
     run = namespace(supervise, *python(code))

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.supervise.lab import LIMIT_S, ROOT
+from tests.lab.waiting import LIMIT_S
+from tests.supervise.lab import ROOT
 
 
 def test_fifty_runs_leave_no_descriptor_thread_handler_or_child_behind(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from tests.supervise.lab import Supervise, python, wait_until
+from tests.lab.waiting import LIMIT_S, until
+from tests.supervise.lab import ROOT, Supervise, python
 
 REPORT = (
     "import signal, sys\n"
@@ -75,8 +76,13 @@ def test_a_signal_reaches_the_whole_group(supervise: Supervise) -> None:
 
 
 def test_usr1_does_not_start_the_grace_time(supervise: Supervise) -> None:
-    code = REPORT.replace("    sys.exit(10 + number)\n", "").replace(
-        "while True: signal.pause()", "import time; time.sleep(1)"
+    code = (
+        "import signal, time\n"
+        "warned = []\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: warned.append(1))\n"
+        "print('ready')\n"
+        "while not warned: time.sleep(0.01)\n"
+        "time.sleep(1)\n"
     )
     run = supervise(*python(code), grace_s=0.1)
     run.read_until(b"ready")
@@ -89,10 +95,10 @@ def test_usr1_does_not_start_the_grace_time(supervise: Supervise) -> None:
 def test_a_deaf_training_is_killed_after_the_grace_time(supervise: Supervise) -> None:
     run = supervise(*python(DEAF), grace_s=0.5)
     run.read_until(b"ready")
-    run.process.terminate()
     began = time.monotonic()
+    run.process.terminate()
     outcome = run.finish()
-    assert 0.5 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.5
     assert outcome["exit_code"] == 137
     assert outcome["stopped_by"] == "SIGTERM"
     assert len(outcome["killed"]) == 1
@@ -111,35 +117,38 @@ def test_a_second_ctrl_c_kills_at_once(supervise: Supervise) -> None:
 
 
 def test_one_ctrl_c_delivered_twice_is_one(supervise: Supervise) -> None:
-    run = supervise(*python(DEAF), grace_s=1.0)
-    run.read_until(b"ready")
-    began = time.monotonic()
-    run.process.send_signal(signal.SIGINT)
-    run.read_until(b"Ctrl-C again")
-    run.process.send_signal(signal.SIGINT)
+    for _ in range(20):
+        run = supervise(*python(DEAF), grace_s=1.0)
+        run.read_until(b"ready")
+        began = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        run.read_until(b"Ctrl-C again")
+        run.process.send_signal(signal.SIGINT)
+        if time.monotonic() - began < 0.25:
+            break  # else this process had to wait so long for its turn that it was a second one
     run.finish()
     assert time.monotonic() - began >= 1.0
 
 
 def test_signals_are_heard_while_output_floods(supervise: Supervise) -> None:
     run = supervise(*python(FLOOD), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 1_000_000)
+    until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 1_000_000)
     run.process.terminate()
     assert run.finish()["exit_code"] == 143
 
 
 def test_signals_are_heard_while_nobody_reads(supervise: Supervise) -> None:
-    run = supervise(*python(FLOOD), grace_s=1.0)
-    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 0)
+    run = supervise(*python(FLOOD))
+    until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 0)
     time.sleep(0.2)  # every pipe on the way is full now
     run.process.terminate()
-    assert run.process.wait(10) == 143
+    assert run.process.wait(LIMIT_S) == 143
     assert "SIGTERM: asked the training to end" in run.log
 
 
 def test_a_reader_that_is_late_still_gets_everything(supervise: Supervise) -> None:
     run = supervise(*python("import os; os.write(1, b'z' * 900_000)"))
-    wait_until(lambda: run.log_path.exists() and run.log_path.stat().st_size >= 131072)
+    until(lambda: run.log_path.exists() and run.log_path.stat().st_size >= 131072)
     time.sleep(0.3)  # the training is over, its output waits
     run.finish()
     assert run.output.count(b"z") == 900_000
@@ -147,8 +156,8 @@ def test_a_reader_that_is_late_still_gets_everything(supervise: Supervise) -> No
 
 def test_a_shared_descriptor_is_not_made_nonblocking(supervise: Supervise) -> None:
     reading, writing = os.pipe()
-    run = supervise("sleep", "5", stdout=writing, stderr=writing)
-    wait_until(run.log_path.exists)
+    run = supervise("sleep", "60", stdout=writing, stderr=writing)
+    until(run.log_path.exists)
     assert os.get_blocking(writing)
     run.process.terminate()
     run.finish()
@@ -157,8 +166,34 @@ def test_a_shared_descriptor_is_not_made_nonblocking(supervise: Supervise) -> No
 
 
 def test_another_thread_can_ask_for_the_end_and_its_reason_is_kept(supervise: Supervise) -> None:
-    run = supervise(*python(REPORT), stop_after_s=0.5)
+    run = supervise(*python(REPORT), stop_once_logged="ready")
     outcome = run.finish()
     assert outcome["exit_code"] == 10 + signal.SIGTERM
     assert outcome["stopped_by"] == "node 3 left"
     assert "[INFO] node 3 left: asked the training to end" in run.log
+
+
+def test_what_came_before_the_training_is_not_lost() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from platform_launch.supervise import Command, Supervisor\n"
+        "from platform_launch.supervise.signals import Interrupted, SignalInbox\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "inbox = SignalInbox().open()\n"
+        "training = Command(('sleep', '600'), dict(os.environ))\n"
+        "print(Supervisor(training, inbox=inbox).run().stopped_by)\n"
+        "try:\n"
+        "    with inbox.raising():\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        signal.pause()\n"
+        "except Interrupted as interrupted:\n"
+        "    print(interrupted.number.name, 'while preparing')\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "sys.exit(5)\n"
+    )
+    done = subprocess.run(
+        python(code), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 5, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["SIGTERM", "SIGTERM while preparing"]

@@ -68,11 +68,11 @@ def test_saving_keeps_the_newest_up_to_the_limit(tmp_path: Path) -> None:
 
 def test_the_same_step_can_be_saved_again(tmp_path: Path) -> None:
     checkpoints = open_checkpoints(tmp_path)
-    for clips_seen in (1, 2):
-        checkpoints.save(Progress(5, clips_seen, 1), write_parts)
+    for reads_seen in (1, 2):
+        checkpoints.save(Progress(5, reads_seen, 1), write_parts)
     latest = checkpoints.find("latest")
     assert latest is not None
-    assert read_progress(latest, 1).clips_seen == 2
+    assert read_progress(latest, 1).reads_seen == 2
 
 
 def test_an_empty_folder_has_no_latest_checkpoint(tmp_path: Path) -> None:

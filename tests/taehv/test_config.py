@@ -28,7 +28,7 @@ def test_platform_recipes_keep_the_documented_settings() -> None:
     sixteen = load_config(ROOT / "configs" / "taehv_config_16gpu_h100.py")
     for config, accumulation in ((eight, 2), (sixteen, 1)):
         assert (config.height, config.width, config.num_frames) == (480, 720, 12)
-        assert (config.batch_size, config.gradient_accumulation_steps) == (8, accumulation)
+        assert (config.batch_size, config.gradient_accumulation_steps) == (12, accumulation)
         assert (config.learning_rate, config.max_train_steps) == (1e-4, 100_000)
         assert config.mixed_precision == "bf16"
         assert config.reconstruction_loss_weight == 20
@@ -55,6 +55,15 @@ def test_reading_a_shipped_config_imports_no_torch(file: Path) -> None:
         ("batch_size=True", "batch_size=True: expected int"),
         ("model='large'", "model='large': expected one of 'full', 'small'"),
         ("height=100", "height=100: expected a multiple of 8"),
+        ("model='taeltx', height=488", "height=488: expected a multiple of 32"),
+        ("model='taeltx', width=736, num_frames=12", "num_frames=12: expected a multiple of 8"),
+        ("latent_channels=0", "latent_channels=0: expected at least 1"),
+        ("clips_per_read=3, batch_size=8", "clips_per_read=3: expected a divisor of batch_size=8"),
+        ("decoder_input='student'", "no effect without teacher_checkpoint or teacher_latents"),
+        (
+            "teacher_latents='y', encoder_loss_weight=1, horizontal_flip=False, num_frames=4",
+            "expected a multiple of 4, at least 8",
+        ),
         ("num_frames=10", "num_frames=10: expected a multiple of 4"),
         ("ema_decay=1.0", "ema_decay=1.0: expected a number from 0 to below 1"),
         ("max_train_steps=5, warmup_steps=5", "warmup_steps=5: expected less than max_train_steps=5"),

@@ -10,10 +10,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from taehv_trainer import clips
 from taehv_trainer.clips import Clip, ClipDataset, ClipStream, load_batches
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.sources import SAMPLE, Source, find_sources
+from taehv_trainer.video import UnreadableVideoError, read_frames
 from tests.taehv.conftest import MakeVideo
 
 
@@ -38,8 +40,8 @@ def first_frame(clip: Clip) -> int:
     return round((level(clip) - 8) / 4)
 
 
-def drawn(process: int, n_processes: int, n_batches: int, clips_seen: int = 0) -> list[tuple[int, int]]:
-    stream = ClipStream(24, 3, 7, process=process, n_processes=n_processes, clips_seen=clips_seen)
+def drawn(process: int, n_processes: int, n_batches: int, reads_seen: int = 0) -> list[tuple[int, int]]:
+    stream = ClipStream(24, 3, 7, process=process, n_processes=n_processes, reads_seen=reads_seen)
     return [key for batch in islice(stream, n_batches) for key in batch]
 
 
@@ -60,13 +62,13 @@ def test_the_order_is_the_same_each_time_and_differs_between_epochs() -> None:
 
 
 def test_going_on_after_some_clips_gives_what_would_have_come() -> None:
-    assert drawn(1, 2, 5, clips_seen=3 * 2 * 4) == drawn(1, 2, 9)[3 * 4 :]
+    assert drawn(1, 2, 5, reads_seen=3 * 2 * 4) == drawn(1, 2, 9)[3 * 4 :]
 
 
 def test_clips_of_a_video_lie_in_different_places_and_leave_out_its_end(make_video: MakeVideo) -> None:
     config = small_config(clips_per_video=29)  # 32 frames to train on: 29 starts
     dataset = ClipDataset([Source(make_video("a.mp4", 40))], config)
-    starts = [first_frame(dataset[0, index]) for index in range(len(dataset))]
+    starts = [first_frame(dataset[0, index][0]) for index in range(len(dataset))]
     assert starts == list(range(29))
 
 
@@ -81,8 +83,8 @@ def test_a_clip_depends_on_seed_epoch_and_index_alone() -> None:
     config = small_config(clips_per_video=4)
     one, other = ClipDataset([Source(SAMPLE)], config), ClipDataset([Source(SAMPLE)], config)
     other[0, 3]
-    assert torch.equal(one[2, 1].frames, other[2, 1].frames)
-    assert not torch.equal(one[2, 1].frames, one[3, 1].frames)
+    assert torch.equal(one[2, 1][0].frames, other[2, 1][0].frames)
+    assert not torch.equal(one[2, 1][0].frames, one[3, 1][0].frames)
 
 
 def test_seeking_in_a_long_video_finds_the_frames_that_decoding_it_all_finds(make_video: MakeVideo) -> None:
@@ -90,13 +92,13 @@ def test_seeking_in_a_long_video_finds_the_frames_that_decoding_it_all_finds(mak
     decoded = ClipDataset(source, small_config())
     sought = ClipDataset(source, small_config(cache_mib=0))
     for index in range(8):
-        assert torch.equal(decoded[0, index].frames, sought[0, index].frames)
+        assert torch.equal(decoded[0, index][0].frames, sought[0, index][0].frames)
 
 
 def test_frames_are_scaled_to_cover_and_cropped(make_video: MakeVideo) -> None:
     for height, width in ((20, 100), (100, 20)):
         video = make_video(f"{height}.mp4", 40, height=height, width=width)
-        clip = ClipDataset([Source(video)], small_config())[0, 0]
+        clip = ClipDataset([Source(video)], small_config())[0, 0][0]
         assert clip.frames.shape == (4, 3, 32, 32)
 
 
@@ -119,10 +121,75 @@ def test_a_broken_file_is_passed_over_and_named(make_video: MakeVideo, tmp_path:
     dataset = ClipDataset(
         [*map(Source, (broken, cut, short)), Source(make_video("good.mp4"))], small_config()
     )
-    clip = dataset[0, 0]
+    clip = dataset[0, 0][0]
     assert clip.frames.shape == (4, 3, 32, 32)
     assert set(clip.skipped) == {str(broken), str(cut), str(short)}
-    assert "frames to train on, a clip needs 4" in clip.skipped[str(short)]
+    assert clip.skipped[str(short)] == "has 3 frames, a clip needs 4"
+
+
+def test_short_videos_are_trained_on_whole_but_for_some_that_are_held_out_whole(
+    make_video: MakeVideo,
+) -> None:
+    short = [Source(make_video(f"short{n}.mp4", 7), name=f"short{n}.mp4") for n in range(6)]
+    sources = [*short, Source(make_video("long.mp4", 60), name="long.mp4")]
+    dataset = ClipDataset(sources, small_config(clips_per_video=4, cache_mib=0))
+    cut: dict[bool, set[Path]] = {False: set(), True: set()}
+    held_out = False
+
+    def record(source: Source, *arguments: object, **settings: object) -> list[Clip]:
+        cut[held_out].add(source.video)
+        return original(source, *arguments, **settings)  # type: ignore[arg-type]
+
+    original, dataset._cut_from = dataset._cut_from, record  # type: ignore[method-assign]
+    for index in range(len(dataset)):
+        dataset[0, index]
+    held_out = True
+    for number in range(4):
+        dataset.validation_clip(number)
+    shared = cut[False] & cut[True]
+    assert shared <= {sources[-1].video}  # the long one's beginning and end
+    assert len(cut[False]) >= 5
+    assert cut[True]
+
+
+def test_of_two_short_videos_one_is_trained_on_and_one_held_out(make_video: MakeVideo) -> None:
+    dataset = ClipDataset(
+        [Source(make_video(f"{n}.mp4", 8), name=f"{n}.mp4") for n in range(2)], small_config()
+    )
+    assert dataset[0, 0][0].frames.shape == dataset.validation_clip(0).frames.shape
+
+
+def test_a_failed_clip_is_replaced_and_its_video_used_again(
+    make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [Source(make_video(f"{n}.mp4", 40), name=f"{n}.mp4") for n in range(2)]
+    config = small_config(cache_mib=0)
+    undisturbed = [ClipDataset(sources, config)[0, index][0] for index in range(6)]
+    dataset = ClipDataset(sources, config)
+    fails_once = iter([True])
+
+    def read_with_a_failure(path: Path, *arguments: object) -> object:
+        if next(fails_once, False):
+            raise UnreadableVideoError(path, "cannot be decoded: a flipped bit")
+        return read_frames(path, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(clips, "read_frames", read_with_a_failure)
+    disturbed = [dataset[0, index][0] for index in range(6)]
+    assert disturbed[0].skipped == {str(sources[0].video): "cannot be decoded: a flipped bit"}
+    assert disturbed[0].frames.shape == undisturbed[0].frames.shape
+    for one, other in zip(disturbed[1:], undisturbed[1:], strict=True):
+        assert torch.equal(one.frames, other.frames)
+
+
+def test_several_clips_of_one_read_follow_one_another(make_video: MakeVideo) -> None:
+    config = small_config(clips_per_read=3, batch_size=6, clips_per_video=6)
+    dataset = ClipDataset([Source(make_video("a.mp4", 60))], config)
+    assert len(dataset) == 2
+    first, second, third = map(first_frame, dataset[0, 1])
+    assert (second, third) == (first + 4, first + 8)
+    stream = ClipStream(len(dataset), 2, 0, process=0, n_processes=1)
+    batch = next(load_batches(dataset, stream, config))
+    assert batch.frames.shape[0] == 6
 
 
 def test_nothing_but_broken_files_is_an_error(tmp_path: Path) -> None:
@@ -163,19 +230,52 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_teacher_latents_belong_to_the_frames_of_the_clip(make_video: MakeVideo, tmp_path: Path) -> None:
-    video = make_video("a.mp4", 40)
+    make_video("a.mp4", 40)
     latents = torch.arange(10.0)[:, None, None, None].expand(10, 16, 4, 4).contiguous()
-    save_file({"latents": latents}, tmp_path / "a.safetensors")
+    save_file({"latents": latents}, tmp_path / "a.mp4.safetensors")
     config = small_config(
-        data_root=str(tmp_path), teacher_latents=str(tmp_path), horizontal_flip=False, clips_per_video=20
+        data_root=str(tmp_path),
+        teacher_latents=str(tmp_path),
+        horizontal_flip=False,
+        clips_per_video=20,
+        holdout_fraction=0.21,  # 8.4 frames: the part to train on ends between two latents
     )
     dataset = ClipDataset(find_sources(config), config)
-    assert dataset[0, 0].latents is not None
+    assert dataset[0, 0][0].latents is not None
     for index in range(len(dataset)):
-        clip = dataset[0, index]
+        clip = dataset[0, index][0]
         assert clip.latents is not None
         assert first_frame(clip) == 4 * int(clip.latents[0, 0, 0, 0])
-    assert video.exists()
+        assert clip.lacks_past is not None
+        assert bool(clip.lacks_past) == (first_frame(clip) > 0)
+    for number in range(4):
+        clip = dataset.validation_clip(number)
+        assert clip.latents is not None
+        assert first_frame(clip) == 4 * int(clip.latents[0, 0, 0, 0]) >= 28
+
+
+def test_videos_of_one_name_in_two_folders_have_latents_of_their_own(
+    make_video: MakeVideo, tmp_path: Path
+) -> None:
+    for number, folder in enumerate(("one", "two")):
+        make_video(f"videos/{folder}/a.mp4", 40)
+        (tmp_path / "latents" / folder).mkdir(parents=True)
+        latents = torch.full((10, 16, 4, 4), float(number))
+        save_file({"latents": latents}, tmp_path / "latents" / folder / "a.mp4.safetensors")
+    config = small_config(
+        data_root=str(tmp_path / "videos"), teacher_latents=str(tmp_path / "latents"), horizontal_flip=False
+    )
+    dataset = ClipDataset(find_sources(config), config)
+    found = [dataset[0, index][0].latents for index in range(2)]
+    assert [None if latents is None else float(latents.mean()) for latents in found] == [0.0, 1.0]
+
+
+def test_latents_of_another_number_of_frames_are_no_target(make_video: MakeVideo, tmp_path: Path) -> None:
+    make_video("a.mp4", 40)
+    save_file({"latents": torch.zeros(80, 16, 4, 4)}, tmp_path / "a.mp4.safetensors")
+    config = small_config(data_root=str(tmp_path), teacher_latents=str(tmp_path), horizontal_flip=False)
+    with pytest.raises(TrainingError, match="holds 80 latents, but 40 frames have 10"):
+        ClipDataset(find_sources(config), config)[0, 0]
 
 
 def test_a_video_without_teacher_latents_is_refused(make_video: MakeVideo, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +18,12 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.lab.waiting import LIMIT_S, until
+
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ROOT / "examples" / "taehv" / "train.py"
 SMALL = ROOT / "configs" / "taehv_config_small.py"
 CPU_YAML = ROOT / "deepspeed" / "deepspeed_cpu.yaml"
-LIMIT_S = 200
 SHORT = (
     "--max-train-steps=30",
     "--warmup-steps=2",
@@ -31,7 +32,7 @@ SHORT = (
     "--validate-every=100",
 )
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.train
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class Nodes:
         return "\n".join(file.read_text(errors="replace") for file in self.output)
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while text not in self.said():
-            assert time.monotonic() < deadline, f"never said {text!r}:\n{self.said()}"
+        def there() -> bool:
             assert all(launcher.poll() is None for launcher in self.launchers), self.said()
-            time.sleep(0.05)
+            return text in self.said()
+
+        until(there, lambda: f"never said {text!r}:\n{self.said()}")
 
 
 def child_environment(**variables: str) -> Mapping[str, str]:
@@ -81,11 +82,16 @@ def two_nodes(
         command += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port), str(TRAIN)]
         disk = folder / f"disk{node_rank}" if own_disks else folder
         command += ["--config", str(SMALL), "--output-dir", str(disk / "run"), *arguments]
+        exit_file = {"PLATFORM_LAUNCH_EXIT_FILE": str(folder / f"exit{node_rank}.json")}
         files.append(folder / f"node{node_rank}.log")
         with files[-1].open("wb") as output:
             launchers.append(
                 subprocess.Popen(
-                    command, cwd=folder, env=child_environment(), stdout=output, stderr=subprocess.STDOUT
+                    command,
+                    cwd=folder,
+                    env=child_environment(**exit_file),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
                 )
             )
     nodes = Nodes(tuple(launchers), tuple(files))
@@ -98,11 +104,11 @@ def two_nodes(
         nodes.wait()
 
 
-def train(folder: Path, *arguments: str, config_file: Path = CPU_YAML) -> Path:
-    """Train on two nodes to the end and return the output folder."""
-    with two_nodes(folder, arguments, config_file) as nodes:
+def train(folder: Path, *arguments: str, config_file: Path = CPU_YAML, own_disks: bool = False) -> Path:
+    """Train on two nodes to the end and return the output folder, node 0's where each has its own."""
+    with two_nodes(folder, arguments, config_file, own_disks=own_disks) as nodes:
         assert nodes.wait() == [0, 0], nodes.said()
-    return folder / "run"
+    return folder / "disk0" / "run" if own_disks else folder / "run"
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -112,12 +118,13 @@ def losses(run: Path) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Output folder of 30 steps on two nodes under ZeRO-2."""
-    return train(tmp_path_factory.mktemp("uninterrupted"), *SHORT)
+    """Node 0's output folder of 30 steps on two nodes under ZeRO-2 that share no storage."""
+    return train(tmp_path_factory.mktemp("uninterrupted"), *SHORT, own_disks=True)
 
 
 def test_two_nodes_train_and_leave_checkpoint_metrics_and_picture(uninterrupted: Path) -> None:
-    said = (uninterrupted.parent / "node0.log").read_text()
+    folder = uninterrupted.parents[1]
+    said = (folder / "node0.log").read_text()
     assert "[INFO] Initialized process group with 2 processes" in said
     assert "Step 1/30 | Loss: " in said
     assert "training on the shipped 7-second sample" in said
@@ -129,7 +136,7 @@ def test_two_nodes_train_and_leave_checkpoint_metrics_and_picture(uninterrupted:
         assert f"[INFO] {kind}: {uninterrupted / name}" in said
         assert (uninterrupted / name).exists()
     assert list((uninterrupted / "tensorboard").glob("events*"))
-    assert "Step" not in (uninterrupted.parent / "node1.log").read_text()
+    assert "Step" not in (folder / "node1.log").read_text()
 
 
 def test_training_lowers_the_loss(uninterrupted: Path) -> None:
@@ -141,12 +148,15 @@ def test_training_lowers_the_loss(uninterrupted: Path) -> None:
 def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
+    """And on a disk that both nodes share, with those of nodes that share none."""
     with two_nodes(tmp_path, SHORT) as nodes:
         nodes.wait_for("Step 3/30")
         nodes.launchers[1].send_signal(signal.SIGTERM)  # one node of two is told
         assert 0 not in nodes.wait()
         assert "Checkpoint written" in nodes.said()
         assert "exitcode: 143" in nodes.said()  # what torch's agent saw of the other node's worker
+        for node_rank in (0, 1):  # and what a launcher can read, who only sees that accelerate returned 1
+            assert json.loads((tmp_path / f"exit{node_rank}.json").read_text())["exit_code"] == 143
     stopped_at = int((tmp_path / "run" / "checkpoints" / "latest").read_text().strip()[-8:])
     assert 3 <= stopped_at < 30
 
@@ -158,16 +168,20 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     assert all(mine[key].equal(other[key]) for key in other)
 
 
-def test_nodes_that_share_no_storage_keep_their_parts_and_resume_from_them(tmp_path: Path) -> None:
-    for n_steps in (2, 4):
-        arguments = [*SHORT, f"--max-train-steps={n_steps}", "--warmup-steps=1", "--tracker=none"]
-        with two_nodes(tmp_path, arguments, own_disks=True) as nodes:
-            assert nodes.wait() == [0, 0], nodes.said()
-            assert "nodes do not share output_dir" in nodes.said()
-    assert "Resumed from" in nodes.said()
-    assert "Step 4/4" in nodes.said()
+def test_nodes_that_share_no_storage_keep_their_parts_and_resume_from_them(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    before = uninterrupted.parents[1]
     for node_rank in (0, 1):
-        checkpoint = tmp_path / f"disk{node_rank}" / "run" / "checkpoints" / "checkpoint-00000004"
+        shutil.copytree(before / f"disk{node_rank}", tmp_path / f"disk{node_rank}")
+    train(tmp_path, *SHORT, "--max-train-steps=32", "--tracker=none", own_disks=True)
+    for folder in (before, tmp_path):
+        assert "nodes do not share output_dir" in (folder / "node0.log").read_text()
+    said = (tmp_path / "node0.log").read_text()
+    assert "Resumed from" in said
+    assert "Step 32/32" in said
+    for node_rank in (0, 1):
+        checkpoint = tmp_path / f"disk{node_rank}" / "run" / "checkpoints" / "checkpoint-00000032"
         shards = [file.name for file in checkpoint.rglob("zero_pp_rank_*")]
         assert shards == [f"zero_pp_rank_{node_rank}_mp_rank_00_optim_states.pt"]
 
@@ -215,20 +229,64 @@ def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["deepspeed_cpu", "deepspeed_8gpu", "deepspeed_16gpu"])
-def test_accelerate_reads_the_shipped_yaml(name: str, tmp_path: Path) -> None:
-    code = (
-        "import json, sys; from accelerate.commands.config.config_args import load_config_from_file;"
-        "c = load_config_from_file(sys.argv[1]); print(json.dumps([c.deepspeed_config, c.num_machines]))"
+def test_a_step_under_the_shipped_stage_takes_few_collectives_whatever_the_accumulation() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "taehv_collectives.py"), "--stages", "1"]
+    command += ["--accumulation", "2", "--model", "small"]
+    counted = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=2 * LIMIT_S).stdout
     )
-    command = [sys.executable, "-c", code, str(ROOT / "deepspeed" / f"{name}.yaml")]
+    # The gradients once, the parameters once, the norm for clipping, and the request to stop.
+    assert counted["collectives"] == 4
+    assert counted["_allgather_base"] == 1
+
+
+def start_alone(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """Start the training as one process, without a launcher."""
+    command = [sys.executable, str(TRAIN), "--config", str(SMALL), "--output-dir", str(folder / "run")]
+    return subprocess.Popen(
+        [*command, *arguments], env=child_environment(**variables), stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_refusal_reaches_the_launcher_as_a_file(tmp_path: Path) -> None:
+    exit_file = tmp_path / "exit.json"
+    gone = str(tmp_path / "gone")
+    ended = start_alone(tmp_path, "--data-root", gone, PLATFORM_LAUNCH_EXIT_FILE=str(exit_file))
+    ended.communicate(timeout=LIMIT_S)
+    assert ended.returncode == 66
+    left = json.loads(exit_file.read_text())
+    assert left["exit_code"] == 66
+    assert "is not a folder" in left["reason"]
+
+
+def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with start_alone(tmp_path, "--max-train-steps=100000", "--log-every=1") as first:
+        until(lambda: metrics.exists() and metrics.read_text())
+        before = metrics.read_text()
+        second = start_alone(tmp_path, *SHORT)
+        _, errors = second.communicate(timeout=LIMIT_S)
+        assert second.returncode == 66
+        assert "is the output of a training that is running" in errors
+        assert "--output-dir" in errors
+        assert metrics.read_text().startswith(before)
+        first.terminate()
+        first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 128 + signal.SIGTERM
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_accelerate_reads_the_shipped_yaml() -> None:
+    expected = {"deepspeed_cpu": [2, 1, 1], "deepspeed_8gpu": [1, 2, 1], "deepspeed_16gpu": [1, 1, 2]}
+    code = (
+        "import json, sys; from accelerate.commands.config.config_args import load_config_from_file as load;"
+        "read = list(map(load, sys.argv[1:]));"
+        "print(json.dumps([[one.deepspeed_config, one.num_machines] for one in read]))"
+    )
+    files = [str(ROOT / "deepspeed" / f"{name}.yaml") for name in expected]
+    command = [sys.executable, "-c", code, *files]
     read = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True).stdout
-    deepspeed, n_machines = json.loads(read)
-    stage, accumulation, machines = {
-        "deepspeed_cpu": (2, 1, 1),
-        "deepspeed_8gpu": (2, 2, 1),
-        "deepspeed_16gpu": (3, 1, 2),
-    }[name]
-    assert deepspeed["deepspeed_multinode_launcher"] == "standard"
-    assert (deepspeed["zero_stage"], deepspeed["gradient_accumulation_steps"]) == (stage, accumulation)
-    assert n_machines == machines
+    for name, (deepspeed, n_machines) in zip(expected, json.loads(read), strict=True):
+        found = [deepspeed["zero_stage"], deepspeed["gradient_accumulation_steps"], n_machines]
+        assert (name, found) == (name, expected[name])
+        assert deepspeed["deepspeed_multinode_launcher"] == "standard"

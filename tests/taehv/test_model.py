@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taehv_trainer.blocks import MemBlock
+from taehv_trainer.architecture import ARCHITECTURES
+from taehv_trainer.blocks import MemBlock, layout
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.model import TAEHV
-from taehv_trainer.weights import load_weights
+from taehv_trainer.weights import load_model, load_weights
 
 EAGER = Path(__file__).resolve().parents[2] / "benchmarks" / "taehv_eager.py"
 
@@ -43,11 +44,11 @@ def n_parameters(model: nn.Module) -> int:
 
 
 def test_full_has_as_many_parameters_as_published() -> None:
-    assert n_parameters(TAEHV("full")) == 11_315_539
+    assert n_parameters(TAEHV(ARCHITECTURES["full"])) == 11_315_539
 
 
 def test_small_fits_a_cpu() -> None:
-    assert n_parameters(TAEHV("small")) == 264_891
+    assert n_parameters(TAEHV(ARCHITECTURES["small"])) == 264_891
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,11 @@ def test_small_fits_a_cpu() -> None:
     ],
 )
 def test_names_and_shapes_are_those_of_published_weights(name: str, shape: tuple[int, ...]) -> None:
-    assert TAEHV("full").state_dict()[name].shape == shape
+    assert TAEHV(ARCHITECTURES["full"]).state_dict()[name].shape == shape
 
 
 def test_published_layers_that_grow_unused_frames_load_their_last_one(tmp_path: Path) -> None:
-    model = TAEHV("full")
+    model = TAEHV(ARCHITECTURES["full"])
     state = model.state_dict()
     wide = torch.randn(512, 256, 1, 1)
     torch.save({**state, "decoder.7.conv.weight": wide}, tmp_path / "published.pth")
@@ -81,21 +82,74 @@ def test_published_layers_that_grow_unused_frames_load_their_last_one(tmp_path: 
     assert torch.equal(model.state_dict()["decoder.7.conv.weight"], wide[256:])
 
 
-def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
-    torch.save(TAEHV("small").state_dict(), tmp_path / "small.pth")
-    with pytest.raises(TrainingError, match="does not fit the model"):
-        load_weights(TAEHV("full"), tmp_path / "small.pth")
+def test_weights_of_another_size_are_refused_by_what_differs(tmp_path: Path) -> None:
+    torch.save(TAEHV(ARCHITECTURES["small"]).state_dict(), tmp_path / "small.pth")
+    with pytest.raises(TrainingError, match="does not fit the model: it has encoder_width 24 instead of 64"):
+        load_weights(TAEHV(ARCHITECTURES["full"]), tmp_path / "small.pth")
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_file_tells_which_shape_it_has(name: str, tmp_path: Path) -> None:
+    model = TAEHV(ARCHITECTURES[name])
+    torch.save(model.state_dict(), tmp_path / "published.pth")
+    found = load_model(tmp_path / "published.pth")
+    assert found.architecture == model.architecture
+    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["taew2_2_super.pth", "taeltx2_3_wide.pth"])
+def test_a_published_variant_with_other_layers_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+    state = TAEHV(ARCHITECTURES["small"]).state_dict()
+    state["decoder.3.mixer.weight"] = torch.zeros(8, 1, 7, 7)
+    torch.save(state, tmp_path / name)
+    with pytest.raises(
+        TrainingError, match=f"published '{name[:-4].rpartition('_')[2]}' variants"
+    ) as refusal:
+        load_model(tmp_path / name)
+    assert "taehv1_5" in refusal.value.hint
+
+
+def test_a_file_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (tmp_path / "touched",))  # type: ignore[return-value]
+
+    torch.save({"encoder.0.weight": Trap()}, tmp_path / "trap.pth")
+    with pytest.raises(TrainingError, match="is not a state dict"):
+        load_model(tmp_path / "trap.pth")
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize(("name", "latents", "frames"), [("taew2_2", 4, 13), ("taeltx", 2, 9)])
+def test_variants_with_patches_and_other_time_factors_reconstruct(
+    name: str, latents: int, frames: int
+) -> None:
+    architecture = ARCHITECTURES[name]
+    encoded, reconstruction = TAEHV(architecture)(torch.rand(1, 16, 3, 32, 64))
+    size = (32 // architecture.space_factor, 64 // architecture.space_factor)
+    assert encoded.shape == (1, latents, architecture.latent_channels, *size)
+    assert reconstruction.shape == (1, frames, 3, 32, 64)
+
+
+def test_a_number_of_frames_that_is_no_multiple_is_filled_with_the_last_frame() -> None:
+    model = busy(TAEHV(ARCHITECTURES["small"]))
+    videos = torch.rand(2, 10, 3, 16, 16)
+    filled = torch.cat([videos, videos[:, -1:], videos[:, -1:]], 1)
+    with torch.no_grad():
+        torch.testing.assert_close(model.encode(videos), model.encode(filled))
 
 
 def test_latents_are_8x8_times_4_smaller_and_three_frames_are_trimmed() -> None:
-    latents, reconstruction = TAEHV("small")(torch.rand(2, 12, 3, 32, 48))
+    latents, reconstruction = TAEHV(ARCHITECTURES["small"])(torch.rand(2, 12, 3, 32, 48))
     assert latents.shape == (2, 3, 16, 4, 6)
     assert reconstruction.shape == (2, 9, 3, 32, 48)
 
 
-def test_full_computes_what_the_plain_architecture_computes() -> None:
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_full_computes_what_the_plain_architecture_computes(channels_last: bool) -> None:
     torch.manual_seed(0)
-    ours, plain = busy(TAEHV("full")).double(), plain_model().double()
+    ours = busy(TAEHV(ARCHITECTURES["full"], channels_last=channels_last)).double()
+    plain = plain_model().double()
     plain.load_state_dict(ours.state_dict())
     videos = torch.rand(2, 8, 3, 16, 24, dtype=torch.float64)
     outputs: list[Tensor] = []
@@ -110,9 +164,39 @@ def test_full_computes_what_the_plain_architecture_computes() -> None:
         torch.testing.assert_close(one.grad, other.grad, msg=name)
 
 
+def test_channels_last_stays_so_through_the_whole_model() -> None:
+    model = busy(TAEHV(ARCHITECTURES["small"], channels_last=True))
+    turned: list[str] = []
+
+    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if layout(output) != torch.channels_last:
+            turned.append(type(module).__name__)
+
+    for module in model.modules():
+        if isinstance(module, MemBlock | nn.ReLU):
+            module.register_forward_hook(watch)
+    model(torch.rand(2, 8, 3, 16, 16))
+    assert turned == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of dynamo's own ways
+def test_compiling_changes_no_number() -> None:
+    torch.manual_seed(0)
+    model = busy(TAEHV(ARCHITECTURES["small"]))
+    videos = torch.rand(1, 8, 3, 16, 16)
+    gradients = []
+    # aot_eager traces forward and backward as inductor does, and needs no compiler.
+    for run in (model, torch.compile(model, backend="aot_eager")):
+        model.zero_grad()
+        run(videos)[1].square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_activation_checkpointing_changes_no_gradient() -> None:
     torch.manual_seed(0)
-    model = busy(TAEHV("small"))
+    model = busy(TAEHV(ARCHITECTURES["small"]))
     videos = torch.rand(1, 8, 3, 16, 16)
     gradients = []
     for model.activation_checkpointing in (False, True):
@@ -133,7 +217,7 @@ def test_a_memblock_sees_the_previous_frame_and_no_later_one() -> None:
 
 
 def test_later_frames_change_no_earlier_latent() -> None:
-    model = busy(TAEHV("small"))
+    model = busy(TAEHV(ARCHITECTURES["small"]))
     videos = torch.rand(1, 12, 3, 16, 16)
     changed = videos.clone()
     changed[:, 8:] = 0
@@ -144,7 +228,7 @@ def test_later_frames_change_no_earlier_latent() -> None:
 
 
 def test_videos_of_one_batch_do_not_mix() -> None:
-    model = busy(TAEHV("small")).double()
+    model = busy(TAEHV(ARCHITECTURES["small"])).double()
     videos = torch.rand(3, 8, 3, 16, 16, dtype=torch.float64)
     with torch.no_grad():
         together = model(videos)[1]
@@ -153,7 +237,7 @@ def test_videos_of_one_batch_do_not_mix() -> None:
 
 
 def test_streaming_one_latent_at_a_time_gives_the_frames_of_the_whole() -> None:
-    model = busy(TAEHV("small")).double()
+    model = busy(TAEHV(ARCHITECTURES["small"])).double()
     latents = torch.randn(1, 4, 16, 2, 2, dtype=torch.float64)
     with torch.no_grad():
         whole = model.decode(latents)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from taehv_trainer import picture
+from taehv_trainer import picture, session
+from taehv_trainer.architecture import ARCHITECTURES
 from taehv_trainer.config import TrainConfig
+from taehv_trainer.errors import TrainingError
 from taehv_trainer.metrics import compare, psnr_db
 from taehv_trainer.model import TAEHV
-from taehv_trainer.objective import Objective
+from taehv_trainer.objective import Objective, latent_distance
 from taehv_trainer.schedule import learning_rate_at
+from taehv_trainer.tally import Tally
 from taehv_trainer.weights import AveragedWeights
 
 SCHEDULED = TrainConfig(learning_rate=1.0, min_learning_rate=0.1, warmup_steps=10, max_train_steps=110)
@@ -34,7 +38,7 @@ def test_psnr_of_a_tenth_of_the_range_is_20_db() -> None:
 
 
 def test_the_average_follows_the_weights_in_training() -> None:
-    model = TAEHV("small")
+    model = TAEHV(ARCHITECTURES["small"])
     averaged = AveragedWeights(model, decay=0.9)
     start = next(averaged.model.parameters()).clone()
     with torch.no_grad():
@@ -47,8 +51,40 @@ def test_the_average_follows_the_weights_in_training() -> None:
     assert not any(p.requires_grad for p in averaged.model.parameters())
 
 
+def test_a_tracker_that_is_not_installed_is_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(TrainingError, match="wandb is not installed") as refusal:
+        session.tracker_of(TrainConfig(tracker="wandb"))
+    assert "pip install wandb" in refusal.value.hint
+    assert session.tracker_of(TrainConfig(tracker="none")) is None
+
+
+def test_waiting_for_data_counts_and_pauses_do_not() -> None:
+    tally = Tally(torch.device("cpu"))
+    with tally.waiting():
+        time.sleep(0.05)
+    waited = tally.data_wait_share()
+    with tally.pausing():
+        time.sleep(0.2)
+    assert tally.data_wait_share() > 0.5 * waited > 0.1
+
+
+def test_the_tally_means_over_passes_and_tells_which_steps_were_clipped() -> None:
+    tally = Tally(torch.device("cpu"))
+    for number in (1.0, 3.0):
+        tally.forward_pass({"loss": torch.tensor(number), "mse": torch.tensor(0.1)})
+        tally.step(torch.tensor(number), limit=2.0)
+    means = tally.read()
+    assert (means["loss"], means["clipped_share"]) == (2.0, 0.5)
+    assert "encoder" not in means
+    tally.step(5.0, limit=2.0)  # DeepSpeed says a plain number
+    assert tally.read()["clipped_share"] == 1.0
+
+
 def test_the_average_is_kept_in_float32_beside_bfloat16_weights() -> None:
-    model = TAEHV("small").bfloat16()
+    model = TAEHV(ARCHITECTURES["small"]).bfloat16()
     averaged = AveragedWeights(model, decay=0.999)
     averaged.update(model, 5000)
     assert averaged.model.dtype == torch.float32
@@ -58,7 +94,7 @@ def test_the_loss_weighs_reconstruction_and_latents() -> None:
     config = TrainConfig(
         reconstruction_loss_weight=20.0, encoder_loss_weight=0.1, teacher_checkpoint="teacher.pth"
     )
-    objective = Objective(TAEHV("small"), config)
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), config)
     frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
     latents = torch.randn(1, 2, 16, 2, 2)
     losses = objective(frames, latents)
@@ -67,10 +103,39 @@ def test_the_loss_weighs_reconstruction_and_latents() -> None:
     torch.testing.assert_close(
         losses["encoder"], (objective.model.encode(frames / 255) - latents).square().mean()
     )
+    torch.testing.assert_close(losses["latent_error"], losses["encoder"] / latents.var())
+
+
+def test_the_decoder_learns_from_the_teachers_latents_and_the_encoder_from_them_alone() -> None:
+    config = TrainConfig(encoder_loss_weight=1.0, teacher_checkpoint="teacher.pth")
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), config)
+    frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
+    latents = torch.randn(1, 2, 16, 2, 2)
+    losses = objective(frames, latents)
+    decoded = objective.model.decode(latents)
+    torch.testing.assert_close(losses["reconstruction"], (decoded - frames[:, :5] / 255).abs().mean())
+    losses["reconstruction"].backward()
+    assert all(p.grad is None for p in objective.model.encoder.parameters())
+
+
+def test_on_request_the_decoder_learns_from_the_students_latents() -> None:
+    config = TrainConfig(encoder_loss_weight=1.0, teacher_checkpoint="teacher.pth", decoder_input="student")
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), config)
+    frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
+    losses = objective(frames, torch.randn(1, 2, 16, 2, 2))
+    _, reconstruction = objective.model(frames / 255)
+    torch.testing.assert_close(losses["reconstruction"], (reconstruction - frames[:, :5] / 255).abs().mean())
+
+
+def test_a_first_latent_that_tells_of_frames_outside_the_clip_is_no_target() -> None:
+    latents, target = torch.zeros(2, 3, 1, 1, 1), torch.ones(2, 3, 1, 1, 1)
+    target[1, 0] = 100.0  # of the clip from the middle of a video
+    assert latent_distance(latents, target, torch.tensor([False, True])) == 1.0
+    assert latent_distance(latents, target) > 1000
 
 
 def test_without_a_teacher_there_is_no_latent_loss() -> None:
-    objective = Objective(TAEHV("small"), TrainConfig(reconstruction_loss="mse"))
+    objective = Objective(TAEHV(ARCHITECTURES["small"]), TrainConfig(reconstruction_loss="mse"))
     frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
     losses = objective(frames)
     assert set(losses) == {"loss", "reconstruction", "mse"}
@@ -79,7 +144,7 @@ def test_without_a_teacher_there_is_no_latent_loss() -> None:
 
 
 def test_the_objective_runs_in_bfloat16_and_compares_in_float32() -> None:
-    objective = Objective(TAEHV("small").bfloat16(), TrainConfig())
+    objective = Objective(TAEHV(ARCHITECTURES["small"]).bfloat16(), TrainConfig())
     losses = objective(torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8))
     assert losses["loss"].dtype == torch.float32
     losses["loss"].backward()
@@ -87,7 +152,7 @@ def test_the_objective_runs_in_bfloat16_and_compares_in_float32() -> None:
 
 def test_quality_is_measured_against_the_frames_that_the_model_reconstructs() -> None:
     frames = torch.randint(0, 256, (1, 8, 3, 16, 16), dtype=torch.uint8)
-    reconstruction, values = compare(TAEHV("small").eval(), frames)
+    reconstruction, values = compare(TAEHV(ARCHITECTURES["small"]).eval(), frames)
     mse = (reconstruction - frames[:, :5] / 255).square().mean().item()
     assert values["psnr"] == pytest.approx(-10 * math.log10(mse), abs=1e-4)
     assert -1 <= values["ssim"] <= 1

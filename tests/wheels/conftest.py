@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from platform_launch.wheels.machine import Interpreter, Torch
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,10 +45,12 @@ def interpreter(torch: Torch | None = CPU_TORCH, **changes: object) -> Interpret
 
 
 def cuda_of_torch() -> str | None:
-    """The CUDA version that this interpreter's torch was built for."""
-    import torch
-
-    return torch.version.cuda
+    """The CUDA version that this interpreter's torch was built for; read without importing torch."""
+    found = find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+    cuda: str | None = runpy.run_path(str(Path(found.origin).with_name("version.py")))["cuda"]
+    return cuda
 
 
 # With a torch built for CUDA on a machine without GPUs the architecture cannot be guessed: build for the CPU.
@@ -60,7 +65,9 @@ def wheel(tmp_path: Path) -> Run:
     folder = tmp_path / "a folder"
     folder.mkdir()
 
-    def run(*arguments: str, timeout_s: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: str, timeout_s: float = LIMIT_S, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         ours = {
             name: value
             for name, value in os.environ.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.wheels.lines import Step, advance, failure
+from platform_launch.wheels.lines import BuildStep, advance, failure
 
 # As pip --verbose shows it, indented; shortened in the middle.
 BUILD = """\
@@ -18,17 +18,17 @@ BUILD = """\
 
 
 def test_each_op_and_each_compiled_file_is_a_step() -> None:
-    step, steps = Step(), []
+    step, steps = BuildStep(), []
     for line in BUILD.splitlines():
         following = advance(step, line)
         if following is not step:
             steps.append(following)
         step = following
     assert steps == [
-        Step("cpu_adam", 1),
-        Step("cpu_adam", 1, 1, 2, "cpu_adam.cpp"),
-        Step("cpu_adam", 1, 2, 2, "cpu_adam_impl.cpp"),
-        Step("utils", 2),
+        BuildStep("cpu_adam", 1),
+        BuildStep("cpu_adam", 1, 1, 2, "cpu_adam.cpp"),
+        BuildStep("cpu_adam", 1, 2, 2, "cpu_adam_impl.cpp"),
+        BuildStep("utils", 2),
     ]
 
 

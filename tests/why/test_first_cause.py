@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.doctor.catalogue import REFUSALS
+from platform_launch.health.finding import IDS as DEVICE_IDS
 from tests.why.conftest import Explain, progress, uncaught
 
 WATCHDOG = "[rank{0}]:[E1121 {1} ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7753, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"  # noqa: E501
@@ -110,16 +111,17 @@ def test_the_signal_that_torchrun_ended_on_is_called_by_its_name(
     )
     assert explain_text(log).cause == expected
     asked = (
-        f"[node 1] [INFO] node 0 (gpu-0) was told to end ({name}): asked the training to end, 25 s at most\n"
+        f"[node 1] [INFO] node 0 (gpu-0) was told to end ({name}): asked the training to end, 25 s at most "
+        f"[end-asked signal={name}]\n"
     )
     terminated = log.replace(f"{number} death", "15 death").replace(f"signal: {number}", "signal: 15")
     assert explain_text(asked + terminated).cause == expected
 
 
 def test_a_log_whose_only_error_is_the_launchers_gets_that_as_its_verdict(explain_text: Explain) -> None:
-    waiting = "[node 0] [INFO] waiting for 7 s: 1 of 2 absent: node 1; last seen: never\n" * 3
+    waiting = "[node 0] [INFO] waiting for 7 s: 1 of 2 absent: node 1; never heard from\n" * 3
     verdict = explain_text(
-        f"{waiting}[node 0] error: 1 of 2 absent: node 1; last seen: never, after 600 s\n"
+        f"{waiting}[node 0] error: 1 of 2 absent: node 1; never heard from, after 600 s [nodes-absent]\n"
         "[node 0] hint:  look at the absent nodes\n"
     )
     assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("cause", "nodes_absent", 4)
@@ -127,22 +129,27 @@ def test_a_log_whose_only_error_is_the_launchers_gets_that_as_its_verdict(explai
 
 def test_every_refusal_of_the_doctor_is_known(explain_text: Explain) -> None:
     for name in REFUSALS:
-        assert explain_text(f"error: what was found [{name}]\n").cause == "launch_refused", name
+        verdict = explain_text(f"error: what was found [{name}]\n")
+        unfit = name in DEVICE_IDS
+        assert (verdict.cause, verdict.retry) == (
+            ("node_unfit", "another_node") if unfit else ("launch_refused", "no")
+        ), name
 
 
 def test_another_nodes_failure_is_quoted_and_not_taken_for_ones_own(explain_text: Explain) -> None:
     verdict = explain_text(
-        "[node 0] [ERROR] node 1, gpu-1 (10.0.0.1): the training ended with exit code 9\n"
-        "[node 0] [ERROR]   | torch.OutOfMemoryError: CUDA out of memory\n"
+        "[node 0] 12:00:01 [ERROR] node 1, gpu-1: the training ended with exit code 9 [node-failed node=1]\n"
+        "[node 0] 12:00:01 [ERROR]   | torch.OutOfMemoryError: CUDA out of memory [node-quoted node=1]\n"
     )
     assert (verdict.kind, verdict.cause) == ("consequence", "other_node_failed")
 
 
 def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_text: Explain) -> None:
-    named = "[ERROR] node 1, gpu-1 (10.0.0.1): the training ended with exit code 9\n"
+    named = "[ERROR] node 1, gpu-1: the training ended with exit code 9 [node-failed node=1 exit_code=9]\n"
     stopped = "[node 0] W1 api.py:753] Received 15 death signal, shutting down workers\n[node 0] " + named
     alone = (
-        "[node 1] internal error: 7\n[node 1] [ERROR] training ended with exit code 9 after 4 s\n[node 1] "
+        "[node 1] internal error: 7\n"
+        "[node 1] [ERROR] training ended with exit code 9 after 4 s [training-failed exit_code=9]\n[node 1] "
     )
     verdict = explain_text(stopped, alone + named)
     assert (verdict.kind, verdict.where.node) == ("unknown", 1)
@@ -151,7 +158,9 @@ def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_tex
 
 
 def test_success_of_the_launcher_ends_the_question(explain_text: Explain) -> None:
-    verdict = explain_text(uncaught(OOM) + progress(5) + "[SUCCESS] training finished after 3 min 2 s\n")
+    verdict = explain_text(
+        uncaught(OOM) + progress(5) + "[SUCCESS] training finished after 3 min 2 s [training-finished]\n"
+    )
     assert (verdict.kind, verdict.cause) == ("finished", None)
     assert verdict.lines() == ["cause:      none: the training finished"]
 
@@ -293,5 +302,5 @@ def test_name_that_resolved_later_does_not_explain_an_exception(explain_text: Ex
 
 def test_own_verdict_in_a_log_is_not_read_as_evidence(explain_text: Explain) -> None:
     first = explain_text(uncaught(OOM)).lines()
-    said = "".join(f"[node 0] [ERROR] {line}\n" for line in first)
+    said = "".join(f"[node 0] [ERROR] {line} [verdict]\n" for line in first)
     assert explain_text(said).kind == "nothing"

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
+import random
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,3 +65,112 @@ def test_log_that_cannot_be_read_is_named() -> None:
     # Opens, and fails at its first byte with an input/output error.
     with pytest.raises(InputError, match=r"/proc/self/mem cannot be read: Input/output error"):
         explain_file(Path("/proc/self/mem"))
+
+
+ERROR = "[rank2]: RuntimeError: CUDA error: invalid device ordinal\n"
+
+
+def zstandard_bytes(data: bytes) -> bytes:
+    zstandard = pytest.importorskip("zstandard")
+    return bytes(zstandard.ZstdCompressor().compress(data))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.log.gz", gzip.compress),
+        ("a.out.xz", lzma.compress),
+        ("a.err.bz2", bz2.compress),
+        ("a.o123.zst", zstandard_bytes),
+        ("no_ending", gzip.compress),
+    ],
+)
+def test_packed_log_is_read_like_a_plain_one(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    log = tmp_path / name
+    log.write_bytes(pack(("step 1\n" * 200_000 + ERROR).encode()))
+    verdict = explain_file(log)
+    assert (verdict.cause, verdict.where.rank, verdict.evidence[0].line) == ("invalid_device", 2, 200_001)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_log_of_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    log = tmp_path / "a.log"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    log.write_bytes(
+        mark + ("Schritt 1 \N{LATIN SMALL LETTER U WITH DIAERESIS}\n" * 90_000 + ERROR).encode(encoding)
+    )
+    verdict = explain_file(log)
+    assert (verdict.cause, verdict.evidence[0].line) == ("invalid_device", 90_001)
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"), [("a.gz", gzip.compress), ("a.xz", lzma.compress), ("a.zst", zstandard_bytes)]
+)
+def test_packed_log_that_is_cut_short_is_an_error(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    log = tmp_path / name
+    whole = pack(random.Random(1).randbytes(3 << 20) + ERROR.encode())
+    log.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=rf"{name} cannot be unpacked"):
+        explain_file(log)
+
+
+def test_packed_log_that_is_damaged_is_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "a.gz"
+    log.write_bytes(b"\x1f\x8b" + b"\x00" * 100)
+    with pytest.raises(InputError, match=r"a\.gz cannot be"):
+        explain_file(log)
+
+
+def test_archive_and_program_are_no_logs(tmp_path: Path) -> None:
+    for magic, what in ((b"PK\x03\x04", "a zip archive"), (b"\x7fELF", "a program or a core file")):
+        (tmp_path / "x").write_bytes(magic + b"\x00" * 100)
+        with pytest.raises(InputError, match=rf"x is {what}: expected a log"):
+            explain_file(tmp_path / "x")
+
+
+def test_zstd_without_its_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd rest")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(InputError, match="zstandard is not installed"):
+        explain_file(tmp_path / "a.zst")
+
+
+def test_folder_stands_for_logs_of_all_usual_names(tmp_path: Path) -> None:
+    names = ["a.err", "a.out", "dmesg", "job.e123", "job.o123.gz", "train.log.1", "w.txt"]
+    for name in [*names, "model.pt", ".hidden.log", "config.json"]:
+        (tmp_path / name).touch()
+    assert [log.name for log in logs_in([tmp_path])] == names
+
+
+def test_torchruns_folder_stands_for_its_latest_attempt_and_tells_the_local_rank(tmp_path: Path) -> None:
+    for attempt, rank in ((0, 0), (0, 3), (1, 0), (1, 3)):
+        folder = tmp_path / "none_k2x9" / f"attempt_{attempt}" / str(rank)
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_text("step 1\n")
+        text = "RuntimeError: CUDA error: invalid device ordinal\n" if (attempt, rank) == (1, 3) else ""
+        (folder / "stderr.log").write_text(text)
+    verdict = explain_paths([tmp_path])
+    assert (verdict.cause, str(verdict.where)) == ("invalid_device", "local rank 3")
+    assert len(verdict.logs) == 4
+    assert all("attempt_1" in log for log in verdict.logs)
+
+
+def test_rank_is_read_from_a_logs_name(tmp_path: Path) -> None:
+    (tmp_path / "out.rank12.log").write_text("RuntimeError: CUDA error: invalid device ordinal\n")
+    assert explain_paths([tmp_path]).where.rank == 12
+
+
+def test_kernel_log_beside_a_training_log_tells_who_killed(tmp_path: Path) -> None:
+    (tmp_path / "train.out").write_text(
+        "step 9\n/var/spool/slurm_script: line 8: 9012 Killed      python3 train.py\n"
+    )
+    (tmp_path / "dmesg").write_text(
+        "[ 9912.100200] Out of memory: Killed process 9012 (python3) total-vm:900kB\n"
+    )
+    verdict = explain_paths([tmp_path])
+    assert verdict.cause == "out_of_memory_kill"
+    assert verdict.details["process"] == "python3"

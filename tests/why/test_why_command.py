@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from platform_launch.cli.why import command
 
 
 def why(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -19,7 +25,8 @@ def test_answer_is_printed_one_fact_a_line(logs: Path) -> None:
         "cause:      ValueError: latents have 15 channels, expected 16 (clip 3) [python_exception] on rank 1"
     )
     assert lines[2] == "raised at:  /workspace/raise_rank1.py:6 in step"
-    assert lines[4] == "then:       1 other rank then lost their connection"
+    assert "retry:      no: an exception of the script usually comes again" in lines
+    assert "then:       1 other rank then lost their connection" in lines
 
 
 def test_json_stands_alone_on_standard_output(logs: Path) -> None:
@@ -56,10 +63,35 @@ def test_missing_log_is_an_error_of_input() -> None:
     assert done.stderr.decode().startswith("error: /nowhere/a.log does not exist")
 
 
-def test_no_log_is_an_error_of_usage() -> None:
-    done = why()
-    assert done.returncode == 64
-    assert b"no log given" in done.stderr
+def test_without_a_log_the_newest_launch_is_asked(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node, log in enumerate(sorted((logs / "two_nodes").iterdir())):
+        (tmp_path / f"train_mine_node{node}_20261122-10000{node}.log").write_bytes(log.read_bytes())
+    (tmp_path / "train_older_node0_20261121-100000.log").write_text(
+        "RuntimeError: CUDA error: invalid device ordinal\n"
+    )
+    monkeypatch.setattr("platform_launch.cli.why.logs_folder", lambda: tmp_path)
+    assert "corrupt clip in batch 1" in CliRunner().invoke(command, []).output
+    assert "invalid_device" in CliRunner().invoke(command, ["--job", "older"]).output
+
+
+def test_job_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "train_mine_node0_20261122-100000.log").touch()
+    done = why("--job", "other", str(tmp_path))
+    assert done.returncode == 66
+    assert b"holds no log of the job 'other': expected one of mine" in done.stderr
+
+
+def test_job_beside_standard_input_is_an_error_of_usage() -> None:
+    assert why("--job", "x", "-").returncode == 64
+
+
+def test_json_says_whether_to_try_again_and_by_which_name_to_know_the_failure(logs: Path) -> None:
+    document = json.loads(why("--format", "json", str(logs / "ib_port_down.log")).stdout)
+    assert (document["retry"], document["where"]["host"]) == ("another_node", "gpu-2")
+    assert document["retry_reason"]
+    assert re.fullmatch(r"[0-9a-f]{16}", document["fingerprint"])
 
 
 def test_command_imports_no_training_library(logs: Path) -> None:

@@ -17,20 +17,26 @@ COMMANDS = {
     "hosts": "list the nodes",
     "verify": "check the way to every node, step by step",
     "ssh": "log in to a node, or run a command on some",
+    "inspect": "show what all ranks of a running job do, on one of its nodes",
 }
+_ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}
 
 
 @click.group(
+    "dist-launch",
     cls=Commands,
-    modules={name: (f"platform_launch.cli.dist_launch.{name}", line) for name, line in COMMANDS.items()},
+    modules={
+        name: (_ELSEWHERE.get(name, f"platform_launch.cli.dist_launch.{name}"), line)
+        for name, line in COMMANDS.items()
+    },
     context_settings=SETTINGS,
     epilog="Exit codes: docs/reference/exit-codes.md",
 )
 @click.version_option(__version__)
-def group() -> None:
+def command() -> None:
     """Start a cluster once, then run, change and run again from its rank 0."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    return run_program(group, "dist-launch", arguments)
+    return run_program(command, "dist-launch", arguments)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.debug_cluster.ask import ask
+from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
 from platform_launch.errors import NodesAbsentError
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
@@ -32,7 +32,7 @@ def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
     ssh = own.ssh(env, flags)
     folder, cluster = own.cluster(env)
     request = {"do": "kill", "force": force, "name": name, "grace_s": grace_s, "ssh": own.as_request(ssh)}
-    answered = ask(folder, request)["nodes"]
+    answered = send_request(folder, request)["nodes"]
     worst = 0
     for node in answered:
         place = cluster.members[node["rank"]].place

@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from platform_launch.cli.options import Function
-from platform_launch.debug_cluster.cluster import Cluster, read_cluster
-from platform_launch.debug_cluster.folder import Folder
+from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
+from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.environment import Environment, parse_port
 
 DEFAULT_SSH_PORT = 2025
@@ -56,8 +56,8 @@ def ssh(env: Environment, flags: dict[str, Any]) -> Ssh:
     return Ssh(
         port=parse_port(port, "--ssh-port") if port is not None else known_port.value if known_port else None,
         port_source="--ssh-port" if port is not None else "SSH_PORT",
-        key=_path(key or env.get("SSH_KEY")),
-        public_key=None if key else _path(env.get("SSH_PUBLIC_KEY")),
+        key=path_of(key or env.get("SSH_KEY")),
+        public_key=None if key else path_of(env.get("SSH_PUBLIC_KEY")),
         user=user or env.get("SSH_USER"),
     )
 
@@ -67,7 +67,8 @@ def as_request(ssh: Ssh) -> dict[str, Any]:
     return {"ssh_port": ssh.port, "ssh_user": ssh.user, "key": str(ssh.key) if ssh.key else None}
 
 
-def _path(text: str | None) -> Path | None:
+def path_of(text: str | None) -> Path | None:
+    """Return the absolute path that a user wrote, None for nothing."""
     return Path(os.path.abspath(Path(text.strip()).expanduser())) if text else None  # noqa: PTH100 - links stay
 
 
@@ -77,10 +78,17 @@ def cluster_file(env: Environment) -> Path:
     return Path(named.value if named else "/tmp/cluster_info.json").absolute()  # noqa: S108 - the seed's place
 
 
-def cluster(env: Environment) -> tuple[Folder, Cluster]:
+def cluster(env: Environment) -> tuple[WaitFolder, WaitingCluster]:
     """Return the cluster that waits here and its private folder. Raises InputError."""
-    path = cluster_file(env)
-    return Folder.beside(path), read_cluster(path)
+    private = folder(env)
+    return private, read_cluster(private.cluster_file)
+
+
+def folder(env: Environment) -> WaitFolder:
+    """Return the private folder of the ``wait`` here. Raises InputError for one that others prepared."""
+    private = WaitFolder.beside(cluster_file(env))
+    private.check()
+    return private
 
 
 def table(rows: Sequence[Sequence[str]]) -> None:

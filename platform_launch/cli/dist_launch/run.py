@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.cli.voice import Voice
-from platform_launch.debug_cluster.ask import ask
-from platform_launch.debug_cluster.cluster import Cluster
-from platform_launch.debug_cluster.job import Job
+from platform_launch.console import Console
+from platform_launch.dist_launch.broker_client import send_request
+from platform_launch.dist_launch.cluster import WaitingCluster
+from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
@@ -66,7 +67,9 @@ class _ScriptFirst(click.Command):
     help="From SIGTERM to SIGKILL.",
 )
 @click.option(
-    "--log-dir", type=click.Path(path_type=Path), help="Folder for a log a node (default: logs/ here)."
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    help="Folder for a log a node (default: logs/ in the working directory).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would run where, and run nothing.")
 @own.ssh_options
@@ -93,7 +96,7 @@ def command(
     if not _NAME.fullmatch(name):
         raise UsageError(f"--name {shown(name)}: expected letters, digits and ._-, 40 at most")
     path = _script(script)
-    job = Job(
+    job = JobRequest(
         name=name,
         script=str(path),
         interpreter=_interpreter(path),
@@ -108,14 +111,30 @@ def command(
         _describe(job, cluster, copy=copy)
         return 0
     if ssh.port is not None:
-        Voice().info(f"SSH port {ssh.port} ({ssh.port_source})")
+        Console().info(f"SSH port {ssh.port} ({ssh.port_source})")
     request = {"do": "run", "job": asdict(job), "archive": "", "ssh": own.as_request(ssh)}
     if not copy:
-        return int(ask(folder, request)["exit_code"])
-    from platform_launch.debug_cluster.copying import packed
+        return _closed(job, send_request(folder, request))
+    from platform_launch.dist_launch.code_copy import packed
 
     with packed(path.parent, folder) as archive:
-        return int(ask(folder, {**request, "archive": str(archive)})["exit_code"])
+        return _closed(job, send_request(folder, {**request, "archive": str(archive)}))
+
+
+def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
+    """Show, where a person looks, where to go on; what happened has been said line by line."""
+    code = int(answer["exit_code"])
+    rows = [
+        ("script", shlex.join([job.script, *job.arguments])),
+        ("logs", f"platform-launch logs {job.log_folder}"),
+    ]
+    if code:
+        rows.append(("why", f"platform-launch why {job.log_folder}"))
+    title = f"{job.name}: ended well" if code == 0 else f"{job.name}: ended with exit code {code}"
+    console = Console()
+    console.banner(title, rows, "SUCCESS" if code == 0 else "ERROR")
+    console.close()
+    return code
 
 
 def _script(name: str) -> Path:
@@ -146,11 +165,14 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _describe(job: Job, cluster: Cluster, *, copy: bool) -> None:
+def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
     added = [f"{name}={shlex.quote(value)}" for name, value in job.variables.items()]
     click.echo(f"command:   {shlex.join([*job.interpreter, job.script, *job.arguments])}")
     click.echo(f"folder:    {job.directory if not copy else 'a copy of ' + str(Path(job.script).parent)}")
     click.echo(f"variables: each node's own, and {' '.join(added) or 'nothing else'}")
     click.echo(f"logs:      {job.log_folder}")
-    for member in cluster.chosen(job.nodes):
+    chosen = cluster.chosen(job.nodes)
+    if note := job.note_on_nodes(len(chosen), len(cluster.members)):
+        click.echo(f"note:      {note}")
+    for member in chosen:
         click.echo(f"on:        {member.place}")

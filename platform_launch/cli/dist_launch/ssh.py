@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Any
 
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.debug_cluster.ask import ask
-from platform_launch.debug_cluster.cluster import parse_ranks
-from platform_launch.debug_cluster.folder import Folder
+from platform_launch.dist_launch.broker_client import send_request
+from platform_launch.dist_launch.cluster import parse_ranks
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 
@@ -23,19 +21,19 @@ from platform_launch.errors import InputError, InstallationError, UsageError
 def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
     """Log in to a node (rank-2), or run COMMAND there; on several (0,2-3, all) side by side.
 
-    Words arrive as they were typed: for a pipe or a variable of the node, say sh -c '…'. The environment is
-    that of an SSH session; `run` gives that of the platform.
+    As with ssh, the words are joined by spaces and read by the node's shell: 'cd /data && ls | wc -l'. The
+    environment is that of an SSH session; `run` gives that of the platform.
     """
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
-    folder = Folder.beside(own.cluster_file(env))
+    folder = own.folder(env)
     if nodes == "all" or len(parse_ranks(nodes)) > 1:
         if not words:
             raise UsageError(
                 f"{nodes} means several nodes: expected a command for them", "name one to log in"
             )
-        request = {"do": "plain", "nodes": nodes, "command": shlex.join(words), "ssh": own.as_request(ssh)}
-        return int(ask(folder, request)["exit_code"])
+        request = {"do": "plain", "nodes": nodes, "command": " ".join(words), "ssh": own.as_request(ssh)}
+        return int(send_request(folder, request)["exit_code"])
     _, cluster = own.cluster(env)
     (member,) = cluster.chosen(nodes)
     if not folder.ssh_config.exists():
@@ -45,7 +43,7 @@ def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
 
 
 def _become_ssh(ssh: own.Ssh, config: Any, alias: str, words: tuple[str, ...]) -> None:
-    from platform_launch.debug_cluster.openssh import become_ssh
+    from platform_launch.dist_launch.openssh import become_ssh
 
     chosen = [
         *(["-p", str(ssh.port)] if ssh.port is not None else []),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.debug_cluster.ask import ask
+from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
 from platform_launch.errors import NodesAbsentError
 
@@ -21,7 +21,7 @@ def command(form: str, **flags: Any) -> int:
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
     folder, cluster = own.cluster(env)
-    answered = ask(folder, {"do": "status", "ssh": own.as_request(ssh)})["nodes"]
+    answered = send_request(folder, {"do": "status", "ssh": own.as_request(ssh)})["nodes"]
     if form == "json":
         click.echo(json.dumps(answered, indent=2, ensure_ascii=False))
     else:

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.debug_cluster.ask import ask
+from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
 from platform_launch.errors import NodesAbsentError
 
-_WORKS = "reached, host key as met, key accepted, agent answers, wait lives, files can be written"
+_WORKS = "reached, host key as it joined with, key accepted, agent answers, wait lives, files can be written"
 
 
 @click.command("verify")
@@ -23,7 +23,7 @@ def command(form: str, **flags: Any) -> int:
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
     folder, cluster = own.cluster(env)
-    answered = ask(folder, {"do": "verify", "ssh": own.as_request(ssh)})["nodes"]
+    answered = send_request(folder, {"do": "verify", "ssh": own.as_request(ssh)})["nodes"]
     failed = {node["rank"]: _problems(node) for node in answered if _problems(node)}
     if form == "json":
         document = [{"rank": node["rank"], "problems": failed.get(node["rank"], [])} for node in answered]

@@ -13,14 +13,15 @@ import click
 from platform_launch import hardware
 from platform_launch.cli import options
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.cli.nodes import meeting_port
-from platform_launch.cli.voice import Voice
+from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, LaunchError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.network import address_towards
+from platform_launch.launch.nodes import rendezvous_port
+from platform_launch.plan.nccl import nccl_variables
 from platform_launch.platforms import detect
-from platform_launch.settings.nccl import nccl_variables
+from platform_launch.rendezvous.authentication import read_secret
 
 
 @click.command("wait")
@@ -38,31 +39,41 @@ from platform_launch.settings.nccl import nccl_variables
 @own.ssh_options
 def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
     """Meet the other nodes, let rank 0 in, and wait until told to end (TERM, INT, QUIT)."""
-    from platform_launch.debug_cluster.keys import require_asyncssh
+    from platform_launch.dist_launch.cluster_keys import require_asyncssh
 
     require_asyncssh()
-    from platform_launch.debug_cluster.wait import Settings, wait
+    from platform_launch.dist_launch.wait import WaitSettings, wait
 
     env = Environment.of_this_process()
     ssh = own.ssh(env, flags)
     topology = detect(env, options.overrides(flags))
-    voice = Voice()
-    machine = _look(env, topology.master_addr, voice)
+    console = Console()
+    machine = _look(env, topology.master_addr, console)
+    named_key = _named_key(env) if topology.node_rank else ""
     started = time.strftime("%Y%m%d-%H%M%S")
     recorder = Path.cwd() / "logs" / f"flight_dist-launch_{started}_rank"
     variables = nccl_variables(env, topology, machine, str(recorder))
-    voice.info(f"node {topology.node_rank} of {topology.nnodes}, platform {topology.platform}")
+    console.info(f"node {topology.node_rank} of {topology.nnodes}, platform {topology.platform}")
     for variable in variables:
-        voice.info(f"{variable.name}={variable.value}  # {variable.reason}")
+        console.info(f"{variable.name}={variable.value}  # {variable.reason}")
+    if read_secret(env) is None and topology.nnodes > 1:
+        console.info(
+            "no PLATFORM_LAUNCH_SECRET: "
+            + (
+                "only the key that SSH_PUBLIC_KEY names may log in"
+                if named_key
+                else "the first key that comes from rank 0 may log in to the others"
+            )
+        )
     return wait(
-        Settings(
+        WaitSettings(
             rank=topology.node_rank,
             nnodes=topology.nnodes,
             job_id=topology.job_id,
             host=env.hostname,
             address=_address(topology.master_addr, machine, env),
             master_addr=topology.master_addr,
-            meeting_port=meeting_port(topology, env),
+            rendezvous_port=rendezvous_port(topology, env),
             timeout_s=timeout_s,
             cluster_file=own.cluster_file(env),
             ssh_port=ssh.port or own.DEFAULT_SSH_PORT,
@@ -70,17 +81,18 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
             sshd=sshd,
             key=ssh.key,
             public_key=ssh.public_key,
+            named_key=named_key,
             environment=env.inherited() | {variable.name: variable.value for variable in variables},
         )
     )
 
 
-def _look(env: Environment, master_addr: str, voice: Voice) -> Hardware:
+def _look(env: Environment, master_addr: str, console: Console) -> Hardware:
     """Look at this machine; a broken driver is a reason to wait and look closer, not to leave."""
     try:
         return hardware.detect(env, master_addr=master_addr)
     except HardwareError as error:
-        voice.warn(f"waiting in spite of this: {error.message}")
+        console.warn(f"waiting in spite of this: {error.message}")
         return hardware.detect(env, master_addr=master_addr, assume="cpu")
 
 
@@ -94,6 +106,14 @@ def _address(master_addr: str, machine: Hardware, env: Environment) -> str:
     if master_addr in ("localhost", "127.0.0.1", "::1"):
         return "127.0.0.1"
     raise LaunchError("this node has no address that others could reach", "look at its network interfaces")
+
+
+def _named_key(env: Environment) -> str:
+    """Return the key that SSH_PUBLIC_KEY names on this node, empty where it is not set. Raises InputError."""
+    from platform_launch.dist_launch.cluster_keys import read_public
+
+    path = own.path_of(env.get("SSH_PUBLIC_KEY"))
+    return read_public(path) if path is not None else ""
 
 
 def _user(named: str | None) -> str:

@@ -10,6 +10,7 @@ from platform_launch import __version__
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 COMMANDS = {
+    "demo": "try it: a server, four agents and a group that trains, on this machine",
     "server": "run the server with its web page",
     "agent": "run a node's agent: it registers the node's workers and starts what the server wants",
     "ctl": "look at groups and workers, start and stop them, read logs",

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 import click
 
 from platform_launch import __version__, hardware
-from platform_launch.cli.voice import Voice
+from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError, InstallationError, UsageError, shown
 
 if TYPE_CHECKING:
     from platform_launch.hardware.gpu_use import GpuMeter
-    from platform_launch.procguard.agent.worker import Limits
-    from platform_launch.procguard.wire import Join
+    from platform_launch.procguard.agent.worker import AgentLimits
+    from platform_launch.procguard.api.wire import JoinRequest
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")  # a name or an address of either kind
@@ -80,18 +80,18 @@ def command(
     in good order; a second one leaves them running.
     """
     try:
-        from platform_launch.procguard.agent.connection import Connection
+        from platform_launch.procguard.agent.connection import AgentConnection
     except ImportError as error:
         raise _without_extra(error) from error
-    from platform_launch.procguard.agent.gpus import GpuWatch
-    from platform_launch.procguard.agent.loop import Agent, run
+    from platform_launch.procguard.agent.machine import MachineMonitor
+    from platform_launch.procguard.agent.main import Agent, run
     from platform_launch.procguard.agent.state import StateFolder
-    from platform_launch.procguard.agent.worker import Limits
+    from platform_launch.procguard.agent.worker import AgentLimits
 
-    env, voice = Environment.of_this_process(), Voice()
-    _check_url(url, voice)
+    env, console = Environment.of_this_process(), Console()
+    _check_url(url, console)
     name = _node(node, env)
-    limits = Limits(
+    limits = AgentLimits(
         directory=_directory(directory),
         command=_words(command_line, "--command"),
         allowed=_allowed(allowed, command_line),
@@ -101,11 +101,19 @@ def command(
     folder.open()
     try:
         join = _join(name, folder.instance(), workers, limits, env)
-        connection = Connection(url, join, folder, token=_token(token_file, env), ca_file=ca_file)
-        _introduce(voice, join, url, limits, folder.path)
+        connection = AgentConnection(url, join, folder, token=_token(token_file, env), ca_file=ca_file)
+        _introduce(console, join, url, limits, folder.path)
         run(
-            Agent(folder, connection, env, limits, workers, GpuWatch(_meter(env, voice)), leave_running),
-            voice.say,
+            Agent(
+                folder,
+                connection,
+                env,
+                limits,
+                workers,
+                MachineMonitor(_meter(env, console), limits.directory),
+                leave_running,
+            ),
+            console.say,
         )
     finally:
         folder.close()
@@ -119,7 +127,7 @@ def _without_extra(error: ImportError) -> InstallationError:
     )
 
 
-def _check_url(url: str, voice: Voice) -> None:
+def _check_url(url: str, console: Console) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -129,14 +137,14 @@ def _check_url(url: str, voice: Voice) -> None:
     if parts.scheme not in ("http", "https") or not usable or parts.query or parts.fragment or parts.username:
         raise UsageError(f"--server {shown(url)}: expected http://HOST:PORT or https://HOST:PORT")
     if parts.scheme == "http" and host not in _LOOPBACK:
-        voice.warn(
+        console.warn(
             f"{url} is not encrypted: whoever can read or change this traffic can run commands on this node; "
             "use https unless the network is your own"
         )
 
 
 def _node(given: str | None, env: Environment) -> str:
-    from platform_launch.procguard.wire import NODE_PATTERN
+    from platform_launch.procguard.api.wire import NODE_PATTERN
 
     name = given if given is not None else env.hostname.split(".", 1)[0]
     if not re.fullmatch(NODE_PATTERN, name):
@@ -200,12 +208,12 @@ def _token(file: Path | None, env: Environment) -> str | None:
     return token
 
 
-def _join(node: str, instance: str, workers: int, limits: Limits, env: Environment) -> Join:
+def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Environment) -> JoinRequest:
     from platform_launch.hardware import network
-    from platform_launch.procguard.wire import Join
+    from platform_launch.procguard.api.wire import PROTOCOL, JoinRequest
 
     addresses = [address for interface in network.find() for address in interface.addresses]
-    return Join(
+    return JoinRequest(
         node=node,
         instance=instance,
         workers=workers,
@@ -214,29 +222,30 @@ def _join(node: str, instance: str, workers: int, limits: Limits, env: Environme
         version=__version__,
         command=limits.command,
         allowed=limits.allowed,
+        protocol=PROTOCOL,
     )
 
 
-def _meter(env: Environment, voice: Voice) -> GpuMeter:
+def _meter(env: Environment, console: Console) -> GpuMeter:
     """Return the meter of this node's GPUs; without a working driver there is nothing to show."""
     from platform_launch.hardware.gpu_use import GpuMeter
 
     try:
         return GpuMeter(hardware.detect(env).gpus.devices)
     except (HardwareError, UsageError) as error:
-        voice.warn(f"the use of GPUs will not be shown: {error.message}")
+        console.warn(f"the use of GPUs will not be shown: {error.message}")
         return GpuMeter(())
 
 
-def _introduce(voice: Voice, join: Join, url: str, limits: Limits, state: Path) -> None:
+def _introduce(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:
     """Say what this agent will do, and what it will not."""
     last = f" to {join.node}-{join.workers - 1}" if join.workers > 1 else ""
-    voice.title(f"ProcGuard agent {join.version}: node {join.node}, {join.workers} worker(s)")
-    voice.info(f"worker(s) {join.node}-0{last} take their orders from {url}")
-    voice.info(f"commands start in {limits.directory}; this agent's memory is {state}")
+    console.title(f"ProcGuard agent {join.version}: node {join.node}, {join.workers} worker(s)")
+    console.info(f"worker(s) {join.node}-0{last} take their orders from {url}")
+    console.info(f"commands start in {limits.directory}; this agent's memory is {state}")
     if limits.command:
-        voice.info(f"a group that names no command runs: {shlex.join(limits.command)}")
+        console.info(f"a group that names no command runs: {shlex.join(limits.command)}")
     if limits.allowed is None:
-        voice.info("not limited: whoever operates the server can run any command here (--allow limits it)")
+        console.info("not limited: whoever operates the server can run any command here (--allow limits it)")
     else:
-        voice.info(f"limited to: {'; '.join(limits.allowed)}")
+        console.info(f"limited to: {'; '.join(limits.allowed)}")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from platform_launch.cli.voice import Voice
+from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, UsageError
 
 if TYPE_CHECKING:
     from platform_launch.procguard.server.assembly import JoinToken
-    from platform_launch.procguard.settings import Settings
+    from platform_launch.procguard.server.settings import ServerSettings
 
 
 @click.command("server")
@@ -42,22 +42,22 @@ def command(config: Path | None, **flags: Any) -> int:
         if password is not None:
             _introduce_admin(password, config, flags)
         serve(parts, settings, lambda port: _greet(port, settings, env, token))
-    Voice().info("the server has ended; trainings go on, and agents wait for it")
+    Console().info("the server has ended; trainings go on, and agents wait for it")
     return 0
 
 
-def settings_from(config: Path | None, flags: dict[str, Any]) -> Settings:
+def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
     """Return the settings of a file, with flags over them. Raises InputError, UsageError."""
     try:
         from pydantic import ValidationError
 
-        from platform_launch.procguard.settings import Settings, read_settings
+        from platform_launch.procguard.server.settings import ServerSettings, read_settings
     except ImportError as error:
         raise missing(error) from error
     settings = read_settings(config)
     given = {name: value for name, value in flags.items() if value is not None}
     try:
-        return Settings.model_validate(settings.model_dump() | given)
+        return ServerSettings.model_validate(settings.model_dump() | given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
@@ -79,20 +79,22 @@ def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any])
     same = "".join(f" --{name} {shlex.quote(value)}" for name, value in given.items() if value)
     if flags["database"]:
         same += " --database URL"  # which may hold a password
-    voice = Voice()
-    voice.info(f"log in as admin, with the password in {password.resolve()}")
-    voice.info(f"another password: procguard user passwd admin{same}; others: procguard user add NAME{same}")
+    console = Console()
+    console.info(f"log in as admin, with the password in {password.resolve()}")
+    console.info(
+        f"another password: procguard user passwd admin{same}; others: procguard user add NAME{same}"
+    )
 
 
-def _greet(port: int, settings: Settings, env: Environment, token: JoinToken) -> None:
-    voice = Voice()
+def _greet(port: int, settings: ServerSettings, env: Environment, token: JoinToken) -> None:
+    console = Console()
     scheme = "http" if settings.tls_certificate is None else "https"
     host = env.hostname if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    voice.title(f"ProcGuard  {url}")
+    console.title(f"ProcGuard  {url}")
     if scheme == "http" and not settings.loopback:
-        voice.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
+        console.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
     where = "PROCGUARD_JOIN_TOKEN" if token.file is None else str(token.file.resolve())
     flag = "" if token.file is None else f" --token-file {shlex.quote(where)}"
-    voice.info(f"on each node, with the join token in {where}:")
-    voice.info(f"procguard agent --server {url} --node NAME --workers 1{flag}")
+    console.info(f"on each node, with the join token in {where}:")
+    console.info(f"procguard agent --server {url} --node NAME --workers 1{flag}")

@@ -20,10 +20,10 @@ from platform_launch.errors import InputError, LaunchError, UsageError, shown
 
 if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
-    from platform_launch.procguard.settings import Settings
+    from platform_launch.procguard.server.settings import ServerSettings
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?")
-_ROLES = click.Choice(["viewer", "operator"])
+_ROLES = click.Choice(["viewer", "operator", "admin"])
 _SHORTEST = 8
 
 _PLACE = (
@@ -44,7 +44,10 @@ class DatabaseAwayError(LaunchError):
 
 @click.group("user", context_settings=SETTINGS)
 def command() -> None:
-    """Say who may log in: viewers look, operators change. A running server knows at once."""
+    """Say who may log in: viewers look, operators change, admins also say who logs in.
+
+    A running server knows at once.
+    """
 
 
 def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,13 +64,13 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 @_in_place
 def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
     """Let somebody log in."""
-    from platform_launch.procguard.shapes import Role
+    from platform_launch.procguard.api.shapes import UserRole
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{shown(name)} is no name: expected letters, digits and _ . @ - between them")
     with _users(place) as (users, _):
         kept = _hashed(password_file)
-        users.add(name, Role(role), kept)
+        users.add(name, UserRole(role), kept)
     click.echo(f"{name} may log in as {role}", err=True)
 
 
@@ -91,10 +94,10 @@ def passwd(name: str, password_file: Path | None, **place: Any) -> None:
 @_in_place
 def role(name: str, role: str, **place: Any) -> None:
     """Give somebody another role. Whoever is logged in by that name is logged out."""
-    from platform_launch.procguard.shapes import Role
+    from platform_launch.procguard.api.shapes import UserRole
 
     with _users(place) as (users, _):
-        users.set_role(name, Role(role))
+        users.set_role(name, UserRole(role))
     click.echo(f"{name} is {role} now; every session by that name is over", err=True)
 
 
@@ -119,11 +122,11 @@ def list_(**place: Any) -> None:
 
 
 @contextmanager
-def _users(place: dict[str, Any]) -> Iterator[tuple[Users, Settings]]:
+def _users(place: dict[str, Any]) -> Iterator[tuple[Users, ServerSettings]]:
     settings = settings_from(place.pop("config"), place)
     try:
+        from platform_launch.procguard.api.refused import RequestRefused, Unavailable
         from platform_launch.procguard.database import accounts
-        from platform_launch.procguard.refused import Refused, Unavailable
     except ImportError as error:
         raise missing(error) from error
     try:
@@ -131,7 +134,7 @@ def _users(place: dict[str, Any]) -> Iterator[tuple[Users, Settings]]:
             yield users, settings
     except Unavailable as error:
         raise DatabaseAwayError(error.refusal.error, error.refusal.hint) from error
-    except Refused as error:
+    except RequestRefused as error:
         raise UsageError(error.refusal.error, error.refusal.hint) from error
 
 
@@ -157,7 +160,7 @@ def _hashed(password_file: Path | None) -> str:
     return hash_password(password)
 
 
-def _forget_initial(name: str, settings: Settings) -> None:
+def _forget_initial(name: str, settings: ServerSettings) -> None:
     """Remove the password that a first start wrote down: it is worth nothing any more."""
     from platform_launch.procguard.server.assembly import FIRST_USER, initial_password
 

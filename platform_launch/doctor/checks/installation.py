@@ -16,11 +16,14 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
     beside = f" (the folder {', '.join(folders)} is not the library)" if folders else ""
+    torchrun_too = facts.plan.launcher != "accelerate" or "torch" in missing
+    without = "" if torchrun_too else f", --launcher torchrun, which needs no {' and no '.join(missing)}"
     yield error(
         "package-missing",
         f"{python} has no {', '.join(missing)}{beside}",
         python,
-        f"{python} -m pip install {' '.join(missing)}, or name another environment in configs/platform.env",
+        f"{python} -m pip install {' '.join(missing)}{without}, "
+        "or name another environment in configs/platform.env",
     )
 
 

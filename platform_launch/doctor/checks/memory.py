@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
-from platform_launch.settings.nccl import training_ports
+from platform_launch.plan.nccl import training_ports
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
-# neighbours, and each worker of a DataLoader its batches.
+# neighbours; what the training's own loader workers take comes on top, where its config says so.
 _ENOUGH_SHM_GIB = 1.0
 # NCCL pins its buffers for each channel and peer; clusters give "unlimited".
 _ENOUGH_LOCKED_GIB = 1.0
@@ -20,15 +21,24 @@ _ENOUGH_EACH_GIB = 1.0
 def shared_memory(facts: Facts) -> Iterator[Finding]:
     """NCCL and DataLoader workers die of a bus error where /dev/shm is full."""
     shm, nproc = facts.storage.get("shm"), facts.plan.topology.nproc_per_node or 1
-    if shm is None or (nproc == 1 and not facts.has_gpus) or shm.free_gib >= _ENOUGH_SHM_GIB:
+    batches_gib = nproc * (facts.plan.training.loader_gib or 0.0)
+    needed_gib = _ENOUGH_SHM_GIB + batches_gib
+    if shm is None or (nproc == 1 and not facts.has_gpus) or shm.free_gib >= needed_gib:
         return
     used = shm.size_gib - shm.free_gib
     left_behind = used > 0.5 * shm.size_gib
-    give_more = "give the container more: docker --shm-size=16g, or in Kubernetes a memory emptyDir there"
+    size = max(16, math.ceil(2 * needed_gib))
+    give_more = (
+        f"give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there"
+    )
+    if batches_gib:
+        give_more += "; or lower num_workers or batch_size in the training config"
     yield warning(
         "shm-small",
-        f"{shm.free_gib * 1024:.0f} MiB are free in {shm.folder} of {shm.size_gib * 1024:.0f} MiB: NCCL and "
-        "DataLoader workers share data there, and die of 'Bus error' or 'No space left on device'",
+        f"{shm.free_gib * 1024:.0f} MiB are free in {shm.folder} of {shm.size_gib * 1024:.0f} MiB"
+        + (f", and this training takes {needed_gib:.1f} GiB" if batches_gib else "")
+        + ": NCCL and DataLoader workers share data there, and die of 'Bus error' or "
+        "'No space left on device'",
         str(shm.folder),
         f"remove what ended runs left in {shm.folder}" if left_behind else give_more,
     )

@@ -1,4 +1,4 @@
-"""The port, the clock and what earlier runs left behind."""
+"""The port, the clock, the devices, and what earlier runs left behind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
-from platform_launch.doctor.finding import Finding, error, warning
-from platform_launch.plan import LaunchPlan
+from platform_launch.doctor.finding import Finding, Level, error, warning
+from platform_launch.health.faults import faults
+from platform_launch.health.finding import Grade
+from platform_launch.plan.launch_plan import LaunchPlan
 
 # Before this project was written no clock can be right.
 _EARLIEST_YEAR = 2025
@@ -23,7 +25,7 @@ def master_port(facts: Facts) -> Iterator[Finding]:
         return
     if port.taken:
         what = f"port {port.number} (MASTER_PORT) is taken by {port.held_by()}"
-        hint = "end it if a former run left it behind, or choose another port with --master-port"
+        hint = "end it if a former run left it behind, or choose another --master-port for every node"
     else:
         what = f"port {port.number} (MASTER_PORT) cannot be listened on: {port.problem}"
         hint = "choose a port above 1023 with --master-port"
@@ -49,6 +51,13 @@ def clock(facts: Facts) -> Iterator[Finding]:
             "clock",
             "set the clock, and let NTP or chrony keep it",
         )
+
+
+def devices(facts: Facts) -> Iterator[Finding]:
+    """A GPU that has failed fails the training too, hours later."""
+    levels = {Grade.BAD: Level.ERROR, Grade.SUSPECT: Level.WARNING, Grade.HEALTHY: Level.INFO}
+    for found in faults(facts.devices) if facts.devices is not None else ():
+        yield Finding(found.id, levels[found.grade], f"{found.where}: {found.what}", found.where, found.hint)
 
 
 def build_locks(facts: Facts) -> Iterator[Finding]:

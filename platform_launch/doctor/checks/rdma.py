@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort
-from platform_launch.settings.nccl import training_ports
+from platform_launch.plan.nccl import training_ports
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
-from platform_launch.settings.nccl import exact_interface
+from platform_launch.plan.nccl import exact_interface
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
 _DEBUGGING = {

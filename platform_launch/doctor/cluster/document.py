@@ -1,15 +1,20 @@
-"""What came out of a meeting of all nodes: values that travel as JSON."""
+"""What the nodes of a doctor tell each other, and what came out of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from platform_launch.rendezvous.messages import Message
+
+PURPOSE = "doctor"
+
+_MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Task:
+class DoctorTask(Message):
     """What one node's part is asked to do.
 
     ``address`` is where the other nodes find this one. ``backend`` is ``gloo``, ``nccl`` or ``jax``;
@@ -21,27 +26,19 @@ class Task:
     nnodes: int
     host: str
     address: str
+    job_id: str | None
     master_addr: str
     master_port: int
-    meeting_port: int
+    rendezvous_port: int
     backend: str
     workers: int
     meet_limit_s: float
     collective_limit_s: float
 
-    def to_json(self) -> str:
-        """Return the form that is passed on a command line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Task:
-        """Read :meth:`to_json`."""
-        return cls(**json.loads(text))
-
 
 @dataclass(frozen=True)
-class Seat:
-    """Where a node sits. ``port`` is one it listens on while the nodes try to reach each other."""
+class Endpoint(Message):
+    """Where a node is found. ``port`` is one it listens on while the nodes try to reach each other."""
 
     host: str
     address: str
@@ -49,7 +46,36 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReachReport(Message):
+    """Which nodes one node does not reach, and why; ``master_port``: why not MASTER_PORT, else empty."""
+
+    most_bytes: ClassVar[int] = _MIB
+
+    nodes: Mapping[int, str]
+    master_port: str
+
+
+@dataclass(frozen=True)
+class Share(Message):
+    """What one node says of a collective: of which round, and see :class:`Measurement`."""
+
+    round: int
+    problem: str = ""
+    wrong: bool = False
+    latency_us: float = 0.0
+    bandwidth_gbps: float = 0.0
+
+
+@dataclass(frozen=True)
+class JaxAddress(Message):
+    """Where the coordinator of JAX listens in a round."""
+
+    round: int
+    address: str
+
+
+@dataclass(frozen=True)
+class Measurement:
     """What one group of nodes found.
 
     ``problem`` is empty when the collective ended well; ``wrong`` tells that it ended with wrong numbers.
@@ -66,42 +92,44 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Document:
-    """The whole meeting. ``reach`` maps each node to the nodes it does not reach, and why.
+class Document(Message):
+    """All that came out. ``reach`` maps each node to the nodes it does not reach, and why.
 
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
     through to MASTER_PORT to the reason; ``duplicates`` the ranks that came twice to the second host.
     """
 
-    seats: Mapping[int, Seat] = field(default_factory=dict)
+    most_bytes: ClassVar[int] = 4 * _MIB
+
+    endpoints: Mapping[int, Endpoint] = field(default_factory=dict)
     absent: tuple[int, ...] = ()
     duplicates: Mapping[int, str] = field(default_factory=dict)
     silent: tuple[int, ...] = ()
     reach: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     master_port: Mapping[int, str] = field(default_factory=dict)
-    outcomes: tuple[Outcome, ...] = ()
-
-    def to_json(self) -> str:
-        """Return the form that travels."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Document:
-        """Read :meth:`to_json`."""
-        values: dict[str, Any] = json.loads(text)
-        return cls(
-            seats={int(rank): Seat(**seat) for rank, seat in values["seats"].items()},
-            absent=tuple(values["absent"]),
-            duplicates=_by_rank(values["duplicates"]),
-            silent=tuple(values["silent"]),
-            reach={int(rank): _by_rank(found) for rank, found in values["reach"].items()},
-            master_port=_by_rank(values["master_port"]),
-            outcomes=tuple(
-                Outcome(**{**o, "group": tuple(o["group"]), "silent": tuple(o["silent"])})
-                for o in values["outcomes"]
-            ),
-        )
+    measurements: tuple[Measurement, ...] = ()
 
 
-def _by_rank(values: Mapping[str, str]) -> dict[int, str]:
-    return {int(rank): text for rank, text in values.items()}
+@dataclass(frozen=True)
+class DoctorState(Message):
+    """What comes next: wait for nodes, try to reach ``endpoints``, run a round, or read the document.
+
+    ``round`` counts the rounds of collectives, and is -1 before the first.
+    """
+
+    most_bytes: ClassVar[int] = 5 * _MIB
+
+    endpoints: Mapping[int, Endpoint] | None = None
+    round: int = -1
+    groups: tuple[tuple[int, ...], ...] = ()
+    document: Document | None = None
+
+
+@dataclass(frozen=True)
+class PartAnswer(Message):
+    """What a part says to the doctor that started it: a document, or why there is none."""
+
+    most_bytes: ClassVar[int] = 5 * _MIB
+
+    document: Document | None = None
+    failure: str = ""

@@ -7,11 +7,11 @@ import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from platform_launch.doctor.cluster.board import Board
-from platform_launch.doctor.cluster.document import Seat, Task
+from platform_launch.doctor.cluster.document import DoctorTask, Share
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.supervise import Answer, Command, capture
@@ -20,10 +20,11 @@ _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
 _TIMED_OUT = 124
 
 
-def take_part(
-    board: Board, task: Task, number: int, group: Group, seats: Mapping[int, Seat]
-) -> dict[str, Any]:
-    """Run this node's workers of round ``number`` and return what they say, in the form of a result."""
+def take_part(task: DoctorTask, number: int, group: Group, jax_address: str) -> Share:
+    """Run this node's workers of round ``number`` and return what they say.
+
+    ``jax_address`` is where the coordinator of JAX listens, where that is the backend.
+    """
     me = group.index(task.node_rank)
     order: dict[str, object] = {
         "limit_s": task.collective_limit_s,
@@ -31,27 +32,41 @@ def take_part(
         "backend": task.backend,
     }
     if task.backend == "jax":
-        order["coordinator"] = _coordinator(board, task, number, group, seats)
-    else:
-        order |= {"host": task.master_addr, "port": task.meeting_port, "prefix": f"{number}/{group[0]}"}
+        order["coordinator"] = jax_address
+    else:  # torch's own meeting has a corner of node 0's store, as a user's script would have a store
+        order |= {"host": task.master_addr, "port": task.rendezvous_port, "prefix": f"{number}/{group[0]}"}
     with ThreadPoolExecutor(task.workers) as pool:
         running = [
             pool.submit(_work, {**order, "process": me * task.workers + local, "local": local}, task)
             for local in range(task.workers)
         ]
-        results = [done.result() for done in running]
-    return next((result for result in results if result["problem"]), results[0])
+        shares = [done.result() for done in running]
+    share = next((share for share in shares if share.problem), shares[0])
+    return replace(share, round=number)
 
 
-def _work(order: Mapping[str, object], task: Task) -> dict[str, Any]:
+def free_address(address: str) -> str:
+    """Return an address of this node with a port that is free now."""
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _work(order: Mapping[str, object], task: DoctorTask) -> Share:
     environment = Environment.of_this_process().inherited() | {"LOCAL_RANK": str(order["local"])}
     command = Command((sys.executable, str(_PROBE), json.dumps(order)), environment)
     answer = capture(command, timeout_s=task.collective_limit_s + 5)
     try:
-        said: dict[str, Any] = json.loads(answer.stdout)
-    except ValueError:
-        return {"problem": _why(answer, task.collective_limit_s)}
-    return said
+        found: dict[str, Any] = json.loads(answer.stdout)
+        return Share(
+            -1,
+            str(found["problem"]),
+            bool(found.get("wrong", False)),
+            float(found.get("latency_us", 0.0)),
+            float(found.get("bandwidth_gbps", 0.0)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Share(-1, _why(answer, task.collective_limit_s))
 
 
 def _why(answer: Answer, limit_s: float) -> str:
@@ -59,14 +74,3 @@ def _why(answer: Answer, limit_s: float) -> str:
         return f"the collective did not end within {limit_s:g} s"
     last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
     return f"the worker ended with exit code {answer.exit_code}: {last[0][:300]}"
-
-
-def _coordinator(board: Board, task: Task, number: int, group: Group, seats: Mapping[int, Seat]) -> str:
-    """Agree on where JAX's coordinator listens: a port that is free on the group's first node."""
-    key = f"coordinator/{number}/{group[0]}"
-    if task.node_rank == group[0]:
-        with socket.create_server(("", 0)) as free:
-            address = seats[group[0]].address
-            port = free.getsockname()[1]
-        board.put(key, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
-    return str(board.take(key, task.collective_limit_s, "the address of JAX's coordinator"))

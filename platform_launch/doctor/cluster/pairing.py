@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from platform_launch.doctor.cluster.document import Outcome
+from platform_launch.doctor.cluster.document import Measurement
 
 Group = tuple[int, ...]
 
@@ -23,13 +23,13 @@ def first(ranks: Sequence[int]) -> list[Group]:
     return [(a, b) for a, b in zip(ranks[::2], ranks[1::2], strict=False)]
 
 
-def second(ranks: Sequence[int], outcomes: Sequence[Outcome]) -> list[Group]:
+def second(ranks: Sequence[int], results: Sequence[Measurement]) -> list[Group]:
     """Pair suspects, and whoever has not been measured, with nodes that did well; and the others anew."""
     if len(ranks) < 3:
         return []
     if len(ranks) == 3:  # too few to compare: the two other pairs, one after the other
         return [(ranks[1], ranks[2])]
-    good = {rank for outcome in outcomes if not is_bad(outcome, outcomes) for rank in outcome.group}
+    good = {rank for result in results if not is_bad(result, results) for rank in result.group}
     well = _one_of_each_pair_first([rank for rank in ranks if rank in good])
     doubted = _one_of_each_pair_first([rank for rank in ranks if rank not in good])
     pairs = list(zip(doubted, well, strict=False))
@@ -48,15 +48,15 @@ def third(ranks: Sequence[int]) -> list[Group]:
     return [(ranks[0], ranks[2])] if len(ranks) == 3 else []
 
 
-def reference_gbps(outcomes: Iterable[Outcome]) -> float:
+def reference_gbps(results: Iterable[Measurement]) -> float:
     """Return the bandwidth that the others are compared with: exceeded by a third of them.
 
     One slow node can make half of the measurements slow, and of two the faster one must count.
     """
-    measured = sorted((o.bandwidth_gbps for o in outcomes if not o.problem), reverse=True)
+    measured = sorted((o.bandwidth_gbps for o in results if not o.problem), reverse=True)
     return measured[(len(measured) - 1) // 3] if measured else 0.0
 
 
-def is_bad(outcome: Outcome, among: Iterable[Outcome]) -> bool:
+def is_bad(result: Measurement, among: Iterable[Measurement]) -> bool:
     """Whether a group failed, or was much slower than the others."""
-    return bool(outcome.problem) or outcome.bandwidth_gbps < SLOW * reference_gbps(among)
+    return bool(result.problem) or result.bandwidth_gbps < SLOW * reference_gbps(among)

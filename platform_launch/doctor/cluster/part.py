@@ -1,23 +1,17 @@
-"""One node's part in the meeting. Run as a script with a Task; prints a Document, or why there is none.
+"""One node's part in a series of measurements; its argument is a DoctorTask, and it prints a PartAnswer.
 
 It imports torch, so it is a process of its own; whatever hangs in it ends with it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from threading import Thread
+from typing import NoReturn, TypeVar
 
-if __name__ == "__main__":  # started by path: this folder must not shadow modules, the package must be found
-    sys.path[0] = __file__.rsplit("/", 4)[0]
-
-from platform_launch.doctor.cluster import matrix
-from platform_launch.doctor.cluster.board import Board, SilenceError
 from platform_launch.doctor.cluster.director import (
     CONNECT_LIMIT_S,
     MARGIN_S,
@@ -25,122 +19,211 @@ from platform_launch.doctor.cluster.director import (
     connect_limit_s,
     longest_s,
 )
-from platform_launch.doctor.cluster.document import Seat, Task
-from platform_launch.doctor.cluster.measure import take_part
-from platform_launch.hardware import ports
+from platform_launch.doctor.cluster.document import (
+    PURPOSE,
+    DoctorState,
+    DoctorTask,
+    Document,
+    Endpoint,
+    JaxAddress,
+    PartAnswer,
+    ReachReport,
+    Share,
+)
+from platform_launch.doctor.cluster.measure import free_address, take_part
+from platform_launch.doctor.cluster.pairing import Group
+from platform_launch.environment import Environment
+from platform_launch.errors import LaunchError
+from platform_launch.rendezvous.authentication import Secret, read_secret
+from platform_launch.rendezvous.connecting import Connector, Meet, NeverReachedError
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
+from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
+from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
+
+T = TypeVar("T")
 
 _LOOK_S = 0.5
+_HEARTBEAT_S = 0.2
+_STORE_LIMIT_S = 30.0
 
 
-class MeetingError(Exception):
+class SeriesError(Exception):
     """This node could not take part; the message says how far it got."""
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> NoReturn:
     """Take part, and print the outcome on what was stdout; what libraries print goes to stderr."""
     outlet = os.dup(1)
     os.dup2(2, 1)
-    part = Part(Task.from_json(sys.argv[1]))
-    answer: list[dict[str, str]] = []
-    thread = Thread(target=lambda: answer.append(part.take()), name="part", daemon=True)
+    part = Part(decode(arguments[0].encode(), DoctorTask))
+    answers: list[PartAnswer] = []
+    thread = Thread(target=lambda: answers.append(part.take()), name="part", daemon=True)
     thread.start()
     launcher, deadline = os.getppid(), time.monotonic() + longest_s(part.task)
     while thread.is_alive() and time.monotonic() < deadline and os.getppid() == launcher:
         thread.join(_LOOK_S)
-    if not answer:  # inside torch, cut off: nothing but the end of the process helps
-        answer.append({"failure": f"node 0 does not answer any more, {part.stage}"})
-    os.write(outlet, json.dumps(answer[0], ensure_ascii=False).encode())
+    if not answers:  # cut off: nothing but the end of the process helps
+        answers.append(PartAnswer(failure=f"node 0 does not answer any more, {part.stage}"))
+    os.write(outlet, encode(answers[0]))
     os._exit(0)
 
 
 class Part:
     """What this node does, stage after stage. ``stage`` says where it is."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: DoctorTask) -> None:
         self.task = task
-        self.stage = "before the meeting"
+        self.stage = "before the nodes met"
 
-    def take(self) -> dict[str, str]:
-        """Return ``{"document": …}`` or ``{"failure": …}``."""
+    def take(self) -> PartAnswer:
+        """Return what came out."""
         try:
-            return {"document": self._meet()}
-        except (MeetingError, SilenceError, RuntimeError, OSError) as error:
-            return {"failure": str(error).partition("\n")[0]}
+            load_torch(bare=True)
+            return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
+        except StoreError as error:
+            failure = f"node 0 does not answer any more, {self.stage}: {error}"
+        except LaunchError as error:
+            failure = error.message
+        except (SeriesError, NeverReachedError, RejectedError, OSError) as error:
+            failure = str(error)
+        return PartAnswer(failure=failure.partition("\n")[0])
 
-    def _meet(self) -> str:
+    def _take_part(self, secret: Secret | None) -> Document:
         task = self.task
         with ExitStack() as open_ports:
-            port = open_ports.enter_context(matrix.listening())
-            board = self._board(open_ports)
-            seat = Seat(task.host, task.address, port)
-            self._sit_down(board, seat)
+            own_port = open_ports.enter_context(open_port())
+            me = self._me()
+            director = None
+            if task.node_rank == 0:
+                with suppress(OSError):  # taken: a finding of node 0 alone, which names the owner
+                    open_ports.enter_context(open_port(task.master_port))
+                director = self._direct(me, secret)
+            self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port))
             self.stage = "while the other nodes come"
-            roster = board.take("roster", task.meet_limit_s + MARGIN_S, "who is there")
-            seats = {int(rank): Seat(**found) for rank, found in roster.items()}
+            state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
             self.stage = "while the nodes connect to each other"
-            board.put(f"reach/{task.node_rank}", self._reach(seats))
-            first = board.take("round/0", connect_limit_s(task.nnodes) + 2 * MARGIN_S, "the first pairing")
-        self._measure(board, seats, first)
-        self.stage = "at the end"
-        text = str(board.take("document", MARGIN_S, "what came out"))
-        board.count("left", 1)
-        if task.node_rank == 0:
-            self._director.join(MARGIN_S)
-        return text
+            self._participant.publish(self._during(lambda: self._reach(state.endpoints or {})))
+            limit_s = connect_limit_s(task.nnodes) + 2 * MARGIN_S
+            state = self._await(lambda s: s.round >= 0 or s.document is not None, limit_s)
+        while state.document is None:
+            state = self._measure(state)
+        self._participant.leave()
+        if director is not None:
+            director.join(MARGIN_S)
+        return state.document
 
-    def _board(self, open_ports: ExitStack) -> Board:
-        """Open the store: node 0 hosts it, the others try until somebody listens."""
+    def _me(self) -> Fingerprint:
         task = self.task
-        if task.node_rank == 0:
-            with suppress(OSError):  # taken: a finding of node 0 alone, which names the owner
-                open_ports.enter_context(matrix.listening(task.master_port))
-            try:
-                board = Board("127.0.0.1", task.meeting_port, hosting=True, limit_s=task.meet_limit_s)
-            except RuntimeError as error:
-                port = ports.look(task.meeting_port)
-                raise MeetingError(f"port {port.number} is taken by {port.held_by()}") from error
-            self._director = Thread(target=Director(board, task).lead, name="director", daemon=True)
-            self._director.start()
-            return Board("127.0.0.1", task.meeting_port, hosting=False, limit_s=task.meet_limit_s)
-        deadline = time.monotonic() + task.meet_limit_s
-        place = {0: (task.master_addr, task.meeting_port)}
-        while reason := matrix.unreachable(place, CONNECT_LIMIT_S):
-            if time.monotonic() > deadline:
-                raise MeetingError(f"node 0 was not reached within {task.meet_limit_s:.0f} s: {reason[0]}")
-            time.sleep(0.2)
-        return Board(task.master_addr, task.meeting_port, hosting=False, limit_s=task.meet_limit_s)
+        identity = os.urandom(16).hex()
+        return Fingerprint(task.node_rank, task.nnodes, task.host, (task.address,), identity, task.job_id)
 
-    def _sit_down(self, board: Board, seat: Seat) -> None:
-        """Take this rank's seat. Two nodes with one rank are one too many."""
-        key = f"here/{self.task.node_rank}"
-        sitting = board.put_first(key, asdict(seat))
-        if sitting != asdict(seat):
-            board.put(f"duplicate/{self.task.node_rank}", seat.host)
-            raise MeetingError(
-                f"rank {self.task.node_rank} is taken by {sitting['host']} ({sitting['address']}): "
-                "two nodes have the same node rank"
+    def _direct(self, me: Fingerprint, secret: Secret | None) -> Thread:
+        """Serve the store and lead, in a thread."""
+        task = self.task
+        try:
+            coordinator = Coordinator(
+                Store.serve(task.rendezvous_port, limit_s=_STORE_LIMIT_S),
+                me,
+                purpose=PURPOSE,
+                say=_say,
+                secret=secret,
+                values=(ReachReport, Share),
             )
+        except PortTakenError as error:
+            raise SeriesError(str(error)) from error
+        thread = Thread(target=Director(coordinator, task).lead, name="director", daemon=True)
+        thread.start()
+        return thread
 
-    def _reach(self, seats: dict[int, Seat]) -> dict[str, object]:
+    def _join(self, me: Fingerprint, secret: Secret | None, endpoint: Endpoint) -> Participant:
+        task = self.task
+        host = "127.0.0.1" if task.node_rank == 0 else task.master_addr
+        return Connector(
+            Meet(host, task.rendezvous_port, PURPOSE, me, secret, details=endpoint),
+            timeout_s=task.meet_limit_s,
+            answer_limit_s=_STORE_LIMIT_S,
+            pause=time.sleep,
+            say=_say,
+        ).join()
+
+    def _await(self, done: Callable[[DoctorState], bool], limit_s: float) -> DoctorState:
+        """Stay in touch until node 0 says what comes next; a node whose rank is in doubt goes on waiting."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            self._participant.heartbeat()
+            state = self._participant.state(DoctorState)
+            if self._participant.seat is not None and state is not None and done(state):
+                return state
+            if time.monotonic() > deadline:
+                raise SeriesError(f"node 0 said nothing within {limit_s:.0f} s, {self.stage}")
+            time.sleep(_HEARTBEAT_S)
+
+    def _during(self, work: Callable[[], T]) -> T:
+        """Do something that takes a while, and give signs of life meanwhile."""
+        results: list[T] = []
+        thread = Thread(target=lambda: results.append(work()), name="work", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            self._participant.heartbeat()
+            thread.join(_HEARTBEAT_S)
+        if not results:
+            raise SeriesError(f"a fault of the doctor itself, {self.stage}; it is written above")
+        return results[0]
+
+    def _reach(self, endpoints: dict[int, Endpoint] | object) -> ReachReport:
         """Try every other node on the port it listens on, and node 0 on MASTER_PORT too."""
         task = self.task
-        others = {rank: (s.address, s.port) for rank, s in seats.items() if rank != task.node_rank}
-        found = matrix.unreachable(others, CONNECT_LIMIT_S)
-        master = matrix.unreachable({0: (task.master_addr, task.master_port)}, CONNECT_LIMIT_S)
-        return {"nodes": found, "master_port": master.get(0, "")}
+        assert isinstance(endpoints, dict)
+        places = {rank: (e.address, e.port) for rank, e in endpoints.items() if rank != task.node_rank}
+        found = reach_addresses(places, CONNECT_LIMIT_S)
+        master = reach(task.master_addr, task.master_port, CONNECT_LIMIT_S)
+        return ReachReport(
+            {
+                rank: _in_words(*places[rank], r.step)
+                for rank, r in found.items()
+                if r.step is not ReachStep.OPEN
+            },
+            ""
+            if master.step is ReachStep.OPEN
+            else _in_words(master.address or task.master_addr, task.master_port, master.step),
+        )
 
-    def _measure(self, board: Board, seats: dict[int, Seat], groups: list[list[int]]) -> None:
-        """Take part in the rounds until node 0 announces an empty one."""
-        number, limit_s = 0, self.task.collective_limit_s + 2 * MARGIN_S
-        while groups:
-            for group in groups:
-                if self.task.node_rank in group:
-                    self.stage = f"in a collective of {', '.join(f'node {rank}' for rank in group)}"
-                    result = take_part(board, self.task, number, tuple(group), seats)
-                    board.put(f"result/{number}/{self.task.node_rank}", result)
-            number += 1
-            groups = board.take(f"round/{number}", limit_s, "the next pairing")
+    def _measure(self, state: DoctorState) -> DoctorState:
+        """Take part in a round, and return what comes after it."""
+        for group in state.groups:
+            if self.task.node_rank in group:
+                self.stage = f"in a collective of {', '.join(f'node {rank}' for rank in group)}"
+                address = self._agree_on_jax(state.round, group) if self.task.backend == "jax" else ""
+                number = state.round
+                self._participant.publish(
+                    self._during(lambda: take_part(self.task, number, group, address))  # noqa: B023
+                )
+        limit_s = self.task.collective_limit_s + 2 * MARGIN_S
+        return self._await(lambda s: s.round > state.round or s.document is not None, limit_s)
+
+    def _agree_on_jax(self, number: int, group: Group) -> str:
+        """Agree on where JAX's coordinator listens: a port that is free on the group's first node."""
+        if self.task.node_rank == group[0]:
+            address = free_address(self.task.address)
+            self._participant.publish(JaxAddress(number, address))
+            return address
+        deadline = time.monotonic() + self.task.collective_limit_s
+        while time.monotonic() < deadline:
+            self._participant.heartbeat()
+            found = self._participant.value_of(group[0], JaxAddress)
+            if found is not None and found.round == number:
+                return found.address
+            time.sleep(_HEARTBEAT_S)
+        raise SeriesError(f"node {group[0]} did not say where the coordinator of JAX listens")
 
 
-if __name__ == "__main__":
-    main()
+def _in_words(address: str, port: int, step: ReachStep) -> str:
+    return f"{f'[{address}]' if ':' in address else address}:{port}: {step.value}"
+
+
+def _say(line: ConsoleLine) -> None:
+    """Its parent shows what is on stderr where something failed."""
+    os.write(2, f"[{line.level}] {line.text}\n".encode(errors="replace"))

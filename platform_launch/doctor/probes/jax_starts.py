@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def facts() -> dict[str, object]:
-    """Return version, back end and number of devices of this node."""
+    """Return version, back end, number and kinds of this node's devices."""
     try:
         import jax
     except Exception as error:
@@ -36,6 +36,7 @@ def facts() -> dict[str, object]:
         "version": jax.__version__,
         "backend": found[0].platform,
         "devices": len(found),
+        "kinds": [f"{device.id}: {device.device_kind}" for device in found],
         "device_problem": problem,
     }
 

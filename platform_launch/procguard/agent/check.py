@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.errors import shown, shown_list
 from platform_launch.hardware import ports
 from platform_launch.procguard.agent.variables import not_a_place
-from platform_launch.procguard.wire import Order
+from platform_launch.procguard.api.wire import WorkerOrder
 
 ANY = "*"
 
@@ -31,7 +31,7 @@ def _fits(command: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 
 def why_not(
-    order: Order,
+    order: WorkerOrder,
     *,
     allowed: Sequence[str] | None,
     directory: Path,
@@ -47,6 +47,8 @@ def why_not(
             f"the server wants to set {shown_list(foreign)}, which is no part of a worker's place: this "
             "agent sets only ranks and the master's address; update it if the server is newer"
         )
+    if unfit := _unfit(order, allowed):
+        return unfit
     if not order.command:
         return "no command: set the group's, or start this agent with --command"
     if any("\0" in word for word in order.command):
@@ -56,7 +58,28 @@ def why_not(
             f"{shown(shlex.join(order.command))} is not allowed on this node: its agent is limited to "
             f"{shown_list(allowed)}; start it with a further --allow, or change the group's command"
         )
+    directory = directory / order.directory
+    path = order.variables.get("PATH", path)
     return _directory(directory) or _program(order.command[0], directory, path) or _port(order.check_port)
+
+
+def _unfit(order: WorkerOrder, allowed: Sequence[str] | None) -> str:
+    """Say why the group's variables and directory are not for here: they make another thing of a command."""
+    wrong = [name for name, value in order.variables.items() if "\0" in value or "=" in name or not name]
+    if wrong or "\0" in order.directory:
+        what = shown_list(sorted(wrong) or ["the directory"])
+        return f"no environment can hold {what}: correct the group's settings"
+    if allowed is not None and order.variables:
+        return (
+            f"the group sets {shown_list(sorted(order.variables))}, and this node's agent is limited to "
+            "commands, which variables could change: leave them out, or put them into a script it allows"
+        )
+    if allowed is not None and order.directory:
+        return (
+            f"the group starts in {shown(order.directory)}, and this node's agent is limited to commands of "
+            "its own directory: leave the directory empty"
+        )
+    return ""
 
 
 def _directory(directory: Path) -> str:

@@ -12,7 +12,15 @@ from pydantic import BaseModel, ValidationError
 
 from platform_launch.errors import InputError, shown
 from platform_launch.procguard.agent.state import StateFolder
-from platform_launch.procguard.wire import Beat, Join, Joined, LogTaken, Orders, Report
+from platform_launch.procguard.api.wire import (
+    Heartbeat,
+    JoinAnswer,
+    JoinRequest,
+    LogTaken,
+    MachineReport,
+    WorkerOrders,
+    WorkerReport,
+)
 
 _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 _UNAUTHORIZED = 401
@@ -30,14 +38,14 @@ class TroubleError(Exception):
         self.status = status
 
 
-class Connection:
+class AgentConnection:
     """A connection to the server at ``url``, from any thread. Proxies of the environment are not used.
 
     Raises InputError for a ``ca_file`` that cannot be read.
     """
 
     def __init__(
-        self, url: str, join: Join, state: StateFolder, *, token: str | None, ca_file: Path | None
+        self, url: str, join: JoinRequest, state: StateFolder, *, token: str | None, ca_file: Path | None
     ) -> None:
         self.url = url.rstrip("/")
         self._join = join
@@ -53,18 +61,20 @@ class Connection:
             headers={"User-Agent": f"procguard-agent/{join.version}"},
         )
 
-    def beat(self, reports: Sequence[Report]) -> Orders:
+    def beat(self, reports: Sequence[WorkerReport], machine: MachineReport | None = None) -> WorkerOrders:
         """Send a heartbeat; join first where the server does not know us. Raises TroubleError."""
         if self._credential is None:
             self._join_in()
-        content = Beat(node=self._join.node, instance=self._join.instance, workers=tuple(reports))
+        content = Heartbeat(
+            node=self._join.node, instance=self._join.instance, machine=machine, workers=tuple(reports)
+        )
         try:
-            return self._post("/api/v1/agent/heartbeat", Orders, content.model_dump_json().encode())
+            return self._post("/api/v1/agent/heartbeat", WorkerOrders, content.model_dump_json().encode())
         except TroubleError as error:
             if error.status != _UNAUTHORIZED:
                 raise
         self._join_in()
-        return self._post("/api/v1/agent/heartbeat", Orders, content.model_dump_json().encode())
+        return self._post("/api/v1/agent/heartbeat", WorkerOrders, content.model_dump_json().encode())
 
     def send_log(self, number: int, generation: int, offset: int, chunk: bytes) -> int:
         """Send a piece of a run's output; return how much of it the server has now. Raises TroubleError."""
@@ -76,9 +86,16 @@ class Connection:
         self._client.close()
 
     def _join_in(self) -> None:
+        if self._token is None:
+            raise TroubleError(
+                "this agent was given no join token",
+                "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with",
+                _UNAUTHORIZED,
+            )
         self._credential = self._token
+        proof = self._join.model_copy(update={"credential": self._state.last_credential(self.url)})
         try:
-            joined = self._post("/api/v1/agent/join", Joined, self._joined_as.encode())
+            joined = self._post("/api/v1/agent/join", JoinAnswer, proof.model_dump_json().encode())
         except TroubleError as error:
             self._credential = None
             raise _as_join(error, self._join.node) from error
@@ -132,8 +149,8 @@ def _as_join(error: TroubleError, node: str) -> TroubleError:
 def _refused(url: str, response: httpx.Response) -> TroubleError:
     """Return the server's own words, where the answer is one of this API."""
     try:
-        said = response.json()
-        text, hint = str(said["error"]), str(said.get("hint", ""))
+        answer = response.json()
+        text, hint = str(answer["error"]), str(answer.get("hint", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         text, hint = f"HTTP {response.status_code}", "look at --server and at what stands before the server"
     return TroubleError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from platform_launch.procguard.wire import Order, Orders, Report
+from platform_launch.procguard.api.wire import MachineReport, WorkerOrder, WorkerOrders, WorkerReport
 
 
 class Exchange:
@@ -15,32 +15,35 @@ class Exchange:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._changed = threading.Condition()
-        self._reports: tuple[Report, ...] = ()
-        self._sent: tuple[Report, ...] = ()
-        self._orders: Mapping[int, Order] = {}
+        self._reports: tuple[WorkerReport, ...] = ()
+        self._sent: tuple[WorkerReport, ...] = ()
+        self._orders: Mapping[int, WorkerOrder] = {}
         self._asked_at = float("-inf")
         self._closed = False
 
-    def offer(self, reports: Sequence[Report]) -> None:
+    machine: MachineReport | None = None
+    """The last reading of the node; of no hurry."""
+
+    def offer(self, reports: Sequence[WorkerReport]) -> None:
         """Say what is now; a change is to be sent at once."""
         with self._changed:
             self._reports = tuple(reports)
             if _essence(self._reports) != self._sent:
                 self._changed.notify_all()
 
-    def take(self) -> tuple[Report, ...]:
+    def take(self) -> tuple[WorkerReport, ...]:
         """Return what is to be sent now."""
         with self._changed:
             self._sent = _essence(self._reports)
             return self._reports
 
-    def answer(self, orders: Orders, asked_at: float) -> None:
+    def answer(self, orders: WorkerOrders, asked_at: float) -> None:
         """Take the server's answer; ``asked_at``: when the heartbeat was sent, on the monotonic clock."""
         with self._changed:
             self._orders, self._asked_at = orders.orders, asked_at
         self._wake()
 
-    def orders(self) -> tuple[Mapping[int, Order], float]:
+    def orders(self) -> tuple[Mapping[int, WorkerOrder], float]:
         """Return the last orders and when they were asked for."""
         with self._changed:
             return self._orders, self._asked_at
@@ -62,7 +65,7 @@ class Exchange:
             self._changed.notify_all()
 
 
-def _essence(reports: Sequence[Report]) -> tuple[Report, ...]:
+def _essence(reports: Sequence[WorkerReport]) -> tuple[WorkerReport, ...]:
     """Return the reports without what changes all the time."""
-    quiet = {"log_bytes": 0, "gpus": (), "ended_s_ago": None}
+    quiet = {"log_bytes": 0, "gpus": (), "ended_s_ago": None, "steps_per_s": None}
     return tuple(report.model_copy(update=quiet) for report in reports)

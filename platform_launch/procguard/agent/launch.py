@@ -1,19 +1,20 @@
-"""What a keeper is told to run: written by the agent, read by the keeper."""
+"""What a run's supervisor process is told to run: the agent writes it, the supervisor reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from platform_launch.procguard.agent import records
 
 MARKER = "PROCGUARD_RUN"
-"""Every process of a run carries it, ``INSTANCE:NUMBER:GENERATION``, to be found when its keeper is gone."""
+"""Every process of a run carries it, ``INSTANCE:NUMBER:GENERATION``, for when its supervisor is gone."""
 
 
 @dataclass(frozen=True)
-class Launch:
+class RunLaunch:
     """One training. ``environment`` is its whole environment, ``lock`` the file that a living agent holds.
 
     ``orphan_after_s``: how long it goes on without an agent.
@@ -30,8 +31,14 @@ class Launch:
         """Write it into a run's folder. Raises OSError."""
         records.write(folder / records.LAUNCH, asdict(self))
 
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Remove it: it holds the training's whole environment, and nobody reads it a second time."""
+        with suppress(OSError):
+            (folder / records.LAUNCH).unlink(missing_ok=True)
+
     @classmethod
-    def read(cls, folder: Path) -> Launch:
+    def read(cls, folder: Path) -> RunLaunch:
         """Read what :meth:`write` wrote. Raises KeyError, TypeError for anything else."""
         found = records.read(folder / records.LAUNCH) or {}
         return cls(**{**found, "command": tuple(found["command"])})

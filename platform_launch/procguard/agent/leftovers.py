@@ -1,4 +1,4 @@
-"""What a keeper that was killed has left behind: found by the variable its processes carry, and ended."""
+"""What a supervisor that was killed has left behind: found by the variable its processes carry, and ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from platform_launch.hardware import running
 from platform_launch.hardware.running import Process
 from platform_launch.procguard.agent.launch import MARKER
 
-# They have had SIGTERM from the kernel when their keeper died.
+# They have had SIGTERM from the kernel when their supervisor died.
 _OBEY_S = 3.0
 
 
 class Leftovers:
-    """The processes of one worker's runs that no keeper looks after."""
+    """The processes of one worker's runs that no supervisor looks after."""
 
     def __init__(self, instance: str, number: int) -> None:
         self._prefix = f"{instance}:{number}:"
@@ -29,7 +29,7 @@ class Leftovers:
         return tuple(process.pid for process in self._found)
 
     def look(self, kept: Collection[int]) -> None:
-        """Look for them among all processes; ``kept`` are the generations whose keeper lives."""
+        """Look for them among all processes; ``kept`` are the generations whose supervisor lives."""
         self._found = [process for process in running.running() if self._is_ours(process, kept)]
 
     def end(self) -> None:

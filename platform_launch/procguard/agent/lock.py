@@ -11,7 +11,7 @@ from pathlib import Path
 _FLOCK = "hhqqi"
 
 
-class Lock:
+class AgentLock:
     """A lock that this process holds until it ends."""
 
     def __init__(self, path: Path) -> None:

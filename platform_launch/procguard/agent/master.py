@@ -6,7 +6,7 @@ import time
 
 from platform_launch.errors import shown
 from platform_launch.hardware import names
-from platform_launch.procguard.wire import Order
+from platform_launch.procguard.api.wire import WorkerOrder
 
 # Shorter than the time a group waits for its workers, so that the reason is told within it.
 _ANSWER_S = 15.0
@@ -17,10 +17,10 @@ class MasterLookup:
 
     def __init__(self) -> None:
         self._asked = ""
-        self._inquiry: names.Inquiry | None = None
+        self._inquiry: names.ResolverInquiry | None = None
         self._since = 0.0
 
-    def why_not(self, order: Order) -> str | None:
+    def why_not(self, order: WorkerOrder) -> str | None:
         """Return why the order's master cannot be found, empty where it can, None while nobody knows yet."""
         master = order.environment.get("MASTER_ADDR", "")
         if not master:

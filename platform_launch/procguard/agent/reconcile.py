@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from platform_launch.procguard.wire import Action, Gpu, Order, Report, State
+from platform_launch.procguard.api.wire import GpuReport, OrderAction, WorkerOrder, WorkerReport, WorkerState
 
 
 class Stage(Enum):
@@ -20,15 +20,15 @@ class Stage(Enum):
     STALE = "stale"
     """It was ready before this machine was started anew; the program may be gone, the port taken."""
     STARTING = "starting"
-    """It is written down that it starts, and its keeper has not answered yet."""
+    """It is written down that it starts, and its supervisor has not answered yet."""
     RUNNING = "running"
     EXITED = "exited"
     LOST = "lost"
-    """It was started, and its keeper is gone without having written down the end."""
+    """It was started, and its supervisor is gone without having written down the end."""
 
 
 @dataclass(frozen=True)
-class Run:
+class WorkerRun:
     """The newest run that a worker knows of. ``ending``: somebody has asked for its end."""
 
     generation: int
@@ -40,6 +40,7 @@ class Run:
     asked: bool = False
     reason: str = ""
     verdict: str = ""
+    cause_line: int | None = None
     log_bytes: int = 0
 
     @property
@@ -49,14 +50,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class StartRefusal:
     """Why this generation cannot start here."""
 
     generation: int
     reason: str
 
 
-class Next(Enum):
+class NextAction(Enum):
     """What an agent does now."""
 
     NOTHING = "nothing"
@@ -69,7 +70,9 @@ class Next(Enum):
     START = "start"
 
 
-def decide(order: Order | None, run: Run | None, *, leftovers: bool = False, leaving: bool = False) -> Next:
+def decide(
+    order: WorkerOrder | None, run: WorkerRun | None, *, leftovers: bool = False, leaving: bool = False
+) -> NextAction:
     """Return the next step.
 
     ``leftovers``: processes of an earlier run are still being ended. ``leaving``: this agent is told to end
@@ -77,90 +80,99 @@ def decide(order: Order | None, run: Run | None, *, leftovers: bool = False, lea
     """
     alive = run is not None and run.alive
     if leaving:
-        return Next.END if alive else Next.NOTHING
+        return NextAction.END if alive else NextAction.NOTHING
     if order is None:
-        return Next.NOTHING
-    if order.action is Action.STOP:
+        return NextAction.NOTHING
+    if order.action is OrderAction.STOP:
         return _stop(order, run)
     known = -1 if run is None else run.generation
     if known > order.generation:  # an older server's word; what is newer stays
-        return Next.NOTHING
+        return NextAction.NOTHING
     if known < order.generation:
         if alive:
-            return Next.END
+            return NextAction.END
         # RUN without having been ready is never a start: the report says "lost".
-        return Next.CHECK if order.action is Action.PREPARE and not leftovers else Next.NOTHING
+        return (
+            NextAction.CHECK if order.action is OrderAction.PREPARE and not leftovers else NextAction.NOTHING
+        )
     assert run is not None
-    if order.action is Action.PREPARE:
-        return Next.CHECK if run.stage is Stage.STALE and not leftovers else Next.NOTHING
-    return Next.START if run.stage is Stage.READY else Next.NOTHING
+    if order.action is OrderAction.PREPARE:
+        return NextAction.CHECK if run.stage is Stage.STALE and not leftovers else NextAction.NOTHING
+    return NextAction.START if run.stage is Stage.READY else NextAction.NOTHING
 
 
-def _stop(order: Order, run: Run | None) -> Next:
+def _stop(order: WorkerOrder, run: WorkerRun | None) -> NextAction:
     if run is None or run.generation > order.generation:
-        return Next.NOTHING
+        return NextAction.NOTHING
     if run.alive:
-        return Next.END
-    return Next.WITHDRAW if run.stage in (Stage.READY, Stage.STALE) else Next.NOTHING
+        return NextAction.END
+    return NextAction.WITHDRAW if run.stage in (Stage.READY, Stage.STALE) else NextAction.NOTHING
 
 
 _STATES = {
-    Stage.READY: State.READY,
-    Stage.STALE: State.IDLE,
-    Stage.STARTING: State.RUNNING,
-    Stage.RUNNING: State.RUNNING,
-    Stage.EXITED: State.EXITED,
-    Stage.LOST: State.LOST,
+    Stage.READY: WorkerState.READY,
+    Stage.STALE: WorkerState.IDLE,
+    Stage.STARTING: WorkerState.RUNNING,
+    Stage.RUNNING: WorkerState.RUNNING,
+    Stage.EXITED: WorkerState.EXITED,
+    Stage.LOST: WorkerState.LOST,
 }
 
 
 def report(
     number: int,
-    order: Order | None,
-    run: Run | None,
+    order: WorkerOrder | None,
+    run: WorkerRun | None,
     *,
-    refusal: Refusal | None = None,
+    refusal: StartRefusal | None = None,
     leftovers: Sequence[int] = (),
-    gpus: Sequence[Gpu] = (),
-) -> Report:
-    """Return what to tell the server. ``leftovers`` are the processes of runs whose keeper is gone."""
+    gpus: Sequence[GpuReport] = (),
+) -> WorkerReport:
+    """Return what to tell the server. ``leftovers`` are the processes of runs whose supervisor is gone."""
     held = tuple(gpus)
     if run is not None and run.alive:
-        return _about(run, State.STOPPING if run.ending else _STATES[run.stage], number, held)
+        return _about(run, WorkerState.STOPPING if run.ending else _STATES[run.stage], number, held)
     if leftovers:
-        return Report(
+        return WorkerReport(
             number=number,
-            state=State.STOPPING,
+            state=WorkerState.STOPPING,
             generation=run.generation if run else 0,
             pid=min(leftovers),
-            reason="its keeper is gone: its processes are being ended",
+            reason="its supervisor is gone: its processes are being ended",
             log_bytes=run.log_bytes if run else 0,
             gpus=held,
         )
     if order is not None and (answer := _cannot(order, run, refusal)):
         state, reason = answer
-        return Report(number=number, state=state, generation=order.generation, reason=reason, gpus=held)
+        return WorkerReport(number=number, state=state, generation=order.generation, reason=reason, gpus=held)
     if run is None:
-        return Report(number=number, state=State.IDLE, gpus=held)
+        return WorkerReport(number=number, state=WorkerState.IDLE, gpus=held)
     return _about(run, _STATES[run.stage], number, held)
 
 
-def _cannot(order: Order, run: Run | None, refusal: Refusal | None) -> tuple[State, str] | None:
+def _cannot(
+    order: WorkerOrder, run: WorkerRun | None, refusal: StartRefusal | None
+) -> tuple[WorkerState, str] | None:
     """Return the answer to an order about a generation that nothing runs of, and nothing will."""
     known = -1 if run is None else run.generation
     stale = run is not None and known == order.generation and run.stage is Stage.STALE
     never_ready = known < order.generation or stale
-    if order.action is not Action.STOP and never_ready and refusal and refusal.generation == order.generation:
-        return State.REFUSED, refusal.reason
-    if order.action is Action.RUN and stale:
-        return State.LOST, "lost: this machine was started anew after it had become ready"
-    if order.action is Action.RUN and known < order.generation:
-        return State.LOST, "lost: this agent does not remember having been ready for it"
+    if (
+        order.action is not OrderAction.STOP
+        and never_ready
+        and refusal
+        and refusal.generation == order.generation
+    ):
+        return WorkerState.REFUSED, refusal.reason
+    if order.action is OrderAction.RUN and stale:
+        return WorkerState.LOST, "lost: this machine was started anew after it had become ready"
+    if order.action is OrderAction.RUN and known < order.generation:
+        return WorkerState.LOST, "lost: this agent does not remember having been ready for it"
     return None
 
 
-def _about(run: Run, state: State, number: int, gpus: tuple[Gpu, ...]) -> Report:
-    return Report(
+def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuReport, ...]) -> WorkerReport:
+    return WorkerReport(
         number=number,
         state=state,
         generation=run.generation,
@@ -170,6 +182,7 @@ def _about(run: Run, state: State, number: int, gpus: tuple[Gpu, ...]) -> Report
         asked=run.asked,
         reason=run.reason,
         verdict=run.verdict,
+        cause_line=run.cause_line,
         log_bytes=run.log_bytes,
         gpus=gpus,
     )

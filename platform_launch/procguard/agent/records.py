@@ -1,16 +1,19 @@
 """What a run leaves on disk: one file for each thing that happened, written once, whole or not at all.
 
-    ready.json      the agent: it could start              {boot}
-    launch.json     the agent: what to start, and how       (see launch.py)
-    starting.json   the agent: it starts now                {boot, at}
-    keeper.json     the keeper: I hold it                   {pid, started}   or the agent: nobody will  {void}
-    training.json   the keeper: its process                 {pid}
-    stop.json       the agent: end it                       {reason, grace_s}
-    ending.json     the keeper: its end was asked for       {reason}
-    exited.json     the keeper: the command has exited      {boot, at, exit_code}
-    ended.json      the keeper: nothing is left of it       {boot, at, exit_code, asked, reason}
-    verdict.txt     the keeper: what ``why`` says
+    ready.json      the agent: it could start                {boot}
+    launch.json     the agent: what to start, and how        (see launch.py; removed once it was read)
+    starting.json   the agent: it starts now                 {boot, at}
+    keeper.json     the supervisor: I hold it                {pid, started}  or the agent: nobody will  {void}
+    training.json   the supervisor: its process              {pid}
+    stop.json       the agent: end it                        {reason, grace_s}
+    ending.json     the supervisor: its end was asked for    {reason}
+    exited.json     the supervisor: the command has exited   {boot, at, exit_code}
+    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, asked, reason}
+    cause.json      the supervisor: the line of its output that says why it failed   {line}
+    verdict.txt     the supervisor: what ``why`` says
     output.log      its output
+
+The names stay what they were in the first version: an agent that is updated finds what runs.
 
 Times are seconds of CLOCK_BOOTTIME, which no administrator sets; ``boot`` says of which run of the machine.
 """
@@ -19,22 +22,24 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from platform_launch.files import PRIVATE, write_new, write_whole
 
 READY = "ready.json"
 LAUNCH = "launch.json"
 STARTING = "starting.json"
-KEEPER = "keeper.json"
+SUPERVISOR = "keeper.json"
 TRAINING = "training.json"
 STOP = "stop.json"
 ENDING = "ending.json"
 EXITED = "exited.json"
 ENDED = "ended.json"
+CAUSE = "cause.json"
 VERDICT = "verdict.txt"
 LOG = "output.log"
 
@@ -48,25 +53,16 @@ def clock_s() -> float:
 
 def write(path: Path, record: Mapping[str, object]) -> None:
     """Write a record over an older one, readable for its owner alone. Raises OSError."""
-    temporary = _written(path, json.dumps(record))
-    try:
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink()
-        raise
+    write_whole(path, json.dumps(record), mode=PRIVATE)
 
 
 def claim(path: Path, record: Mapping[str, object]) -> bool:
     """Write a record if there is none; of several that try at once one succeeds. Raises OSError."""
-    temporary = _written(path, json.dumps(record))
     try:
-        os.link(temporary, path)
+        write_new(path, json.dumps(record), mode=PRIVATE)
     except FileExistsError:
         return False
-    else:
-        return True
-    finally:
-        temporary.unlink()
+    return True
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -88,7 +84,8 @@ class Reserved:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._room = _written(path, " " * _RESERVED_BYTES)
+        self._room = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        write_new(self._room, b" " * _RESERVED_BYTES, mode=PRIVATE)
 
     def write(self, record: Mapping[str, object]) -> None:
         """Write the record, of 4096 bytes at most. Raises OSError."""
@@ -99,17 +96,3 @@ class Reserved:
             file.flush()
             os.fsync(file.fileno())
         self._room.replace(self._path)
-
-
-def _written(path: Path, text: str) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-    return Path(name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.connection import Connection, TroubleError
+from platform_launch.procguard.agent.connection import AgentConnection, TroubleError
 from platform_launch.procguard.agent.exchange import Exchange
-from platform_launch.procguard.wire import MAX_LOG_CHUNK, Order
+from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, WorkerOrder
 
 _LOOK_S = 0.3
 _RATE_BYTES_S = 4 * 1024 * 1024
@@ -22,7 +22,7 @@ _DRAIN_S = 5.0
 
 
 @dataclass(frozen=True)
-class Log:
+class RunLog:
     """The output of one run."""
 
     number: int
@@ -42,7 +42,9 @@ class _Cursor:
 class Shipping:
     """Sends logs. ``logs()`` lists those worth sending, the newest of each worker first."""
 
-    def __init__(self, connection: Connection, exchange: Exchange, logs: Callable[[], Sequence[Log]]) -> None:
+    def __init__(
+        self, connection: AgentConnection, exchange: Exchange, logs: Callable[[], Sequence[RunLog]]
+    ) -> None:
         self._connection = connection
         self._exchange = exchange
         self._logs = logs
@@ -69,7 +71,7 @@ class Shipping:
                 progress |= self._send(log, cursor)
         return progress
 
-    def _cursor(self, log: Log, order: Order | None, asked_at: float) -> _Cursor | None:
+    def _cursor(self, log: RunLog, order: WorkerOrder | None, asked_at: float) -> _Cursor | None:
         """Return where to go on: the server's word, unless it is older than its last answer to a chunk."""
         cursor = self._cursors.get((log.number, log.generation))
         if order is None:
@@ -81,7 +83,7 @@ class Shipping:
             cursor.offset, cursor.known_at = offset, asked_at
         return cursor
 
-    def _send(self, log: Log, cursor: _Cursor) -> bool:
+    def _send(self, log: RunLog, cursor: _Cursor) -> bool:
         chunk = _read(log.path / records.LOG, cursor.offset)
         if not chunk:
             return False

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.errors import InputError, UsageError
+from platform_launch.files import private_folder
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.lock import Lock
-from platform_launch.procguard.agent.reconcile import Run, Stage
+from platform_launch.procguard.agent.launch import RunLaunch
+from platform_launch.procguard.agent.lock import AgentLock
+from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
 
 _KEPT_RUNS = 5
-# From writing down that a run starts to the first word of its keeper; a loaded machine is slow.
-_KEEPER_S = 60.0
+# From writing down that a run starts to the first word of its supervisor; a loaded machine is slow.
+_SUPERVISOR_S = 60.0
 _VERDICT_CHARACTERS = 8_000
 
 
@@ -28,26 +28,28 @@ class RunFolder:
         self.path = path
         self.generation = int(path.name)
 
-    def look(self, boot: str) -> Run:
+    def look(self, boot: str) -> WorkerRun:
         """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
         starting = self._read(records.STARTING)
         if starting is None:
             ready = self._read(records.READY) or {}
-            return Run(self.generation, Stage.READY if ready.get("boot") == boot else Stage.STALE)
+            return WorkerRun(self.generation, Stage.READY if ready.get("boot") == boot else Stage.STALE)
         ended = self._read(records.ENDED)
         if ended is not None:
             return self._ended(ended, boot)
-        keeper = self._read(records.KEEPER)
-        if keeper is None:
-            return self._without_keeper(starting, boot)
-        if keeper.get("void") or not is_alive(keeper):
+        supervisor = self._read(records.SUPERVISOR)
+        if supervisor is None:
+            return self._without_supervisor(starting, boot)
+        if supervisor.get("void") or not is_alive(supervisor):
             ended = self._read(records.ENDED)  # written between the two looks
             if ended is not None:
                 return self._ended(ended, boot)
-            return self._lost(str(keeper.get("void") or "lost: its keeper is gone, nobody saw how it ended"))
+            return self._lost(
+                str(supervisor.get("void") or "lost: its supervisor is gone, nobody saw how it ended")
+            )
         exited = self._read(records.EXITED) or {}
         ending = self._read(records.ENDING) or {}
-        return Run(
+        return WorkerRun(
             self.generation,
             Stage.RUNNING,
             ending=bool(ending or exited or self._read(records.STOP)),
@@ -66,30 +68,30 @@ class RunFolder:
             return 0
 
     def give_up(self, reason: str) -> bool:
-        """Settle that no keeper will take this run any more; False when one has. Raises OSError."""
-        return records.claim(self.path / records.KEEPER, {"void": reason})
+        """Settle that no supervisor will take this run any more; False when one has. Raises OSError."""
+        return records.claim(self.path / records.SUPERVISOR, {"void": reason})
 
-    def keeper(self) -> dict[str, object]:
-        """Return the record of the keeper. Raises OSError."""
-        return self._read(records.KEEPER) or {}
+    def supervisor(self) -> dict[str, object]:
+        """Return the record of the supervisor. Raises OSError."""
+        return self._read(records.SUPERVISOR) or {}
 
-    def _without_keeper(self, starting: dict[str, object], boot: str) -> Run:
+    def _without_supervisor(self, starting: dict[str, object], boot: str) -> WorkerRun:
         age_s = _ago(starting, boot)
-        if starting.get("boot") == boot and age_s is not None and age_s < _KEEPER_S:
-            return Run(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
+        if starting.get("boot") == boot and age_s is not None and age_s < _SUPERVISOR_S:
+            return WorkerRun(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
         never = "lost: it was to start, and never did"
         with suppress(OSError):
             if self.give_up(never):
                 return self._lost(never)
-        # A keeper has taken it after all, or it cannot be written down: then it is lost while none has.
-        return self._lost(never) if self._read(records.KEEPER) is None else self.look(boot)
+        # A supervisor has taken it after all, or it cannot be written down: then it is lost while none has.
+        return self._lost(never) if self._read(records.SUPERVISOR) is None else self.look(boot)
 
-    def _ended(self, ended: dict[str, object], boot: str) -> Run:
+    def _ended(self, ended: dict[str, object], boot: str) -> WorkerRun:
         code = _whole(ended.get("exit_code"))
         verdict = ""
         with suppress(OSError):
             verdict = (self.path / records.VERDICT).read_text(encoding="utf-8", errors="replace")
-        return Run(
+        return WorkerRun(
             self.generation,
             Stage.LOST if code is None else Stage.EXITED,
             exit_code=code,
@@ -97,11 +99,12 @@ class RunFolder:
             asked=bool(ended.get("asked")),
             reason=str(ended.get("reason", ""))[:4_000],
             verdict=verdict[:_VERDICT_CHARACTERS],
+            cause_line=_whole((self._read(records.CAUSE) or {}).get("line")) if verdict else None,
             log_bytes=self.log_bytes(),
         )
 
-    def _lost(self, reason: str) -> Run:
-        return Run(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())
+    def _lost(self, reason: str) -> WorkerRun:
+        return WorkerRun(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())
 
     def _read(self, name: str) -> dict[str, object] | None:
         return records.read(self.path / name)
@@ -113,20 +116,15 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = path / "agent.lock"
-        self._lock = Lock(self.lock)
+        self._lock = AgentLock(self.lock)
 
     def open(self) -> None:
         """Create the folder and be its only agent. Raises InputError, UsageError."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.path.stat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-                raise InputError(
-                    f"{self.path} is not a folder of this user: it will hold a credential",
-                    "name another --state",
-                )
-            self.path.chmod(0o700)
+            private_folder(self.path, "it will hold a credential", "name another --state")
             taken = self._lock.take()
+            if taken:
+                self._forget_environments()
         except OSError as error:
             raise InputError(
                 f"{self.path}: {error.strerror}: the agent keeps its memory there", "name another --state"
@@ -136,6 +134,13 @@ class StateFolder:
                 f"another agent uses {self.path}",
                 "one agent a node is enough: raise its --workers; for a second one name another --state",
             )
+
+    def _forget_environments(self) -> None:
+        """Remove what earlier versions left of runs that have started: the environments of trainings."""
+        for number in self.numbers():
+            for run in self.runs(number):
+                if (run.path / records.SUPERVISOR).exists():
+                    RunLaunch.forget(run.path)
 
     def close(self) -> None:
         """Let another agent use the folder."""
@@ -158,6 +163,14 @@ class StateFolder:
         credential = found.get("credential")
         same = found.get("server") == server and found.get("joined_as") == joined_as
         return credential if same and isinstance(credential, str) else None
+
+    def last_credential(self, server: str) -> str:
+        """Return what this server gave last, for whatever joining; empty where it gave none."""
+        found: dict[str, object] = {}
+        with suppress(OSError):
+            found = records.read(self.path / "credential.json") or {}
+        credential = found.get("credential")
+        return credential if found.get("server") == server and isinstance(credential, str) else ""
 
     def keep_credential(self, server: str, joined_as: str, credential: str) -> None:
         """Keep the credential; any other is forgotten. Raises OSError."""
@@ -191,11 +204,11 @@ class StateFolder:
         return self.path / "runs" / str(number) / str(generation)
 
 
-def is_alive(keeper: dict[str, object]) -> bool:
-    """Tell whether the process that wrote a keeper's record still runs."""
-    pid = keeper.get("pid")
+def is_alive(supervisor: dict[str, object]) -> bool:
+    """Tell whether the process that wrote a supervisor's record still runs."""
+    pid = supervisor.get("pid")
     found = running.look(pid) if isinstance(pid, int) else None
-    return found is not None and found.started == keeper.get("started")
+    return found is not None and found.started == supervisor.get("started")
 
 
 def _ago(record: dict[str, object], boot: str) -> float | None:

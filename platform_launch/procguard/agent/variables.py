@@ -10,26 +10,12 @@ from collections.abc import Mapping
 
 from platform_launch.environment import Environment
 from platform_launch.procguard.agent.launch import MARKER
+from platform_launch.procguard.api.wire import PLACE_VARIABLES, WorkerOrder
 
 JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
 _SESSION_TOKEN = "PROCGUARD_TOKEN"  # noqa: S105 - as above; what ctl acts for a person with
 
-PLACE = frozenset(
-    {
-        "BACKEND",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "NNODES",
-        "NODE_RANK",
-        "RANK",
-        "WORLD_SIZE",
-    }
-)
-"""What a server may set. Nothing else: LD_PRELOAD or PATH would make an allowed command another one."""
-
-_ONE_PLACE = PLACE | {"BASE_RANK", "NODE_COUNT", "NUM_NODES", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}
+_ONE_PLACE = PLACE_VARIABLES | {"BASE_RANK", "NODE_COUNT", "NUM_NODES", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}
 # Launchers and batch systems whose variables training libraries (accelerate, Lightning, JAX, this launcher)
 # take for the process's own place: the agent may have been started by one, its trainings are not.
 _FAMILIES = (
@@ -39,20 +25,20 @@ _FAMILIES = (
 _SECRET = frozenset({JOIN_TOKEN, _SESSION_TOKEN})
 
 
-def training_variables(agent: Environment, place: Mapping[str, str], run: str) -> dict[str, str]:
+def training_variables(agent: Environment, order: WorkerOrder, run: str) -> dict[str, str]:
     """Return the whole environment of a training. ``run`` goes into MARKER."""
     kept = {name: value for name, value in agent.inherited().items() if not _contradicts(name)}
-    return {"PYTHONUNBUFFERED": "1", **kept, **place, MARKER: run}
+    return {"PYTHONUNBUFFERED": "1", **kept, **order.variables, **order.environment, MARKER: run}
 
 
-def keeper_variables(agent: Environment) -> dict[str, str]:
-    """Return the environment of a keeper: no secret, and not the mark of a run."""
+def supervisor_variables(agent: Environment) -> dict[str, str]:
+    """Return the environment of a supervisor: no secret, and not the mark of a run."""
     return {name: value for name, value in agent.inherited().items() if name not in {*_SECRET, MARKER}}
 
 
 def not_a_place(place: Mapping[str, str]) -> list[str]:
     """Return the names that a server may not set, or whose value no environment can hold."""
-    return sorted(name for name, value in place.items() if name not in PLACE or "\0" in value)
+    return sorted(name for name, value in place.items() if name not in PLACE_VARIABLES or "\0" in value)
 
 
 def _contradicts(name: str) -> bool:

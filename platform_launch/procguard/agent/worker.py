@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch import helper
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import running
-from platform_launch.procguard.agent import keeper, records
+from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.check import why_not
-from platform_launch.procguard.agent.launch import Launch
+from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.master import MasterLookup
-from platform_launch.procguard.agent.reconcile import Next, Refusal, Run, Stage, decide, report
+from platform_launch.procguard.agent.progress import StepMeter
+from platform_launch.procguard.agent.reconcile import (
+    NextAction,
+    Stage,
+    StartRefusal,
+    WorkerRun,
+    decide,
+    report,
+)
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
-from platform_launch.procguard.agent.variables import keeper_variables, training_variables
-from platform_launch.procguard.wire import Gpu, Order, Report
+from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
+from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerReport
 from platform_launch.supervise.detached import reap_detached, start_detached
 
 # How often to look again whether what was refused can start now: it reads every process of the machine.
@@ -33,7 +41,7 @@ BY_AGENT = "the agent of this node was told to end"
 
 
 @dataclass(frozen=True)
-class Limits:
+class AgentLimits:
     """What an agent starts and how, set by whoever starts the agent.
 
     ``command`` is for groups that name none. ``allowed`` None means any command.
@@ -46,7 +54,7 @@ class Limits:
 
 
 class Worker:
-    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``say(level, text)``.
+    """Brings one worker to what is wanted, a step at a time; nothing here waits. ``log(level, text)``.
 
     ``seen``: whether it was ever looked at; before, nothing can be said of it.
     """
@@ -56,27 +64,29 @@ class Worker:
         number: int,
         state: StateFolder,
         env: Environment,
-        limits: Limits,
-        say: Callable[[str, str], None],
+        limits: AgentLimits,
+        log: Callable[[str, str], None],
     ) -> None:
         self.number = number
-        self.order: Order | None = None
-        self.run: Run | None = None
+        self.order: WorkerOrder | None = None
+        self.run: WorkerRun | None = None
         self.seen = False
         self._state = state
         self._env = env
         self._limits = limits
-        self._say = say
+        self._log = log
         self._boot = running.boot_id()
         self._instance = state.instance()
         self._leftovers = Leftovers(self._instance, number)
-        self._refusal: Refusal | None = None
+        self._refusal: StartRefusal | None = None
         self._check_again_at = 0.0
         self._master = MasterLookup()
-        self._keepers: set[int] = set()
+        self._steps = StepMeter()
+        self._output: Path | None = None
+        self._supervisors: set[int] = set()
         self._lost: int | None = -1  # so that the first look searches for leftovers
         self._signalled = -1
-        self._said = ""
+        self._last_logged = ""
 
     @property
     def quiet(self) -> bool:
@@ -85,11 +95,11 @@ class Worker:
 
     def advance(self, *, leaving: bool = False) -> None:
         """Look at what is, take the next step towards what is wanted, and look again."""
-        self._keepers = reap_detached(self._keepers)
+        self._supervisors = reap_detached(self._supervisors)
         if not self._see():
             return
         step = decide(self.order, self.run, leftovers=bool(self._leftovers.pids), leaving=leaving)
-        if step is Next.NOTHING or (step is Next.CHECK and self._just_refused()):
+        if step is NextAction.NOTHING or (step is NextAction.CHECK and self._just_refused()):
             return
         try:
             self._take(step, leaving=leaving)
@@ -97,15 +107,15 @@ class Worker:
             reason = (
                 error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
             )
-            if step is Next.CHECK and self.order:
+            if step is NextAction.CHECK and self.order:
                 self._refuse(self.order, f"{reason}: see to this agent's --state folder")
             else:
                 self._tell("ERROR", f"cannot {step.value}: {reason}")
         self._see()
 
-    def report(self, gpus: Sequence[Gpu]) -> Report:
+    def report(self, gpus: Sequence[GpuReport]) -> WorkerReport:
         """Return what to tell the server."""
-        return report(
+        found = report(
             self.number,
             self.order,
             self.run,
@@ -113,6 +123,8 @@ class Worker:
             leftovers=self._leftovers.pids,
             gpus=gpus,
         )
+        rate = self._steps.read(self._output if self.run and self.run.alive else None)
+        return found if rate is None else found.model_copy(update={"steps_per_s": rate})
 
     def logs(self) -> list[RunFolder]:
         """Return the runs whose output is worth sending, newest first."""
@@ -134,6 +146,7 @@ class Worker:
         before = self.run
         folders = self._state.runs(self.number)
         self.run = folders[-1].look(self._boot) if folders else None
+        self._output = folders[-1].path / records.LOG if folders else None
         lost = self.run.generation if self.run and self.run.stage is Stage.LOST else None
         if self._leftovers.pids or lost != self._lost:
             self._search(folders)
@@ -144,25 +157,25 @@ class Worker:
             self._tell("INFO", f"run {self.run.generation} ended with exit code {self.run.exit_code}")
 
     def _search(self, folders: Sequence[RunFolder]) -> None:
-        kept = {folder.generation for folder in folders if is_alive(folder.keeper())}
+        kept = {folder.generation for folder in folders if is_alive(folder.supervisor())}
         if self.run and self.run.alive:
             kept.add(self.run.generation)
         self._leftovers.look(kept)
         self._leftovers.end()
 
-    def _take(self, step: Next, *, leaving: bool) -> None:
+    def _take(self, step: NextAction, *, leaving: bool) -> None:
         folders = self._state.runs(self.number)
-        if step is Next.WITHDRAW:
+        if step is NextAction.WITHDRAW:
             shutil.rmtree(folders[-1].path)
-        elif step is Next.END:
+        elif step is NextAction.END:
             self._end(folders[-1], BY_AGENT if leaving else BY_ORDER)
-        elif self.order is not None and step is Next.CHECK:
+        elif self.order is not None and step is NextAction.CHECK:
             self._check(self.order, folders)
         elif self.order is not None:
             self._start(self.order, folders[-1])
 
     def _end(self, folder: RunFolder, reason: str) -> None:
-        """Write down that a run shall end; its keeper sees it. A shorter grace time replaces a longer one."""
+        """Write down that a run shall end; its supervisor sees it. A shorter grace time wins."""
         grace_s = self.order.grace_s if self.order else 25.0
         try:
             written = records.read(folder.path / records.STOP)
@@ -170,16 +183,16 @@ class Worker:
                 return
             records.write(folder.path / records.STOP, {"reason": reason, "grace_s": grace_s})
         except OSError:  # a disk in trouble must not keep it running
-            self._signal_keeper(folder)
+            self._signal_supervisor(folder)
         self._tell("INFO", f"asked to end, {grace_s:g} s at most: {reason}")
 
-    def _signal_keeper(self, folder: RunFolder) -> None:
-        found = running.look(int(str(folder.keeper().get("pid", 0))))
-        if found and self._signalled != folder.generation and is_alive(folder.keeper()):
+    def _signal_supervisor(self, folder: RunFolder) -> None:
+        found = running.look(int(str(folder.supervisor().get("pid", 0))))
+        if found and self._signalled != folder.generation and is_alive(folder.supervisor()):
             self._signalled = folder.generation
             running.end(found, signal.SIGTERM)
 
-    def _check(self, order: Order, folders: Sequence[RunFolder]) -> None:
+    def _check(self, order: WorkerOrder, folders: Sequence[RunFolder]) -> None:
         unknown = self._master.why_not(order)
         if unknown is None:  # not known yet: this step is taken again
             return
@@ -193,7 +206,7 @@ class Worker:
         records.write(folder.path / records.READY, {"boot": self._boot})
         self._tell("INFO", f"ready for run {order.generation}")
 
-    def _refused(self, order: Order) -> bool:
+    def _refused(self, order: WorkerOrder) -> bool:
         """Look whether an order may and could start here, and refuse it where not."""
         reason = why_not(
             order.model_copy(update={"command": order.command or self._limits.command}),
@@ -205,8 +218,8 @@ class Worker:
             self._refuse(order, reason)
         return bool(reason)
 
-    def _refuse(self, order: Order, reason: str) -> None:
-        self._refusal = Refusal(order.generation, reason[:4_000])
+    def _refuse(self, order: WorkerOrder, reason: str) -> None:
+        self._refusal = StartRefusal(order.generation, reason[:4_000])
         self._check_again_at = time.monotonic() + _CHECK_AGAIN_S
         self._tell("WARN", f"cannot start run {order.generation}: {reason}")
 
@@ -214,7 +227,7 @@ class Worker:
         same = self._refusal and self.order and self._refusal.generation == self.order.generation
         return bool(same) and time.monotonic() < self._check_again_at
 
-    def _start(self, order: Order, folder: RunFolder) -> None:
+    def _start(self, order: WorkerOrder, folder: RunFolder) -> None:
         """Start once: whoever writes ``starting.json`` starts, and after it nobody does again.
 
         What starts is what RUN says, so that it is checked as well: PREPARE could have said something else.
@@ -223,19 +236,19 @@ class Worker:
             shutil.rmtree(folder.path)
             return
         mark = f"{self._instance}:{self.number}:{order.generation}"
-        Launch(
+        RunLaunch(
             command=order.command or self._limits.command,
-            environment=training_variables(self._env, order.environment, mark),
-            directory=str(self._limits.directory),
+            environment=training_variables(self._env, order, mark),
+            directory=str(self._limits.directory / order.directory),
             grace_s=order.grace_s,
             lock=str(self._state.lock),
             orphan_after_s=self._limits.orphan_after_s,
         ).write(folder.path)
         if not records.claim(folder.path / records.STARTING, {"boot": self._boot, "at": records.clock_s()}):
             return
-        argv = (sys.executable, str(Path(keeper.__file__)), str(folder.path))
+        argv = helper.command("procguard-supervisor", str(folder.path))
         try:
-            self._keepers.add(start_detached(argv, keeper_variables(self._env)))
+            self._supervisors.add(start_detached(argv, supervisor_variables(self._env)))
         except LaunchError as error:
             with suppress(OSError):
                 folder.give_up(f"lost: {error.message}")
@@ -245,6 +258,6 @@ class Worker:
     def _tell(self, level: str, text: str) -> None:
         """Say a line once, however often it is found again."""
         key = f"{self.run.generation if self.run else -1}: {text}"
-        if key != self._said:
-            self._said = key
-            self._say(level, f"worker {self.number}: {text}")
+        if key != self._last_logged:
+            self._last_logged = key
+            self._log(level, f"worker {self.number}: {text}")

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.database.claim import claimed
-from platform_launch.procguard.database.engine import DatabaseError, opened
-from platform_launch.procguard.database.migrate import is_current, migrate
+from platform_launch.procguard.database.engine import DatabaseError, no_server, opened
+from platform_launch.procguard.database.measurements import Measurements
+from platform_launch.procguard.database.migrate import is_current, is_made, migrate
 from platform_launch.procguard.database.store import DatabaseStore
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.database.writer import Writer
-from platform_launch.procguard.refused import Unavailable
 
 __all__ = ["Database", "accounts", "serving"]
 
@@ -29,6 +30,7 @@ class Database:
 
     store: DatabaseStore
     users: Users
+    measurements: Measurements
 
 
 @contextmanager
@@ -46,13 +48,18 @@ def serving(url: str) -> Iterator[Database]:
             raise DatabaseError(
                 str(error), "see that the database can be written, then start again"
             ) from error
-        yield Database(DatabaseStore(engine, writer), Users(engine, "server"))
+        yield Database(DatabaseStore(engine, writer), Users(engine, "server"), Measurements(engine))
 
 
 @contextmanager
 def accounts(url: str, who: str) -> Iterator[Users]:
-    """Open the users alone, for the command line: ``who`` changes them. Raises as :func:`serving` does."""
-    with opened(url) as engine:
+    """Open the users alone, for the command line: ``who`` changes them.
+
+    Raises as :func:`serving` does, and InputError where no server has made this database.
+    """
+    with opened(url, create=False) as engine:
+        if not is_made(engine):
+            raise no_server(engine.url)
         if not is_current(engine):
             with claimed(engine):
                 migrate(engine)

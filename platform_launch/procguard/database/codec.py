@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from platform_launch.procguard.group import Group, Run
-from platform_launch.procguard.live import Node
-from platform_launch.procguard.ranks import PLATFORM, Kind, Place, WorkerName
-from platform_launch.procguard.shapes import Failure, GroupSettings, Phase
+from platform_launch.procguard.api.ranks import PLATFORM, Place, WorkerKind, WorkerName
+from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings
+from platform_launch.procguard.core.group import Group, GroupRun
+from platform_launch.procguard.core.registry import NodeRecord
+from platform_launch.procguard.core.runs import RunRecord
 from platform_launch.topology import Topology
 
 
@@ -20,10 +21,14 @@ def group_row(group: Group) -> dict[str, Any]:
         "phase": group.phase.value,
         "phase_since": group.phase_since,
         "generation": group.generation,
-        "run": _run_document(group.run) if group.run else None,
+        "run_number": group.run_number,
+        "requested_by": group.requested_by[:64],
+        "requested_at": group.requested_at,
+        "previous_failure": _failure_document(group.previous_failure),
+        "run": run_document(group.run) if group.run else None,
         "restarts_used": group.restarts_used,
         "then_phase": group.then.value if group.then else None,
-        "failure": group.failure.model_dump(mode="json") if group.failure else None,
+        "failure": _failure_document(group.failure),
         "started_at": group.started_at,
         "ended_at": group.ended_at,
     }
@@ -34,23 +39,75 @@ def group_of(row: Row[Any], workers: tuple[WorkerName, ...]) -> Group:
     return Group(
         name=row.name,
         settings=GroupSettings.model_validate(row.settings),
-        phase=Phase(row.phase),
+        phase=GroupPhase(row.phase),
         phase_since=row.phase_since,
         workers=workers,
         generation=row.generation,
         run=_run_of(row.run) if row.run else None,
+        run_number=row.run_number,
+        requested_by=row.requested_by,
+        requested_at=row.requested_at,
+        previous_failure=_failure_of(row.previous_failure),
         restarts_used=row.restarts_used,
-        then=Phase(row.then_phase) if row.then_phase else None,
-        failure=Failure.model_validate(row.failure) if row.failure else None,
+        then=GroupPhase(row.then_phase) if row.then_phase else None,
+        failure=_failure_of(row.failure),
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
 
 
-def node_row(node: Node) -> dict[str, Any]:
+def run_row(record: RunRecord) -> dict[str, Any]:
+    """Return the columns of a run that change; :func:`new_run_row` has all."""
+    return {
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "outcome": record.outcome.value if record.outcome else None,
+        "failure": _failure_document(record.failure),
+    }
+
+
+def new_run_row(record: RunRecord) -> dict[str, Any]:
+    """Return the columns of a run but its group and number."""
+    workers = "|".join(str(place.worker) for place in record.run.places)
+    return run_row(record) | {
+        "generation": record.run.generation,
+        "requested_by": record.requested_by[:64],
+        "requested_at": record.requested_at,
+        "restart": record.restart,
+        "run": run_document(record.run),
+        "workers": f"|{workers}|",
+    }
+
+
+def run_record_of(row: Row[Any]) -> RunRecord:
+    """Return the run a row means."""
+    return RunRecord(
+        group=row.group_name,
+        number=row.number,
+        run=_run_of(row.run),
+        requested_by=row.requested_by,
+        requested_at=row.requested_at,
+        restart=row.restart,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        outcome=GroupPhase(row.outcome) if row.outcome else None,
+        failure=_failure_of(row.failure),
+    )
+
+
+def _failure_document(failure: GroupFailure | None) -> dict[str, Any] | None:
+    return failure.model_dump(mode="json") if failure else None
+
+
+def _failure_of(document: dict[str, Any] | None) -> GroupFailure | None:
+    return GroupFailure.model_validate(document) if document else None
+
+
+def node_row(node: NodeRecord) -> dict[str, Any]:
     """Return the columns of a node but its name."""
     return {
         "instance": node.instance,
+        "drained_by": node.drained_by[:64],
         "workers": node.workers,
         "credential_sha256": node.credential_sha256,
         "about": {
@@ -59,14 +116,15 @@ def node_row(node: Node) -> dict[str, Any]:
             "version": node.version,
             "command": node.command,
             "allowed": node.allowed,
+            "protocol": node.protocol,
         },
     }
 
 
-def node_of(row: Row[Any]) -> Node:
+def node_of(row: Row[Any]) -> NodeRecord:
     """Return the node a row means."""
     about = row.about
-    return Node(
+    return NodeRecord(
         name=row.name,
         instance=row.instance,
         workers=row.workers,
@@ -76,10 +134,12 @@ def node_of(row: Row[Any]) -> Node:
         command=tuple(about["command"]),
         allowed=None if about["allowed"] is None else tuple(about["allowed"]),
         credential_sha256=row.credential_sha256,
+        protocol=about.get("protocol", 1),
+        drained_by=row.drained_by,
     )
 
 
-def _run_document(run: Run) -> dict[str, Any]:
+def run_document(run: GroupRun) -> dict[str, Any]:
     """Write the rank table itself, not what it was made from: a later version's rule may differ."""
     first = run.places[0]
     return {
@@ -100,8 +160,8 @@ def _run_document(run: Run) -> dict[str, Any]:
     }
 
 
-def _run_of(document: dict[str, Any]) -> Run:
-    kind = Kind(document["kind"])
+def _run_of(document: dict[str, Any]) -> GroupRun:
+    kind = WorkerKind(document["kind"])
     hosts = tuple(document["hosts"])
     node_ranks = {host: rank for rank, host in enumerate(hosts)}
     topologies: dict[str, Topology] = {}
@@ -115,14 +175,14 @@ def _run_of(document: dict[str, Any]) -> Run:
                 node_rank=node_ranks[node],
                 master_addr=document["master_addr"],
                 master_port=document["master_port"],
-                nproc_per_node=local_world_size if kind is Kind.PROCESS else None,
+                nproc_per_node=local_world_size if kind is WorkerKind.PROCESS else None,
                 hosts=hosts,
             )
         worker = WorkerName(node, number)
         places.append(
             Place(worker, rank, local_rank, document["world_size"], local_world_size, topology, kind)
         )
-    return Run(
+    return GroupRun(
         generation=document["generation"],
         settings=GroupSettings.model_validate(document["settings"]),
         places=tuple(places),

@@ -57,9 +57,14 @@ def database_url(text: str) -> URL:
 
 
 @contextmanager
-def opened(text: str) -> Iterator[Engine]:
-    """Open a database and close it at the end. Raises LaunchError when it cannot be reached."""
+def opened(text: str, *, create: bool = True) -> Iterator[Engine]:
+    """Open a database and close it at the end. Raises LaunchError when it cannot be reached.
+
+    Without ``create`` a file that is missing stays missing: InputError.
+    """
     url = database_url(text)
+    if not create and url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        raise no_server(url)
     engine = _sqlite(url) if url.get_backend_name() == "sqlite" else _postgresql(url)
     shown_url = url.render_as_string(hide_password=True)
     try:
@@ -74,6 +79,16 @@ def opened(text: str) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
+
+
+def no_server(url: URL) -> InputError:
+    """Return the error for a database that no server has made."""
+    where = url.database if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
+    return InputError(
+        f"no server's database is at {where}",
+        "pass the --config, --data or --database that the server was started with; "
+        "a server that never ran has none yet",
+    )
 
 
 def is_sqlite(engine: Engine) -> bool:
@@ -124,7 +139,7 @@ def _postgresql(url: URL) -> Engine:
         connect_args={
             "connect_timeout": 10,
             "application_name": "procguard",
-            # A lock that somebody holds, or a network that was cut, must not hold the clerk for ever.
+            # A lock that somebody holds, or a network that was cut, must not hold the control loop for ever.
             "options": "-c lock_timeout=3000 -c statement_timeout=15000 -c timezone=UTC"
             # And the other side must notice that too, or it keeps our claim for hours.
             " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",

@@ -17,7 +17,7 @@ from platform_launch.procguard.database.engine import WRITES, DatabaseError, rea
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def migrate(engine: Engine) -> None:
+def migrate(engine: Engine, to: str = "head") -> None:
     """Run what is missing, in one transaction; the caller holds the claim. Raises DatabaseError."""
     try:
         with engine.connect() as plain:
@@ -26,7 +26,7 @@ def migrate(engine: Engine) -> None:
                 configuration = Config()
                 configuration.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
                 configuration.attributes["connection"] = connection
-                command.upgrade(configuration, "head")
+                command.upgrade(configuration, to)
     except CommandError as error:
         raise DatabaseError(
             f"the database's tables are of a version this program does not know: {error}",
@@ -39,8 +39,16 @@ def migrate(engine: Engine) -> None:
         ) from error
 
 
+def is_made(engine: Engine) -> bool:
+    """Tell whether a server has ever made its tables here."""
+    return bool(_heads(engine))
+
+
 def is_current(engine: Engine) -> bool:
     """Tell whether nothing is missing."""
+    return _heads(engine) == set(ScriptDirectory(str(_MIGRATIONS)).get_heads())
+
+
+def _heads(engine: Engine) -> set[str]:
     with engine.connect() as connection:
-        heads = MigrationContext.configure(connection).get_current_heads()
-    return set(heads) == set(ScriptDirectory(str(_MIGRATIONS)).get_heads())
+        return set(MigrationContext.configure(connection).get_current_heads())

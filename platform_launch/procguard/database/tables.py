@@ -30,7 +30,7 @@ metadata = MetaData(
 )
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """A point in time with its zone: SQLite keeps none, so all are UTC there."""
 
     impl = DateTime(timezone=True)
@@ -47,7 +47,7 @@ class Moment(TypeDecorator[datetime]):
         return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value
 
 
-class Document(TypeDecorator[Any]):
+class JsonDocument(TypeDecorator[Any]):
     """A JSON document as text. ASCII, so that no character of it is one a database refuses."""
 
     impl = Text
@@ -66,16 +66,20 @@ groups = Table(
     "groups",
     metadata,
     Column("name", String(64), primary_key=True),
-    Column("settings", Document, nullable=False),
+    Column("settings", JsonDocument, nullable=False),
     Column("phase", String(16), nullable=False),
-    Column("phase_since", Moment, nullable=False),
+    Column("phase_since", UtcDateTime, nullable=False),
     Column("generation", BigInteger, nullable=False),
-    Column("run", Document),
+    Column("run_number", BigInteger, nullable=False, server_default="0"),
+    Column("requested_by", String(64), nullable=False, server_default=""),
+    Column("requested_at", UtcDateTime),
+    Column("previous_failure", JsonDocument),
+    Column("run", JsonDocument),
     Column("restarts_used", Integer, nullable=False),
     Column("then_phase", String(16)),
-    Column("failure", Document),
-    Column("started_at", Moment),
-    Column("ended_at", Moment),
+    Column("failure", JsonDocument),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
 )
 
 nodes = Table(
@@ -84,8 +88,9 @@ nodes = Table(
     Column("name", String(64), primary_key=True),
     Column("instance", String(64), nullable=False),
     Column("workers", Integer, nullable=False),
-    Column("about", Document, nullable=False),
+    Column("about", JsonDocument, nullable=False),
     Column("credential_sha256", String(64), nullable=False, unique=True),
+    Column("drained_by", String(64), nullable=False, server_default=""),
 )
 
 workers = Table(
@@ -97,6 +102,24 @@ workers = Table(
     Column("generation", BigInteger, nullable=False),
 )
 
+runs = Table(
+    "runs",
+    metadata,
+    Column("group_name", String(64), ForeignKey("groups.name", ondelete="CASCADE"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("requested_by", String(64), nullable=False),
+    Column("requested_at", UtcDateTime, nullable=False),
+    Column("restart", Integer, nullable=False),
+    Column("run", JsonDocument, nullable=False),
+    Column("workers", Text, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("outcome", String(16)),
+    Column("failure", JsonDocument),
+)
+"""``workers`` are the names of those with a rank, each between bars: ``|gn6-0|gn7-0|``."""
+
 users = Table(
     "users",
     metadata,
@@ -104,19 +127,39 @@ users = Table(
     Column("role", String(16), nullable=False),
     Column("password_hash", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("user_name", String(64), ForeignKey("users.name", ondelete="CASCADE"), nullable=False),
+    Column("label", String(64), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("ends_at", UtcDateTime, nullable=False),
 )
 
 events = Table(
     "events",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
     Column("who", String(64), nullable=False),
     Column("action", String(32), nullable=False),
     Column("object", String(140), nullable=False),
     Column("detail", Text, nullable=False),
     sqlite_autoincrement=True,
+)
+
+measurements = Table(
+    "measurements",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("at", UtcDateTime, primary_key=True),
+    Column("measured", JsonDocument, nullable=False),
 )
 
 server = Table(
@@ -126,6 +169,6 @@ server = Table(
     Column("token", String(64), nullable=False),
     Column("host", String(255), nullable=False),
     Column("pid", Integer, nullable=False),
-    Column("since", Moment, nullable=False),
+    Column("since", UtcDateTime, nullable=False),
 )
 """One row: who serves this database, or did last."""

@@ -11,11 +11,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
+from platform_launch.procguard.api.shapes import UserRole
 from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
 from platform_launch.procguard.database.store import DatabaseChange
-from platform_launch.procguard.database.tables import users
-from platform_launch.procguard.refused import NotFound, Refused, Unavailable
-from platform_launch.procguard.shapes import Role
+from platform_launch.procguard.database.tables import api_tokens, users
+
+MOST_TOKENS = 20
+"""Of one user."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,22 @@ class User:
     """One who may log in. ``epoch`` counts what ends all sessions: a new password, another role."""
 
     name: str
-    role: Role
+    role: UserRole
     password_hash: str
     epoch: int
     created_at: datetime
+
+
+@dataclass(frozen=True)
+class ApiToken:
+    """What a script of a user shows: until it ends it may do what ``role`` and the user's role both may."""
+
+    id: str
+    user: str
+    label: str
+    role: UserRole
+    created_at: datetime
+    ends_at: datetime
 
 
 class Users:
@@ -40,6 +55,10 @@ class Users:
     def __init__(self, engine: Engine, who: str) -> None:
         self._engine = engine
         self._who = who
+
+    def by(self, who: str) -> Users:
+        """Return the same users, changed by somebody else."""
+        return Users(self._engine, who)
 
     def find(self, name: str) -> User | None:
         """Return a user, None where there is none of that name."""
@@ -55,8 +74,8 @@ class Users:
             rows = connection.execute(select(users).order_by(users.c.name))
             return [_user(row) for row in rows]
 
-    def add(self, name: str, role: Role, password_hash: str) -> None:
-        """Add a user. Raises Refused where the name is taken.
+    def add(self, name: str, role: UserRole, password_hash: str) -> None:
+        """Add a user. Raises RequestRefused where the name is taken.
 
         The epoch starts at a number that no earlier user of the name had: an old session stays ended.
         """
@@ -67,7 +86,7 @@ class Users:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
                 self._note(connection, "user-added", name, role.value)
         except IntegrityError as error:
-            raise Refused(
+            raise RequestRefused(
                 f"there is a user {name!r} already", "choose another name, or set a password"
             ) from error
 
@@ -75,7 +94,7 @@ class Users:
         """Change a password, which ends all sessions. Raises NotFound."""
         self._change(name, "user-password", "", password_hash=password_hash)
 
-    def set_role(self, name: str, role: Role) -> None:
+    def set_role(self, name: str, role: UserRole) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
         self._change(name, "user-role", role.value, role=role.value)
 
@@ -85,6 +104,47 @@ class Users:
             if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
                 raise _unknown(name)
             self._note(connection, "user-removed", name, "")
+
+    def tokens(self, name: str) -> list[ApiToken]:
+        """Return a user's tokens that have not ended, the newest first."""
+        now = datetime.now(timezone.utc)
+        wanted = select(api_tokens).where(api_tokens.c.user_name == name, api_tokens.c.ends_at > now)
+        with self._connection() as connection:
+            return [
+                _token(row) for row in connection.execute(wanted.order_by(api_tokens.c.created_at.desc()))
+            ]
+
+    def token(self, id_: str) -> ApiToken | None:
+        """Return a token that has not ended."""
+        wanted = select(api_tokens).where(api_tokens.c.id == id_)
+        with self._connection() as connection:
+            row = connection.execute(wanted).first()
+        return _token(row) if row and row.ends_at > datetime.now(timezone.utc) else None
+
+    def add_token(self, token: ApiToken) -> None:
+        """Keep a new token. Raises RequestRefused where its user has too many."""
+        if len(self.tokens(token.user)) >= MOST_TOKENS:
+            raise RequestRefused(f"{token.user} has {MOST_TOKENS} tokens already", "end one of them")
+        with self._connection(writes=True) as connection:
+            connection.execute(
+                delete(api_tokens).where(
+                    api_tokens.c.user_name == token.user,
+                    api_tokens.c.ends_at <= datetime.now(timezone.utc),
+                )
+            )
+            row = {"user_name": token.user, "label": token.label, "role": token.role.value}
+            times = {"created_at": token.created_at, "ends_at": token.ends_at}
+            connection.execute(insert(api_tokens).values(id=token.id, **row, **times))
+            detail = f"{token.label}: {token.role.value} until {token.ends_at:%Y-%m-%d}"
+            self._note(connection, "token-added", token.user, detail)
+
+    def end_token(self, name: str, id_: str) -> None:
+        """End a token of a user. Raises NotFound."""
+        which = (api_tokens.c.user_name == name, api_tokens.c.id == id_)
+        with self._connection(writes=True) as connection:
+            if connection.execute(delete(api_tokens).where(*which)).rowcount == 0:
+                raise NotFound("no such token", "look at the list of tokens")
+            self._note(connection, "token-ended", name, "")
 
     def _change(self, name: str, action: str, detail: str, **values: Any) -> None:
         with self._connection(writes=True) as connection:
@@ -111,7 +171,11 @@ class Users:
 
 
 def _user(row: Row[Any]) -> User:
-    return User(row.name, Role(row.role), row.password_hash, row.epoch, row.created_at)
+    return User(row.name, UserRole(row.role), row.password_hash, row.epoch, row.created_at)
+
+
+def _token(row: Row[Any]) -> ApiToken:
+    return ApiToken(row.id, row.user_name, row.label, UserRole(row.role), row.created_at, row.ends_at)
 
 
 def _unknown(name: str) -> NotFound:

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from platform_launch.procguard.api.refused import Superseded, Unavailable
 from platform_launch.procguard.database.claim import try_session_lock
 from platform_launch.procguard.database.engine import WRITES, is_sqlite, reason
 from platform_launch.procguard.database.tables import server
-from platform_launch.procguard.refused import Superseded, Unavailable
 
 _NOT_NOW = (OperationalError, InternalError, InterfaceError, PoolTimeoutError)
 """Locked, full, read-only, gone: the database's state, not the statement's fault."""

@@ -8,11 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from platform_launch.procguard.refused import Refused
-from platform_launch.procguard.shapes import Refusal
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import Refusal
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
@@ -23,7 +24,7 @@ _MEANINGS = {
     409: "Not carried out; nothing changed.",
     413: "The body is too long.",
     422: "A field is missing, unknown, or not what is expected.",
-    429: "Too many logins were tried.",
+    429: "Too many logins, or joins with a wrong token, were tried.",
     503: "The database or the disk cannot be used now; nothing changed. Try again.",
     507: "The disk is full.",
 }
@@ -36,20 +37,20 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def add_answers(app: FastAPI) -> None:
     """Turn exceptions into answers."""
-    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestRefused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, fault)
 
 
-def answer(refused: Refused) -> Response:
+def answer(refused: RequestRefused) -> Response:
     """Return what a refusal is answered with."""
     headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
     return JSONResponse(refused.refusal.model_dump(), refused.status, headers)
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, RequestRefused)
     return answer(error)
 
 
@@ -67,9 +68,17 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
     return JSONResponse(refusal.model_dump(), 422)
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and wants_page(request):
+        page: Response = await run_in_threadpool(request.app.state.missing_page, request)
+        return page
     return JSONResponse(Refusal(error=str(error.detail)).model_dump(), error.status_code, error.headers)
+
+
+def wants_page(request: Request) -> bool:
+    """Tell whether a browser opens an address, rather than a script that asks the API."""
+    return request.method == "GET" and "text/html" in request.headers.get("Accept", "")
 
 
 async def fault(request: Request, error: Exception) -> Response:

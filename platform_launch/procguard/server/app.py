@@ -8,9 +8,9 @@ from fastapi import FastAPI
 
 from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
-from platform_launch.procguard.server.front import Front
-from platform_launch.procguard.server.parts import Parts
-from platform_launch.procguard.server.routes import agents, groups, health, people, workers
+from platform_launch.procguard.server.middleware import ServerMiddleware
+from platform_launch.procguard.server.parts import ServerParts
+from platform_launch.procguard.server.routes import agents, charts, groups, health, people, users, workers
 from platform_launch.procguard.web.pages import add_pages
 
 _ABOUT = """Groups of workers, ranks by rule, started as one.
@@ -21,8 +21,8 @@ join token and send their own credential as `Authorization: Bearer …`.
 """
 
 
-def build_app(parts: Parts, stopping: asyncio.Event | None = None) -> FastAPI:
-    """Return the app. It starts nothing: the clerk and the database belong to the caller.
+def build_app(parts: ServerParts, stopping: asyncio.Event | None = None) -> FastAPI:
+    """Return the app. It starts nothing: the control loop and the database belong to the caller.
 
     ``stopping`` is to be set in the event loop when the server ends: it ends streams that would go on.
     """
@@ -36,8 +36,8 @@ def build_app(parts: Parts, stopping: asyncio.Event | None = None) -> FastAPI:
     app.state.parts = parts
     app.state.gate = parts.gate
     add_answers(app)
-    for room in (agents, groups, workers, people, health):
+    for room in (agents, groups, workers, charts, people, users, health):
         app.include_router(room.router)
-    add_pages(app, parts.control, visitor=parts.gate.visitor)
-    app.add_middleware(Front, parts=parts, stopping=stopping or asyncio.Event())
+    add_pages(app, parts.control, parts.accounts, visitor=parts.gate.visitor)
+    app.add_middleware(ServerMiddleware, parts=parts, stopping=stopping or asyncio.Event())
     return app

@@ -8,22 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.procguard.control import Control
+from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.refused import Unavailable
-from platform_launch.procguard.server.clerk import Clerk
+from platform_launch.procguard.server.control_loop import ControlLoop
 from platform_launch.procguard.server.gate import Gate
-from platform_launch.procguard.server.logs import Logs, Room
-from platform_launch.procguard.server.meter import Meter
-from platform_launch.procguard.server.parts import Parts
+from platform_launch.procguard.server.history import History
+from platform_launch.procguard.server.logs import LogRetention, Logs
+from platform_launch.procguard.server.metrics import Metrics
+from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password
-from platform_launch.procguard.server.private import read_or_make
+from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions
+from platform_launch.procguard.server.settings import TOKEN_VARIABLE, ServerSettings, read_join_token
 from platform_launch.procguard.server.throttle import Throttle
-from platform_launch.procguard.settings import TOKEN_VARIABLE, Settings, read_join_token
-from platform_launch.procguard.shapes import Role
+from platform_launch.procguard.server.webhooks import Webhooks
 
 FIRST_USER = "admin"
 _MIB, _GIB = 2**20, 2**30
@@ -37,7 +39,7 @@ class JoinToken:
     file: Path | None
 
 
-def join_token(settings: Settings, env: Environment) -> JoinToken:
+def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
     """Return the token that was set, or for a server only this machine can reach a random one.
 
     Raises InputError where none is set and others could reach the server.
@@ -49,13 +51,13 @@ def join_token(settings: Settings, env: Environment) -> JoinToken:
     return JoinToken(read_or_make(path), path)
 
 
-def initial_password(settings: Settings) -> Path:
+def initial_password(settings: ServerSettings) -> Path:
     """Return where the password of a first user is kept until it is changed."""
     return settings.data / "initial-password"
 
 
-def make_first_user(users: Users, settings: Settings) -> Path | None:
-    """Where nobody could log in, make an operator, and return the file that holds the password.
+def make_first_user(users: Users, settings: ServerSettings) -> Path | None:
+    """Where nobody could log in, make an admin, and return the file that holds the password.
 
     Raises DatabaseError when the database cannot be used.
     """
@@ -63,43 +65,54 @@ def make_first_user(users: Users, settings: Settings) -> Path | None:
     try:
         if users.all():
             return None
-        users.add(FIRST_USER, Role.OPERATOR, hash_password(read_or_make(path)))
+        users.add(FIRST_USER, UserRole.ADMIN, hash_password(read_or_make(path)))
     except Unavailable as error:
         raise DatabaseError(error.refusal.error, error.refusal.hint) from error
     return path
 
 
 @contextmanager
-def assembled(settings: Settings, token: str) -> Iterator[Parts]:
-    """Open the database and hold it, the only server of it; the clerk works until the end.
+def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
+    """Open the database and hold it, the only server of it; the control loop works until the end.
 
     Raises LaunchError when another server has it or it cannot be opened.
     """
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_ours(settings.data)
+    if settings.tls_key is not None and settings.tls_key.exists():  # its absence is told with the certificate
+        check_private(settings.tls_key)
     with serving(settings.database_url) as database:
         secret = read_or_make(settings.data / "session-secret")
+        webhooks = Webhooks(settings.webhooks, settings.page_url)
         logs = Logs(settings.data / "logs", settings.log_limit_mib * _MIB)
         try:
             control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
         except Unavailable as error:
             raise DatabaseError(error.refusal.error, error.refusal.hint) from error
         ended = settings.data / "ended-sessions"
-        parts = Parts(
+        parts = ServerParts(
             control=control,
             logs=logs,
             accounts=database.users,
             gate=Gate(Sessions(secret, database.users, ended, settings.session_hours)),
             throttle=Throttle(),
-            meter=Meter(control),
-            clerk=Clerk(control.tick),
+            meter=Metrics(control),
+            history=History(control, database.measurements),
+            control_loop=ControlLoop(control.tick),
             join_token=token,
         )
-        room = Room(
+        room = LogRetention(
             logs, int(settings.logs_limit_gib * _GIB), lambda: [worker.worker for worker in control.workers()]
         )
-        parts.clerk.start()
+        parts.control_loop.start()
         room.start()
+        parts.history.start()
+        database.store.heard_by = webhooks.hear
+        webhooks.start()
         try:
             yield parts
         finally:
+            webhooks.stop()
+            parts.history.stop()
             room.stop()
-            parts.clerk.stop()
+            parts.control_loop.stop()

@@ -12,7 +12,7 @@ HEAD_WITHIN_S = 20.0
 BODY_WITHIN_S = 60.0
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """Closes when a request's head is too long, or head or body take too long to come."""
 
     _in_head = False

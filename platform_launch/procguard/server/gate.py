@@ -8,6 +8,7 @@ foreign page can send one.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, cast
 from urllib.parse import urlsplit
@@ -16,8 +17,8 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from starlette.responses import Response
 
-from platform_launch.procguard.refused import Refused
-from platform_launch.procguard.server.sessions import Person, Sessions
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.server.sessions import TOKEN_PREFIX, Person, Sessions
 from platform_launch.procguard.web.visitor import Visitor
 
 SESSION_COOKIE = "procguard_session"
@@ -32,13 +33,13 @@ _bearer = HTTPBearer(
 )
 
 
-class Unauthorized(Refused):
+class Unauthorized(RequestRefused):
     """Nobody is logged in, or a credential is not known."""
 
     status = 401
 
 
-class Forbidden(Refused):
+class Forbidden(RequestRefused):
     """Somebody is, but may not do this."""
 
     status = 403
@@ -52,7 +53,11 @@ class Gate:
 
     def person(self, request: Request) -> Person | None:
         """Return who sent a request; None where nobody is logged in. Reads the database."""
-        token = bearer(request) or request.cookies.get(SESSION_COOKIE)
+        token = bearer(request)
+        if token is None:
+            token = request.cookies.get(SESSION_COOKIE)
+            if token and token.startswith(TOKEN_PREFIX):
+                return None  # an API token is no session: no browser sends it by itself
         return self.sessions.who(token) if token else None
 
     def visitor(self, request: Request) -> Visitor | None:
@@ -60,7 +65,7 @@ class Gate:
         person = self.person(request)
         if person is None:
             return None
-        return Visitor(person.name, person.operator, self.sessions.csrf(person.session))
+        return Visitor(person.name, person.operator, person.admin, self.sessions.csrf(person.session))
 
     def admit(self, request: Request) -> Person:
         """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""
@@ -148,3 +153,19 @@ async def _operator(person: Viewer) -> Person:
 
 Operator = Annotated[Person, Depends(_operator)]
 """Who may change things."""
+
+
+async def _admin(person: Viewer) -> Person:
+    if not person.admin:
+        raise Forbidden(f"{person.name} may not say who logs in", "an admin may: procguard user list")
+    return person
+
+
+Admin = Annotated[Person, Depends(_admin)]
+"""Who may say who else logs in."""
+
+
+def check_owner(person: Person, group: str, owners: Sequence[str]) -> None:
+    """Raise Forbidden where a group is limited to some users, and this is none of them."""
+    if owners and not person.admin and person.name not in owners:
+        raise Forbidden(f"{group} is limited to {', '.join(owners)}", "one of them may, or an admin")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from platform_launch.procguard.control import Control
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.server.clerk import Clerk
+from platform_launch.procguard.server.control_loop import ControlLoop
 from platform_launch.procguard.server.gate import Gate, Unauthorized
+from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.logs import Logs
-from platform_launch.procguard.server.meter import Meter
+from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.throttle import Throttle
 
 
 @dataclass(frozen=True)
-class Parts:
+class ServerParts:
     """The parts of a server. ``join_token`` is what agents show once, to get a credential of their own."""
 
     control: Control
@@ -25,20 +27,25 @@ class Parts:
     accounts: Users
     gate: Gate
     throttle: Throttle
-    meter: Meter
-    clerk: Clerk
+    meter: Metrics
+    history: History
+    control_loop: ControlLoop
     join_token: str
 
+    def is_join_token(self, token: str | None) -> bool:
+        """Tell whether agents join with this."""
+        return hmac.compare_digest((token or "").encode(), self.join_token.encode())
 
-async def _parts(request: Request) -> Parts:
-    return cast(Parts, request.app.state.parts)
+
+async def _parts(request: Request) -> ServerParts:
+    return cast(ServerParts, request.app.state.parts)
 
 
-Here = Annotated[Parts, Depends(_parts)]
+Here = Annotated[ServerParts, Depends(_parts)]
 """The parts of the server that answers."""
 
 
-def node_of(credential: str | None, parts: Parts) -> str:
+def node_of(credential: str | None, parts: ServerParts) -> str:
     """Return the node whose agent has this credential. Raises Unauthorized."""
     node = parts.control.who(credential) if credential else None
     if node is None:

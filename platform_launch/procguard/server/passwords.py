@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
+import anyio
 from argon2 import PasswordHasher
 from argon2.exceptions import Argon2Error, InvalidHashError
 
+# A check of a password takes tens of MiB and milliseconds: few at a time, the rest waits outside threads.
+CHECKS = anyio.CapacityLimiter(2)
 _HASHER = PasswordHasher(time_cost=3, memory_cost=24 * 1024, parallelism=1)
 
 

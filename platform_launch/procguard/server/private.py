@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.errors import InputError
+from platform_launch.files import PRIVATE, write_new
 
 
 def read_or_make(path: Path) -> str:
@@ -18,6 +19,7 @@ def read_or_make(path: Path) -> str:
     try:
         if not path.exists():
             write_private(path, secrets.token_urlsafe(32))
+        check_private(path)
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
@@ -29,15 +31,40 @@ def read_or_make(path: Path) -> str:
     return text
 
 
+def check_private(path: Path) -> None:
+    """Make sure that a secret's file is ours, and that not everybody reads it. Raises InputError.
+
+    A group may read it: that is how Kubernetes mounts a Secret for a user.
+    """
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise InputError(
+            f"{path} belongs to user {found.st_uid}: expected this user, or root",
+            "let it belong to the user that runs the server",
+        )
+    if found.st_mode & 0o027:
+        raise InputError(
+            f"{path} has mode {found.st_mode & 0o777:04o}: others may read or change this secret",
+            f"chmod 600 {path} (of a Kubernetes Secret: defaultMode 0440), or take a new one",
+        )
+
+
+def check_ours(path: Path) -> None:
+    """Make sure that nobody else can change a file or folder of the server's. Raises InputError."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise InputError(
+            f"{path} belongs to user {found.st_uid}: expected this user, or root",
+            "let it belong to the user that runs the server",
+        )
+    if found.st_mode & 0o022:
+        raise InputError(
+            f"{path} has mode {found.st_mode & 0o777:04o}: others could change it", f"chmod go-w {path}"
+        )
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a new file for this user only. An existing one stays as it is. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.link(name, path)
-    except FileExistsError:
-        pass  # another process was faster: its secret counts
-    finally:
-        Path(name).unlink()
+    with suppress(FileExistsError):  # another process was faster: its secret counts
+        write_new(path, text + "\n", mode=PRIVATE)

@@ -21,10 +21,10 @@ import uvloop
 from platform_launch.errors import InputError, UsageError
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import build_app
-from platform_launch.procguard.server.clerk import Clerk
-from platform_launch.procguard.server.connection import Connection
-from platform_launch.procguard.server.parts import Parts
-from platform_launch.procguard.settings import Settings
+from platform_launch.procguard.server.connection import HttpConnection
+from platform_launch.procguard.server.control_loop import ControlLoop
+from platform_launch.procguard.server.parts import ServerParts
+from platform_launch.procguard.server.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
 _MANY_FILES = 4096
@@ -33,7 +33,7 @@ _IDLE_S = 75
 _END_WITHIN_S = 10
 
 
-def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> None:
+def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the port once requests are answered.
 
     A second SIGINT ends it at once. Raises UsageError when the address cannot be listened on, InputError
@@ -44,19 +44,25 @@ def serve(parts: Parts, settings: Settings, ready: Callable[[int], None]) -> Non
     _check_certificate(settings)
     _allow_many_connections()
     with listening(settings) as listener:
-        server = _Server(config, stopping, parts.clerk, lambda: ready(listener.getsockname()[1]))
+        server = _Server(
+            config,
+            stopping,
+            parts.control_loop,
+            lambda: ready(listener.getsockname()[1]),
+            lambda: parts.control.node_count,
+        )
         _let_heartbeats_pass()
         uvloop.run(server.serve([listener]))
-    if parts.clerk.superseded is not None:
-        refusal = parts.clerk.superseded.refusal
+    if parts.control_loop.superseded is not None:
+        refusal = parts.control_loop.superseded.refusal
         raise DatabaseError(refusal.error, refusal.hint)
 
 
-def configured(parts: Parts, settings: Settings, stopping: asyncio.Event) -> uvicorn.Config:
+def configured(parts: ServerParts, settings: ServerSettings, stopping: asyncio.Event) -> uvicorn.Config:
     """Return how uvicorn serves; ``stopping`` is set at the end (:func:`build_app`)."""
     return uvicorn.Config(
         build_app(parts, stopping),
-        http=Connection,
+        http=HttpConnection,
         loop="uvloop",
         ws="none",
         lifespan="off",
@@ -76,15 +82,22 @@ def configured(parts: Parts, settings: Settings, stopping: asyncio.Event) -> uvi
 class _Server(uvicorn.Server):
     """uvicorn's, that says when it is ready, ends streams, and takes a signal for a wish, no failure.
 
-    It ends by itself when the clerk finds that another server has taken over.
+    It ends by itself when the control loop finds that another server has taken over.
     """
 
     def __init__(
-        self, config: uvicorn.Config, stopping: asyncio.Event, clerk: Clerk, ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        stopping: asyncio.Event,
+        control_loop: ControlLoop,
+        ready: Callable[[], None],
+        nodes: Callable[[], int],
     ) -> None:
         super().__init__(config)
+        self._nodes = nodes
+        self._frozen_at = 0
         self._stopping = stopping
-        self._clerk = clerk
+        self._control_loop = control_loop
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,7 +107,12 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Tell, ten times a second, whether to end."""
-        return await super().on_tick(counter) or self._clerk.superseded is not None
+        nodes = self._nodes()
+        if nodes > 1.1 * self._frozen_at + 100:
+            # Thousands of nodes stay: a full look for garbage among them holds heartbeats up.
+            gc.freeze()
+            self._frozen_at = nodes
+        return await super().on_tick(counter) or self._control_loop.superseded is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what is being answered be answered."""
@@ -114,7 +132,7 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def listening(settings: Settings) -> Iterator[socket.socket]:
+def listening(settings: ServerSettings) -> Iterator[socket.socket]:
     """Open the socket to listen on. Raises UsageError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -141,7 +159,7 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _check_certificate(settings: Settings) -> None:
+def _check_certificate(settings: ServerSettings) -> None:
     if settings.tls_certificate is None or settings.tls_key is None:
         return
     files = f"tls_certificate={settings.tls_certificate}, tls_key={settings.tls_key}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import threading
 import time
@@ -18,11 +17,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from itsdangerous import BadSignature, URLSafeTimedSerializer
+from itsdangerous import BadSignature, URLSafeSerializer, URLSafeTimedSerializer
 
+from platform_launch.files import PRIVATE, write_whole
+from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.shapes import UserRole
 from platform_launch.procguard.database.users import User, Users
-from platform_launch.procguard.refused import Unavailable
-from platform_launch.procguard.shapes import Role
+
+TOKEN_PREFIX = "pgt_"  # noqa: S105 - how such tokens are known, also to those who search for leaked ones
+TOKEN_SESSION = "token "  # noqa: S105 - how the session of a script begins
+_RANK = (UserRole.VIEWER, UserRole.OPERATOR, UserRole.ADMIN)
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,18 @@ class Person:
     """Who is logged in, and by which session."""
 
     name: str
-    role: Role
+    role: UserRole
     session: str
 
     @property
     def operator(self) -> bool:
         """Whether the role may change things."""
-        return self.role is Role.OPERATOR
+        return self.role in (UserRole.OPERATOR, UserRole.ADMIN)
+
+    @property
+    def admin(self) -> bool:
+        """Whether the role may say who else logs in."""
+        return self.role is UserRole.ADMIN
 
 
 class Sessions:
@@ -53,14 +62,40 @@ class Sessions:
             signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
         )
 
+        self._tokens = URLSafeSerializer(
+            secret,
+            salt="procguard api token",
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+    def token(self, id_: str) -> str:
+        """Return what a script shows for the API token of this id."""
+        return TOKEN_PREFIX + str(self._tokens.dumps(id_))
+
     def begin(self, account: User) -> tuple[str, str, datetime]:
         """Return a new session's token, its id and when it ends."""
         session = secrets.token_urlsafe(12)
         token = self._serializer.dumps([account.name, account.epoch, session])
         return str(token), session, datetime.now(timezone.utc) + timedelta(seconds=self.lasts_s)
 
+    def is_ours(self, token: str) -> bool:
+        """Tell whether a token was made here and its time is not over; asks no database.
+
+        When an API token ends, only the database knows.
+        """
+        try:
+            if token.startswith(TOKEN_PREFIX):
+                self._tokens.loads(token.removeprefix(TOKEN_PREFIX))
+                return True
+            self._serializer.loads(token, max_age=self.lasts_s)
+        except (BadSignature, ValueError, TypeError):
+            return False
+        return True
+
     def who(self, token: str) -> Person | None:
         """Return whose token it is; None when it is nobody's (any more). Raises Unavailable."""
+        if token.startswith(TOKEN_PREFIX):
+            return self._by_api_token(token.removeprefix(TOKEN_PREFIX))
         try:
             name, epoch, session = self._serializer.loads(token, max_age=self.lasts_s)
         except (BadSignature, ValueError, TypeError):
@@ -69,6 +104,17 @@ class Sessions:
         if account is None or account.epoch != epoch or session in self._ended:
             return None
         return Person(account.name, account.role, session)
+
+    def _by_api_token(self, signed: str) -> Person | None:
+        try:
+            id_ = str(self._tokens.loads(signed))
+        except (BadSignature, ValueError, TypeError):
+            return None
+        kept = self._accounts.token(id_)
+        account = self._accounts.find(kept.user) if kept else None
+        if kept is None or account is None:
+            return None
+        return Person(account.name, min(account.role, kept.role, key=_RANK.index), f"{TOKEN_SESSION}{id_}")
 
     def end(self, person: Person) -> None:
         """End a session. Raises Unavailable when the server could forget that it did."""
@@ -102,12 +148,8 @@ class _Ended:
             self._forget()
             self._until[session] = until
             text = "".join(f"{when:.0f} {one}\n" for one, when in self._until.items())
-            new = self._path.with_suffix(".new")
             try:
-                handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                with os.fdopen(handle, "w", encoding="ascii") as file:
-                    file.write(text)
-                new.replace(self._path)
+                write_whole(self._path, text, mode=PRIVATE)
             except OSError as error:
                 raise Unavailable(f"logged out, but not noted down: {error.strerror}") from error
 

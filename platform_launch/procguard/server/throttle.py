@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from limits import RateLimitItem, RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
-from platform_launch.procguard.refused import Refused
+from platform_launch.procguard.api.refused import RequestRefused
 
 BY_ADDRESS = RateLimitItemPerMinute(30)
 BY_NAME = RateLimitItemPerMinute(10)
@@ -16,8 +17,15 @@ FROM_ALL = RateLimitItemPerMinute(60)
 """For a name from all addresses: more than one address may try, or it could lock anybody out."""
 
 
-class TooMany(Refused):
-    """Too many logins were tried."""
+_TOLD_JOINS = RateLimitItemPerMinute(1)
+FAILED_JOINS = RateLimitItemPerMinute(30)
+"""With a wrong token, from one address."""
+
+_REMEMBERED = 10_000
+
+
+class TooMany(RequestRefused):
+    """Too many logins, or joins with a wrong token, were tried."""
 
     status = 429
 
@@ -28,6 +36,7 @@ class Throttle:
     def __init__(self, by_address: RateLimitItem = BY_ADDRESS, by_name: RateLimitItem = BY_NAME) -> None:
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
         self._by_address, self._by_name = by_address, by_name
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def count(self, address: str, name: str) -> None:
         """Count one. Raises TooMany. Names that are tried from a blocked address count for nobody."""
@@ -35,9 +44,24 @@ class Throttle:
         if not (
             hit(self._by_address, "address", guest)
             and hit(self._by_name, "name", guest, name)
-            and hit(FROM_ALL, "all", name)
+            and ((guest, name) in self._known or hit(FROM_ALL, "all", name))
         ):
             raise TooMany("too many logins were tried", "wait a minute")
+
+    def succeeded(self, address: str, name: str) -> None:
+        """Remember where somebody logged in: tries from elsewhere do not lock that address out."""
+        key = (_network(address), name)
+        self._known[key] = None
+        self._known.move_to_end(key)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def count_failed_join(self, address: str) -> bool:
+        """Count a join with a wrong token; tell whether to write it down. Raises TooMany."""
+        guest = _network(address)
+        if not self._limiter.hit(FAILED_JOINS, "join", guest):
+            raise TooMany("too many joins with a wrong token", "wait a minute, and correct the token")
+        return self._limiter.hit(_TOLD_JOINS, "told", guest)
 
 
 def _network(address: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from platform_launch.procguard.shapes import Failure, ProblemShape
+from platform_launch.procguard.api.shapes import GroupFailure, ProblemShape
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 FOLDER = Path(__file__).with_name("words")
@@ -68,7 +68,7 @@ class Words:
         except KeyError:
             return problem.text, problem.hint
 
-    def failure(self, failure: Failure) -> str:
+    def failure(self, failure: GroupFailure) -> str:
         """Return why a group failed, by the failure's code, else in its own English."""
         try:
             text = self(f"failing.{failure.code}", **failure.values)

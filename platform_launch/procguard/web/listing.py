@@ -3,48 +3,164 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from platform_launch.procguard.shapes import GroupShape, Phase, WorkerShape
-from platform_launch.procguard.wire import Gpu, State
+from platform_launch.procguard.api.shapes import GroupPhase, GroupShape, NodeShape, WorkerStatus
+from platform_launch.procguard.api.wire import GpuReport
+from platform_launch.procguard.core.queries import NodeGlance, WorkerGlance, natural
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.control import Control
+    from platform_launch.procguard.core.control import Control
+
+Row = TypeVar("Row")
 
 PAGE_SIZE = 100
-SILENT = "silent"
 NO_GROUP = "-"
 """The filter for workers of no group; no group can be named so."""
-STATES = (*(state.value for state in State), SILENT)
-ACTIVE = frozenset({Phase.PREPARING, Phase.RUNNING, Phase.DEGRADED, Phase.STOPPING, Phase.BACKING_OFF})
-_ORDER = ("running", "ready", "stopping", "exited", "failed", "refused", "lost", "silent", "idle")
+STATES = tuple(status.value for status in WorkerStatus)
+ACTIVE = frozenset(
+    {
+        GroupPhase.PREPARING,
+        GroupPhase.RUNNING,
+        GroupPhase.DEGRADED,
+        GroupPhase.STOPPING,
+        GroupPhase.BACKING_OFF,
+    }
+)
+# The order in a tally: what wants a person first, then the livelier ones.
+_ORDER = (
+    *(WorkerStatus.FAILED_FIRST, WorkerStatus.FAILED, WorkerStatus.LOST, WorkerStatus.REFUSED),
+    *(WorkerStatus.SILENT, WorkerStatus.RUNNING, WorkerStatus.READY, WorkerStatus.STOPPING),
+    *(WorkerStatus.FINISHED, WorkerStatus.STOPPED, WorkerStatus.UNKNOWN, WorkerStatus.IDLE),
+)
 
 
-class Snapshot:
-    """Groups and workers of one version, made once for everybody who looks."""
+class ControlSnapshot:
+    """Groups, workers and nodes of one version, made once for everybody who looks."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._lock = Lock()
         self._version = -1
         self._groups: list[GroupShape] = []
-        self._workers: list[WorkerShape] = []
+        self._glances: tuple[list[NodeGlance], list[WorkerGlance]] = ([], [])
+        self._nodes: tuple[int, list[NodeShape]] = (-1, [])
 
-    def read(self) -> tuple[list[GroupShape], list[WorkerShape]]:
+    def read(self) -> tuple[list[GroupShape], list[WorkerGlance]]:
         """Return all groups and all workers as they are now."""
         with self._lock:
-            version = self._control.version
-            if version != self._version:
-                self._groups, self._workers = self._control.groups(), self._control.workers()
-                self._version = version
-            return self._groups, self._workers
+            self._refresh()
+            return self._groups, self._glances[1]
+
+    def totals(self) -> Totals:
+        """Return the whole cluster in a few numbers."""
+        with self._lock:
+            self._refresh()
+            return totals(*self._glances)
+
+    def nodes(self) -> list[NodeShape]:
+        """Return all nodes as they are now."""
+        with self._lock:
+            self._refresh()
+            if self._nodes[0] != self._version:
+                self._nodes = (self._version, self._control.nodes())
+            return self._nodes[1]
+
+    def _refresh(self) -> None:
+        version = self._control.version
+        if version != self._version:
+            self._groups, self._glances = self._control.groups(), self._control.glances()
+            self._version = version
 
 
 @dataclass(frozen=True)
-class Filter:
+class NodeFilter:
+    """Which nodes to show, and in which order."""
+
+    text: str = ""
+    state: str = ""
+    sort: str = ""
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> NodeFilter:
+        """Read a query; what is unknown in it filters nothing."""
+        state, sort = query.get("state", ""), query.get("sort", "")
+        text = query.get("text", "").strip()[:200]
+        return cls(text, state if state in NODE_STATES else "", sort if sort in NODE_SORTS else "")
+
+    def matching(self, nodes: Sequence[NodeShape]) -> list[NodeShape]:
+        """Return the nodes that match, in the order that is asked for."""
+        text = self.text.lower()
+        found = [
+            node
+            for node in nodes
+            if (not text or text in f"{node.node} {node.hostname} {' '.join(node.groups)}".lower())
+            and (not self.state or self.state in node_states(node))
+        ]
+        key = NODE_SORTS.get(self.sort)
+        return sorted(found, key=key, reverse=True) if key else found
+
+
+def node_states(node: NodeShape) -> set[str]:
+    """Return the words for a node's state: several may hold."""
+    found = {"silent"} if node.silent else {"heard"}
+    found |= {"drained"} if node.drained_by else set()
+    busy = node.counts.get(WorkerStatus.RUNNING, 0) > 0
+    failed = any(node.counts.get(status, 0) for status in (WorkerStatus.FAILED, WorkerStatus.FAILED_FIRST))
+    return found | ({"busy"} if busy else {"free"}) | ({"failed"} if failed else set())
+
+
+NODE_STATES = ("silent", "heard", "drained", "busy", "free", "failed")
+
+
+def _gpu_percent(node: NodeShape) -> float:
+    use = gpu_use(node.gpus)
+    return -1.0 if use is None or use.percent is None else use.percent
+
+
+NODE_SORTS: Mapping[str, Callable[[NodeShape], float]] = {
+    "gpu": _gpu_percent,
+    "cpu": lambda node: node.machine.cpu_percent if node.machine else -1.0,
+    "memory": lambda node: node.machine.memory_used_gib if node.machine else -1.0,
+    "heartbeat": lambda node: node.heartbeat_age_s if node.heartbeat_age_s is not None else float("inf"),
+}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The whole cluster in a few numbers. A GPU is busy while a worker that holds it runs."""
+
+    nodes: int
+    silent_nodes: int
+    drained_nodes: int
+    workers: dict[WorkerStatus, int]
+    gpus: int
+    busy_gpus: int
+
+
+def totals(nodes: Sequence[NodeGlance], workers: Sequence[WorkerGlance]) -> Totals:
+    """Count nodes, workers by status, and GPUs."""
+    counts = Counter(worker.status for worker in workers)
+    gpus: dict[str, set[int]] = {}
+    for worker in workers:
+        if worker.report is not None and worker.report.gpus:
+            gpus.setdefault(worker.node, set()).update(gpu.index for gpu in worker.report.gpus)
+    busy = {worker.node for worker in workers if worker.status is WorkerStatus.RUNNING}
+    return Totals(
+        nodes=len(nodes),
+        silent_nodes=sum(node.silent for node in nodes),
+        drained_nodes=sum(node.drained for node in nodes),
+        workers={status: counts[status] for status in _ORDER if counts[status]},
+        gpus=sum(map(len, gpus.values())),
+        busy_gpus=sum(len(found) for node, found in gpus.items() if node in busy),
+    )
+
+
+@dataclass(frozen=True)
+class WorkerFilter:
     """Which workers to show. Empty fields leave all in."""
 
     text: str = ""
@@ -52,29 +168,32 @@ class Filter:
     group: str = ""
 
     @classmethod
-    def read(cls, query: Mapping[str, str]) -> Filter:
+    def read(cls, query: Mapping[str, str]) -> WorkerFilter:
         """Read a query; what is unknown in it filters nothing."""
         state = query.get("state", "")
         text = query.get("text", "").strip()[:200]
         return cls(text, state if state in STATES else "", query.get("group", "")[:64])
 
-    def matching(self, workers: Sequence[WorkerShape]) -> list[WorkerShape]:
+    def matching(self, workers: Sequence[WorkerGlance]) -> list[WorkerGlance]:
         """Return the workers that match, in the order given."""
         text = self.text.lower()
         return [
             worker
             for worker in workers
             if (not text or text in f"{worker.worker} {worker.hostname} {worker.group or ''}".lower())
-            and (not self.state or self.state in (worker.state.value, SILENT if worker.silent else ""))
+            and (not self.state or self.state == worker.status.value or self._among_failed(worker))
             and (not self.group or self.group == (worker.group or NO_GROUP))
         ]
 
+    def _among_failed(self, worker: WorkerGlance) -> bool:
+        return self.state == WorkerStatus.FAILED.value and worker.status is WorkerStatus.FAILED_FIRST
+
 
 @dataclass(frozen=True)
-class WorkerPage:
-    """The part of a list of workers that fits a page. ``first`` and ``last`` count from 1."""
+class ListPage(Generic[Row]):
+    """The part of a list that fits a page. ``first`` and ``last`` count from 1."""
 
-    rows: list[WorkerShape]
+    rows: list[Row]
     number: int
     pages: int
     total: int
@@ -90,42 +209,45 @@ class WorkerPage:
         return self.first + len(self.rows) - 1 if self.rows else 0
 
 
-def paged(workers: Sequence[WorkerShape], wanted: str) -> WorkerPage:
+def paged(workers: Sequence[Row], wanted: str) -> ListPage[Row]:
     """Return the wanted page, or the nearest there is."""
     pages = max(1, -(-len(workers) // PAGE_SIZE))
     number = min(max(1, int(wanted)), pages) if wanted.isdecimal() and len(wanted) < 9 else 1
     start = (number - 1) * PAGE_SIZE
-    return WorkerPage(list(workers[start : start + PAGE_SIZE]), number, pages, len(workers))
+    return ListPage(list(workers[start : start + PAGE_SIZE]), number, pages, len(workers))
 
 
-def by_rank(workers: Sequence[WorkerShape]) -> list[WorkerShape]:
+def by_rank(workers: Sequence[WorkerGlance]) -> list[WorkerGlance]:
     """Return the workers of a group by rank; those without one last, in the order given."""
     return sorted(workers, key=lambda worker: (worker.rank is None, worker.rank or 0))
 
 
-def shown_state(worker: WorkerShape) -> str:
-    """Return the word for a worker's state: a silent one's last report is not news, an exit says which."""
-    if worker.silent:
-        return SILENT
-    if worker.state is State.EXITED and worker.exit_code and not worker.asked:
-        return "failed"
-    return worker.state.value
+PHASES = (
+    *("failed", "degraded", "backing-off", "stopping", "preparing", "running"),
+    *("finished", "stopped", "idle"),
+)
+"""What wants a person first."""
 
 
-def counts_by_group(workers: Sequence[WorkerShape]) -> dict[str, list[tuple[str, int]]]:
-    """Return for each group how many of its workers are in which state, the livelier states first."""
-    counts: dict[str, Counter[str]] = {}
+def failed_first(groups: Sequence[GroupShape]) -> list[GroupShape]:
+    """Return groups in the order of what wants a person, then by name as people order names."""
+    return sorted(groups, key=lambda group: (PHASES.index(group.phase.value), natural(group.name)))
+
+
+def counts_by_group(workers: Sequence[WorkerGlance]) -> dict[str, list[tuple[str, int]]]:
+    """Return for each group how many of its workers are in which state, failures first."""
+    counts: dict[str, Counter[WorkerStatus]] = {}
     for worker in workers:
         if worker.group is not None:
-            counts.setdefault(worker.group, Counter())[shown_state(worker)] += 1
+            counts.setdefault(worker.group, Counter())[worker.status] += 1
     return {
-        group: sorted(states.items(), key=lambda item: _ORDER.index(item[0]))
+        group: [(status.value, states[status]) for status in _ORDER if states[status]]
         for group, states in counts.items()
     }
 
 
 @dataclass(frozen=True)
-class GpuUse:
+class GpuSummary:
     """The GPUs of a worker as one line: their mean use, the memory of all."""
 
     count: int
@@ -134,14 +256,14 @@ class GpuUse:
     total_gib: float | None
 
 
-def gpu_use(gpus: Sequence[Gpu]) -> GpuUse | None:
+def gpu_use(gpus: Sequence[GpuReport]) -> GpuSummary | None:
     """Sum up a worker's GPUs; None where it has none."""
     if not gpus:
         return None
     percents = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
     used = [gpu.memory_used_gib for gpu in gpus if gpu.memory_used_gib is not None]
     total = [gpu.memory_total_gib for gpu in gpus if gpu.memory_total_gib is not None]
-    return GpuUse(
+    return GpuSummary(
         len(gpus),
         sum(percents) / len(percents) if percents else None,
         sum(used) if used else None,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from platform_launch.procguard.shapes import GroupSettings, RankPreview
+from platform_launch.procguard.api.shapes import GroupSettings, RankPreview
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.control import Control
+    from platform_launch.procguard.core.control import Control
 
 
 def preview(control: Control, name: str, form: Mapping[str, str] | None) -> dict[str, Any]:
@@ -24,6 +24,11 @@ def preview(control: Control, name: str, form: Mapping[str, str] | None) -> dict
     values: dict[str, Any] = {key: text for key, text in form.items() if key in GroupSettings.model_fields}
     if not values.get("world_size"):
         values["world_size"] = None
+    lines = [line.strip() for line in values.pop("environment", "").splitlines() if line.strip()]
+    values["environment"] = {
+        name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)
+    }
+    values["owners"] = values.pop("owners", "").replace(",", " ").split()
     try:
         settings = GroupSettings.model_validate(values)
     except ValidationError as error:

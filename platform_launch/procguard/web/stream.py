@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.control import Control
+    from platform_launch.procguard.core.control import Control
 
 REFRESH_S = 1.0
 ALIVE_S = 5.0
@@ -50,7 +50,7 @@ async def changes(
     """Yield an event for each time something visible changed, and a sign of life in between."""
     loop = asyncio.get_running_loop()
     end, ask_at = loop.time() + LIFETIME_S, loop.time() + ASK_S
-    version, said = control.version, loop.time()
+    version, sent_at = control.version, loop.time()
     yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
         await asyncio.wait((gone,), timeout=REFRESH_S)
@@ -61,10 +61,10 @@ async def changes(
             if not await admitted():
                 return
         if control.version != version:
-            version, said = control.version, loop.time()
+            version, sent_at = control.version, loop.time()
             yield f"event: changed\ndata: {version}\n\n"
-        elif loop.time() - said >= ALIVE_S:
-            said = loop.time()
+        elif loop.time() - sent_at >= ALIVE_S:
+            sent_at = loop.time()
             yield f"event: alive\ndata: {version}\n\n"
 
 

@@ -15,6 +15,8 @@ class Visitor:
     name: str
     operator: bool
     """Whether the role may change things; a viewer sees no controls that would be refused."""
+    admin: bool
+    """Whether the role may say who else logs in."""
     csrf: str
 
 

@@ -32,8 +32,15 @@ def build(folder: Path) -> Path:
 
 def environment(library: Path, configuration: Path, lines: tuple[str, ...]) -> dict[str, str]:
     """Write what the driver shall say, and return the variables that put it in a child process's way."""
-    configuration.write_text("".join(f"{line}\n" for line in lines))
+    say(configuration, lines)
     return {"LD_LIBRARY_PATH": str(library), "FAKE_NVML": str(configuration)}
+
+
+def say(configuration: Path, lines: tuple[str, ...]) -> None:
+    """Let the driver say something else from now on, to processes that have it open as well."""
+    new = configuration.with_suffix(".new")
+    new.write_text("".join(f"{line}\n" for line in lines))
+    new.replace(configuration)
 
 
 def driver(version: str = "550.54.15", cuda: int = 12040) -> str:
@@ -82,3 +89,25 @@ def process(index: int, pid: int, memory_mib: int) -> str:
 def fail(function: str, code: int, index: int = -1) -> str:
     """Let a function answer ``code`` for one GPU, or always (-1)."""
     return f"fail|{function}|{index}|{code}"
+
+
+RECOVERY_ACTION, PCIE_REPLAYS, NVLINK_ERRORS = 230, 94, 59
+
+
+def field(index: int, number: int, value: int) -> str:
+    """Let a GPU give a value of nvmlDeviceGetFieldValues."""
+    return f"field|{index}|{number}|{value}"
+
+
+def state(index: int, **values: int) -> tuple[str, ...]:
+    """Let a GPU say how it is: pending, failure, reasons, clock, ecc, sram, celsius, milliwatt."""
+    return tuple(f"is|{index}|{what}|{value}" for what, value in values.items())
+
+
+def xid(index: int, code: int) -> str:
+    return f"xid|{index}|{code}"
+
+
+def lost(index: int, code: int = 15) -> str:
+    """Let a GPU fall off the bus: whatever it is asked it answers with this code."""
+    return f"lost|{index}|{code}"

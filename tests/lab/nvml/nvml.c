@@ -7,14 +7,22 @@
  *   process|GPU|PID|MIB
  *   use|GPU|PERCENT                 a GPU without this line supports no utilization
  *   fail|FUNCTION|GPU|CODE          FUNCTION answers CODE for that GPU (-1: whenever it is called)
+ *   lost|GPU|CODE                   every function answers CODE for that GPU
+ *   field|GPU|ID|VALUE              a value of nvmlDeviceGetFieldValues; one without this line is not supported
+ *   is|GPU|WHAT|VALUE               WHAT: pending failure reasons clock ecc sram celsius milliwatt
+ *   xid|GPU|CODE                    an event for who waits for it; each line is delivered once
+ * A file that was replaced is read again with the next call: that is how a test lets time pass.
  * Signatures and structures follow nvml.h of CUDA 12.
  */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-enum { MAX = 64, TEXT = 96, MIG_SLOTS = 7 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
+enum { MAX = 256, TEXT = 96, MIG_SLOTS = 7 };
 
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } Process;
@@ -33,14 +41,21 @@ typedef struct {
 static struct { int gpu; unsigned pid; unsigned long long mib; } processes[MAX];
 static struct { char function[TEXT]; int gpu, code; } failures[MAX];
 static Device gpus[MAX], migs[MAX];
+static struct { int gpu, id; unsigned long long value; } fields[MAX];
+static struct { int gpu; char what[TEXT]; unsigned long long value; } states[MAX];
+static struct { int gpu; unsigned long long code; } xids[MAX];
 static int gpu_count, mig_count, process_count, failure_count, cuda_version;
+static int field_count, state_count, xid_count, xids_told, initialized;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static struct stat loaded;
 static char driver_version[TEXT];
 
 static void load(void) {
     const char *path = getenv("FAKE_NVML");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[512];
-    gpu_count = mig_count = process_count = failure_count = 0;
+    gpu_count = mig_count = process_count = failure_count = field_count = state_count = xid_count = 0;
+    if (file) fstat(fileno(file), &loaded);
     while (file && fgets(line, sizeof line, file)) {
         Device d = {0};
         int gpu, percent;
@@ -62,6 +77,16 @@ static void load(void) {
         } else if (sscanf(line, "fail|%95[^|]|%d|%d", failures[failure_count].function,
                           &failures[failure_count].gpu, &failures[failure_count].code) == 3) {
             failure_count++;
+        } else if (sscanf(line, "lost|%d|%d", &failures[failure_count].gpu, &failures[failure_count].code) == 2) {
+            strcpy(failures[failure_count++].function, "*");
+        } else if (sscanf(line, "field|%d|%d|%llu", &fields[field_count].gpu, &fields[field_count].id,
+                          &fields[field_count].value) == 3) {
+            field_count++;
+        } else if (sscanf(line, "is|%d|%95[^|]|%llu", &states[state_count].gpu, states[state_count].what,
+                          &states[state_count].value) == 3) {
+            state_count++;
+        } else if (sscanf(line, "xid|%d|%llu", &xids[xid_count].gpu, &xids[xid_count].code) == 2) {
+            xid_count++;
         } else {
             fprintf(stderr, "fake NVML: cannot read %s", line);
             abort();
@@ -70,9 +95,19 @@ static void load(void) {
     if (file) fclose(file);
 }
 
+static void reload(void) {
+    struct stat now;
+    const char *path = getenv("FAKE_NVML");
+    pthread_mutex_lock(&loading);
+    if (initialized && path && !stat(path, &now) && now.st_ino != loaded.st_ino) load();
+    pthread_mutex_unlock(&loading);
+}
+
 static int failure(const char *function, int gpu) {
+    reload();
     for (int i = 0; i < failure_count; i++)
-        if (!strcmp(failures[i].function, function) && (failures[i].gpu == -1 || failures[i].gpu == gpu))
+        if ((!strcmp(failures[i].function, function) || (*failures[i].function == '*' && gpu >= 0)) &&
+            (failures[i].gpu == -1 || failures[i].gpu == gpu))
             return failures[i].code;
     return SUCCESS;
 }
@@ -92,6 +127,7 @@ static int write_text(char *to, unsigned size, const char *text) {
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     load();
+    initialized = 1;
     ANSWER_OR_FAIL(-1);
     return SUCCESS;
 }
@@ -224,4 +260,120 @@ int nvmlDeviceGetGpuFabricInfo(Device *device, Fabric *info) {
     memset(info, 0, sizeof *info);
     info->state = device->fabric_state;
     return device->fabric_state ? SUCCESS : NOT_SUPPORTED;
+}
+
+static int state(const char *what, int gpu, unsigned long long *value) {
+    for (int i = 0; i < state_count; i++)
+        if (states[i].gpu == gpu && !strcmp(states[i].what, what)) {
+            *value = states[i].value;
+            return SUCCESS;
+        }
+    return NOT_SUPPORTED;
+}
+
+static int state_of(Device *device, const char *what, unsigned *value) {
+    unsigned long long found = 0;
+    int code = state(what, device->gpu, &found);
+    *value = found;
+    return code;
+}
+
+int nvmlDeviceGetIndex(Device *device, unsigned *index) {
+    ANSWER_OR_FAIL(device->gpu);
+    *index = device->gpu;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetRemappedRows(Device *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed) {
+    unsigned known;
+    ANSWER_OR_FAIL(device->gpu);
+    *corrected = *uncorrected = *pending = *failed = 0;
+    known = state_of(device, "pending", pending) == SUCCESS;
+    known |= state_of(device, "failure", failed) == SUCCESS;
+    return known ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *reasons) {
+    ANSWER_OR_FAIL(device->gpu);
+    return state("reasons", device->gpu, reasons);
+}
+
+int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *mhz) {
+    ANSWER_OR_FAIL(device->gpu);
+    return type == 1 ? state_of(device, "clock", mhz) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
+    ANSWER_OR_FAIL(device->gpu);
+    return sensor ? INVALID_ARGUMENT : state_of(device, "celsius", celsius);
+}
+
+int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatt) {
+    ANSWER_OR_FAIL(device->gpu);
+    return state_of(device, "milliwatt", milliwatt);
+}
+
+int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned long long *count) {
+    ANSWER_OR_FAIL(device->gpu);
+    return type == 1 && counter == 0 ? state("ecc", device->gpu, count) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMemoryErrorCounter(Device *device, int type, int counter, int location, unsigned long long *count) {
+    ANSWER_OR_FAIL(device->gpu);
+    return type == 1 && counter == 0 && location == 7 ? state("sram", device->gpu, count) : NOT_SUPPORTED;
+}
+
+typedef struct {
+    unsigned id, scope;
+    long long timestamp, latency;
+    unsigned type;
+    int code;
+    union { unsigned long long ull; } value;
+} Field;
+
+int nvmlDeviceGetFieldValues(Device *device, int count, Field *found) {
+    ANSWER_OR_FAIL(device->gpu);
+    for (int i = 0; i < count; i++) {
+        found[i].code = NOT_SUPPORTED;
+        found[i].type = 3; /* unsigned long long */
+        for (int j = 0; j < field_count; j++)
+            if (fields[j].gpu == device->gpu && fields[j].id == (int)found[i].id) {
+                found[i].code = SUCCESS;
+                found[i].value.ull = fields[j].value;
+            }
+    }
+    return SUCCESS;
+}
+
+typedef struct { Device *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } EventData;
+
+int nvmlEventSetCreate(void **set) {
+    ANSWER_OR_FAIL(-1);
+    *set = xids;
+    return SUCCESS;
+}
+
+int nvmlEventSetFree(void *set) { return set ? SUCCESS : INVALID_ARGUMENT; }
+
+int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, void *set) {
+    ANSWER_OR_FAIL(device->gpu);
+    return types == 8 && set ? SUCCESS : INVALID_ARGUMENT;
+}
+
+int nvmlEventSetWait_v2(void *set, EventData *found, unsigned timeout_ms) {
+    struct timespec pause = {0, 10 * 1000 * 1000};
+    for (unsigned waited_ms = 0; set; waited_ms += 10) {
+        ANSWER_OR_FAIL(-1);
+        if (xids_told < xid_count) {
+            memset(found, 0, sizeof *found);
+            found->device = &gpus[xids[xids_told].gpu];
+            found->type = 8;
+            found->data = xids[xids_told++].code;
+            return SUCCESS;
+        }
+        if (waited_ms >= timeout_ms) return TIMEOUT;
+        nanosleep(&pause, NULL);
+    }
+    return INVALID_ARGUMENT;
 }

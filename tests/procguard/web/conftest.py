@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from tests.lab.browser import CHROMIUM, LIMIT_MS, Watched, chromium
+from tests.lab.browser import LIMIT_MS, Watched, chromium, requires_chromium
 from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, lab, log_in
 
 expect.set_options(timeout=LIMIT_MS)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "browser" in getattr(item, "fixturenames", ()):
+        item.add_marker(requires_chromium)
+
+
 @pytest.fixture(scope="module")  # other modules have a browser, or asyncio, of their own
 def browser() -> Iterator[Browser]:
-    """Chromium; tests without it are skipped."""
-    if CHROMIUM is None:
-        pytest.skip("needs chromium")
+    """Chromium, which makes a test that takes it one of the labs."""
     with chromium() as found:
         yield found
 

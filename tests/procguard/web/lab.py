@@ -15,14 +15,23 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Locator, Page
 
-from platform_launch.procguard.database import accounts
+from platform_launch.procguard.api.shapes import GroupSettings, UserRole
+from platform_launch.procguard.api.wire import (
+    GpuReport,
+    Heartbeat,
+    JoinRequest,
+    OrderAction,
+    WorkerOrder,
+    WorkerOrders,
+    WorkerReport,
+    WorkerState,
+)
+from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
-from platform_launch.procguard.shapes import GroupSettings, Role
-from platform_launch.procguard.wire import Action, Beat, Gpu, Join, Order, Orders, Report, State
+from tests.lab.waiting import LIMIT_S as LIMIT_S
 
 JOIN_TOKEN = "web-lab-join-token"
-PASSWORDS = {"olga": "operate-the-lab", "vera": "viewing-the-lab"}
-LIMIT_S = 90.0
+PASSWORDS = {"ada": "who-logs-in-here", "olga": "operate-the-lab", "vera": "viewing-the-lab"}
 
 Visit = Callable[..., Page]
 """Opens a path of the server as ``who``, an operator where nobody is named."""
@@ -46,12 +55,13 @@ class Lab:
         self.url = f"http://{address}"
         serve = f"-m platform_launch procguard server --listen {address} --data"
         self._command = [sys.executable, *serve.split(), str(folder)]
-        with accounts(f"sqlite:///{folder / 'procguard.db'}", "the test") as users:
-            for name, role in (("olga", Role.OPERATOR), ("vera", Role.VIEWER)):
-                users.add(name, role, hash_password(PASSWORDS[name]))
+        with serving(f"sqlite:///{folder / 'procguard.db'}") as database:
+            roles = (UserRole.ADMIN, UserRole.OPERATOR, UserRole.VIEWER)
+            for name, role in zip(PASSWORDS, roles, strict=True):
+                database.users.add(name, role, hash_password(PASSWORDS[name]))
         self.start()
         who = {"name": "olga", "password": PASSWORDS["olga"]}
-        token = httpx.post(f"{self.url}/api/v1/login", json=who).json()["token"]
+        token = httpx.post(f"{self.url}/api/v1/login", json=who, timeout=LIMIT_S).json()["token"]
         self.api = httpx.Client(
             base_url=f"{self.url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=LIMIT_S
         )
@@ -110,13 +120,15 @@ class Agent:
     def __init__(self, url: str, node: str, workers: int, allowed: tuple[str, ...] | None = None) -> None:
         self.node = node
         self.instance = f"instance-of-{node}"
-        self.reports = {number: Report(number=number, state=State.IDLE) for number in range(workers)}
+        self.reports = {
+            number: WorkerReport(number=number, state=WorkerState.IDLE) for number in range(workers)
+        }
         self.quiet = False
-        self._http = httpx.Client(base_url=url, timeout=10)
+        self._http = httpx.Client(base_url=url, timeout=LIMIT_S)
         self._ready: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
         self._leave = threading.Event()
-        join = Join(
+        join = JoinRequest(
             node=node,
             instance=self.instance,
             workers=workers,
@@ -129,14 +141,15 @@ class Agent:
         self._thread = threading.Thread(target=self._beat_on)
         self._thread.start()
 
-    def end(self, number: int, exit_code: int, verdict: str = "") -> None:
+    def end(self, number: int, exit_code: int, verdict: str = "", cause_line: int | None = None) -> None:
         """Let a worker's process end."""
-        self._report(number, state=State.EXITED, exit_code=exit_code, ended_s_ago=0.0, verdict=verdict)
+        why = {"verdict": verdict, "cause_line": cause_line}
+        self._report(number, state=WorkerState.EXITED, exit_code=exit_code, ended_s_ago=0.0, **why)
 
     def show_gpu(self, number: int, percent: float, count: int = 1) -> None:
         """Report the use of GPUs."""
         gpus = tuple(
-            Gpu(
+            GpuReport(
                 index=index,
                 name="NVIDIA H100",
                 utilization_percent=percent,
@@ -179,27 +192,27 @@ class Agent:
         while not self._leave.wait(0.2):
             if self.quiet:
                 continue
-            beat = Beat(node=self.node, instance=self.instance, workers=tuple(self.reports.values()))
+            beat = Heartbeat(node=self.node, instance=self.instance, workers=tuple(self.reports.values()))
             try:
                 answer = self._post("heartbeat", beat.model_dump(mode="json"), self._credential)
             except httpx.TransportError:
                 continue  # the server is away
-            for number, order in Orders.model_validate(answer.json()).orders.items():
+            for number, order in WorkerOrders.model_validate(answer.json()).orders.items():
                 self._follow(number, order)
 
-    def _follow(self, number: int, order: Order) -> None:
+    def _follow(self, number: int, order: WorkerOrder) -> None:
         report = self.reports[number]
-        if order.action is Action.STOP and report.state in (State.RUNNING, State.READY):
-            self._report(number, state=State.EXITED, exit_code=143, ended_s_ago=0.0, asked=True)
-        elif order.action is Action.PREPARE and report.generation < order.generation:
+        if order.action is OrderAction.STOP and report.state in (WorkerState.RUNNING, WorkerState.READY):
+            self._report(number, state=WorkerState.EXITED, exit_code=143, ended_s_ago=0.0, asked=True)
+        elif order.action is OrderAction.PREPARE and report.generation < order.generation:
             self._ready.add((number, order.generation))
             with self._lock:
-                self.reports[number] = Report(
-                    number=number, state=State.READY, generation=order.generation, gpus=report.gpus
+                self.reports[number] = WorkerReport(
+                    number=number, state=WorkerState.READY, generation=order.generation, gpus=report.gpus
                 )
-        elif order.action is Action.RUN and (number, order.generation) in self._ready:
+        elif order.action is OrderAction.RUN and (number, order.generation) in self._ready:
             self._ready.discard((number, order.generation))
-            self._report(number, state=State.RUNNING, pid=40_000 + number)
+            self._report(number, state=WorkerState.RUNNING, pid=40_000 + number)
 
 
 def log_in(page: Page, name: str, password: str) -> None:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import re
 from contextlib import closing
 
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Dialog, Route, expect
 
-from platform_launch.procguard.shapes import GroupSettings
+from platform_launch.procguard.api.shapes import GroupSettings
 from tests.lab.browser import Watched
-from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in
+from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in, wait_for
 
 
 def test_wrong_password_is_said(browser: Browser, server: Lab) -> None:
@@ -71,6 +71,7 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
     page.reload()
     expect(page.get_by_label("Master address")).to_have_value("gn7")
     expect(page.get_by_label("World Size")).to_have_value("")
+    page.get_by_role("link", name="Workers", exact=True).click()
 
     page.evaluate("window.sameDocument = true")
     page.get_by_role("button", name="Start").click()
@@ -92,6 +93,36 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
     assert page.evaluate("window.sameDocument")
     page.goto("/events")
     expect(page.locator(".events tbody tr").filter(has_text="stop asked for").first).to_contain_text("olga")
+
+
+def test_a_start_asks_what_to_do_with_settings_that_are_not_saved(visit: Visit, server: Lab) -> None:
+    server.group("typed", ["gn40-0"], GroupSettings(command="train"))
+    page = visit("/groups/typed/settings")
+    page.get_by_label("Master address").fill("gn40")
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog = page.locator("#unsaved-start")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#group .badge")).to_have_text("Idle")
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog.get_by_role("button", name="Start as saved").click()
+    expect(page.locator("#notices")).to_contain_text("No Master address is set")
+    page.get_by_role("button", name="Start", exact=True).click()
+    dialog.get_by_role("button", name="Save and start").click()
+    expect(page.locator("#group .badge")).to_have_text("Running")
+    assert server.api.get("groups/typed").json()["settings"]["master_addr"] == "gn40"
+
+    page.get_by_label("World Size").fill("1")
+    asked: list[str] = []
+
+    def answer(asking: Dialog) -> None:
+        asked.append(asking.type)
+        asking.accept()
+
+    page.on("dialog", answer)
+    page.goto("/")
+    assert asked == ["beforeunload"]
+    assert server.api.post("groups/typed/stop").is_success
+    wait_for(lambda: server.phase("typed") == "stopped", "the group has stopped")
 
 
 def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
@@ -128,20 +159,41 @@ def test_an_action_does_not_wait_for_the_pages_own_refreshes(visit: Visit, serve
     page.wait_for_url(server.url + "/")
 
 
-def test_many_groups_are_shown_when_asked_for(visit: Visit, server: Lab) -> None:
-    for number in range(26):
-        server.group(f"many-{number:02}", [], GroupSettings())
+def test_many_groups_are_a_table_those_that_failed_first(
+    visit: Visit, server: Lab, agents: dict[str, Agent]
+) -> None:
+    for number in range(14):
+        server.group(f"many-{number}", [], GroupSettings())
+    server.group("many-failed", ["gn40-1"], GroupSettings(master_addr="gn40"))
+    assert server.api.post("groups/many-failed/start").is_success
+    wait_for(lambda: agents["gn40"].reports[1].pid is not None, "the worker runs")
+    agents["gn40"].end(1, 3)
+    wait_for(lambda: server.phase("many-failed") == "failed", "it has failed")
     page = visit()
-    cards = page.locator(".card")
-    expect(cards).to_have_count(24)
-    page.get_by_role("button", name="more groups").click()
-    expect(page.locator("#group-many-25")).to_be_visible()
-    server.group("many-after", [], GroupSettings())
-    expect(page.locator("#group-many-after")).to_be_visible()
-    expect(page.locator("#group-many-25")).to_be_visible()
-    for name in page.locator(".card h3").all_inner_texts():
-        if name.startswith("many-"):
-            assert server.api.delete(f"groups/{name}").is_success
+    expect(page.locator(".groups tbody th").first).to_have_text("many-failed")
+    names = [name for name in page.locator(".groups tbody th").all_inner_texts() if name.startswith("many-")]
+    assert names == ["many-failed", *(f"many-{number}" for number in range(14))], "2 before 10"
+    expect(page.locator("#totals")).to_contain_text("1 Failed first")
+    page.locator("#totals").get_by_role("link", name="Failed first").click()
+    expect(page.locator(".workers tbody th")).to_have_text(["gn40-1"])
+    for name in names:
+        assert server.api.delete(f"groups/{name}").is_success
+
+
+def test_nodes_are_found_drained_and_given_back(visit: Visit, server: Lab) -> None:
+    page = visit("/nodes")
+    expect(page.locator(".nodes tbody th")).to_contain_text(["gn6", "gn7", "gn39", "gn40", "gn41"])
+    page.get_by_placeholder("Filter by name").fill("gn4")
+    expect(page.locator(".nodes tbody th")).to_contain_text(["gn40", "gn41"])
+    page.get_by_role("link", name="gn41").click()
+    page.get_by_role("button", name="Drain").click()
+    expect(page.locator("#node .notice").first).to_contain_text("Drained by olga")
+    page.goto("/nodes?state=drained")
+    expect(page.locator(".nodes tbody th")).to_have_count(1)
+    page.get_by_role("link", name="gn41").click()
+    page.get_by_role("button", name="End the drain").click()
+    expect(page.locator("#node .badge").first).to_have_text("Free")
+    expect(page.locator(".events tbody tr").first).to_contain_text("drain ended")
 
 
 def test_many_workers_are_paged_and_ticked_together(visit: Visit, server: Lab) -> None:
@@ -180,3 +232,84 @@ def test_a_server_that_goes_and_comes_back(visit: Visit, server: Lab) -> None:
     page.locator("#group-seen").get_by_role("button", name="Start").click()
     expect(badge(page, "seen")).to_have_text("Running")
     assert page.evaluate("window.sameDocument")
+
+
+def test_the_history_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
+    server.group("told", ["gn40-0"], GroupSettings(master_addr="gn40"))
+    page = visit("/groups/told/runs")
+    expect(page.get_by_text("This group has not run yet")).to_be_visible()
+    for code in (3, 0):
+        assert server.api.post("groups/told/start").is_success
+        wait_for(lambda: server.phase("told") == "running", "it runs")
+        wait_for(lambda: agents["gn40"].reports[0].pid is not None, "the worker runs")
+        agents["gn40"].end(0, code, "cause: out of memory" if code else "")
+        wait_for(lambda: server.phase("told") in ("failed", "finished"), "it has ended")
+        settings = server.api.get("groups/told").json()["settings"]
+        server.api.put("groups/told/settings", json={**settings, "master_port": 29600})
+    rows = page.locator(".runs tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_contain_text("Finished")
+    expect(rows.nth(1)).to_contain_text("gn40-0 ended with exit code 3")
+    page.locator("#c-1").click()
+    page.locator("#c-2").click()
+    page.get_by_role("button", name="Compare two runs").click()
+    expect(page.locator(".differs")).to_have_text(re.compile(r"master_port\s*29500\s*29600"))
+    page.get_by_role("link", name="Run 1").click()
+    expect(page.locator(".verdict")).to_have_text("cause: out of memory")
+    page.get_by_role("button", name="Use these settings").click()
+    page.locator("#confirm").get_by_role("button", name="Use these settings").click()
+    expect(page.locator("#notices")).to_contain_text("Settings saved")
+    assert server.api.get("groups/told").json()["settings"]["master_port"] == 29500
+    page.locator(".ranks").get_by_role("link", name="gn40-0").click()
+    expect(page.locator("#log-empty")).to_have_text("This worker has no log yet.")
+
+    page.goto("/groups/told")
+    page.get_by_role("button", name="Duplicate").click()
+    page.get_by_label("Name of the group").fill("told-again")
+    page.get_by_role("button", name="Create group").click()
+    wait_for(lambda: server.api.get("groups/told-again").is_success, "the copy")
+    page.goto("/groups/told-again/settings")
+    expect(page.get_by_label("Master port")).to_have_value("29500")
+    page.get_by_label("Variables").fill("NCCL_DEBUG=INFO\nA=b=c")
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.locator("#notices")).to_contain_text("Settings saved")
+    saved = server.api.get("groups/told-again").json()["settings"]["environment"]
+    assert saved == {"NCCL_DEBUG": "INFO", "A": "b=c"}
+    page.goto("/groups/told/events")
+    expect(page.locator(".events tbody tr").first).to_contain_text("told")
+    for name in ("told", "told-again"):
+        assert server.api.delete(f"groups/{name}").is_success
+
+
+def test_users_ones_own_password_and_a_token(visit: Visit, server: Lab, browser: Browser) -> None:
+    page = visit("/users", "ada")
+    page.get_by_role("button", name="New user").click()
+    dialog = page.locator("#new-user")
+    dialog.get_by_label("Name").fill("nora")
+    dialog.get_by_label("Role").select_option("operator")
+    dialog.get_by_label("Password").fill("the first one")
+    dialog.get_by_role("button", name="Add user").click()
+    expect(page.locator("#u-nora")).to_be_visible()
+    page.get_by_label("Role of nora").select_option("viewer")
+    expect(page.locator("#notices")).to_contain_text("sessions have ended")
+    page.reload()
+    expect(page.get_by_label("Role of nora")).to_have_value("viewer")
+
+    with closing(browser.new_context(base_url=server.url)) as context:
+        own = Watched(context).page
+        own.goto("/account")
+        log_in(own, "nora", "the first one")
+        expect(own.get_by_role("link", name="Users")).to_have_count(0)
+        own.get_by_label("What it is for").fill("nightly")
+        own.get_by_role("button", name="Make a token").click()
+        expect(own.locator("#new-token code")).to_have_text(re.compile("^pgt_"))
+        own.get_by_label("Present password").fill("the first one")
+        own.get_by_label("New password").fill("the second one")
+        own.get_by_role("button", name="Set password").click()
+        expect(own.locator("#notices")).to_contain_text("The password is changed")
+        own.reload()
+        expect(own.locator(".tokens tbody th")).to_have_text("nightly")
+
+    page.locator("#u-nora").get_by_role("button", name="Remove").click()
+    page.locator("#confirm").get_by_role("button", name="Remove").click()
+    expect(page.locator("#u-nora")).to_have_count(0)

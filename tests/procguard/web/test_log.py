@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 from playwright.sync_api import expect
 
-from platform_launch.procguard.shapes import GroupSettings
+from platform_launch.procguard.api.shapes import GroupSettings
 from tests.procguard.web.lab import Agent, Lab, Visit, badge, wait_for
 
 HOSTILE = (
@@ -45,7 +47,7 @@ def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[
     expect(page.locator("#log-status")).to_have_text("1 line matches")
     expect(page.locator("#log-lines mark")).to_have_text("step 2 loss")
     page.get_by_placeholder("Search the log").fill("<img")
-    page.locator(".line a", has_text="301").click()
+    page.locator(".line a:visible", has_text="301").click()
     expect(page.locator(".line.target mark")).to_have_text("<img")
     expect(page.locator("#log-lines")).to_be_focused()
     page.get_by_role("button", name="Newest lines").click()
@@ -55,7 +57,7 @@ def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[
     assert Path(download.value.path()).read_bytes().count(HOSTILE) == 1
 
     agent.end(1, 1, "cause: <u>CUDA out of memory</u>\nfix: halve the micro batch")
-    expect(page.locator("#worker .badge")).to_have_text("Failed")
+    expect(page.locator("#worker .badge")).to_have_text("Failed first")
     page.goto("/")
     expect(badge(page, "broken")).to_have_text("Failed")
     expect(page.locator("#group-broken .failure")).to_contain_text(
@@ -73,3 +75,53 @@ def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[
     expect(lines.last).to_contain_text("the second run")
     page.get_by_label("Run").select_option("1")
     expect(lines.last).to_contain_text("while paused")
+
+
+def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
+    server.group("merged", ["gn6-0", "gn7-0"], GroupSettings(master_addr="gn6"))
+    assert server.api.post("groups/merged/start").is_success
+    first, second = agents["gn6"], agents["gn7"]
+    wait_for(lambda: all(one.reports[0].pid is not None for one in (first, second)), "both run")
+    first.write(0, b"\x1b[1;31mred\x1b[0m begin\n" + b"".join(b"step %d\n" % n for n in range(1, 701)))
+    time.sleep(0.6)  # marks of time are half a second apart
+    second.write(0, b"rank one\nRuntimeError: out of memory\nthe end\n")
+    time.sleep(0.6)
+    first.write(0, b"ConnectionError: peer has gone\n")
+
+    page = visit("/groups/merged/log")
+    lines = page.locator("#log-lines .line")
+    expect(lines.last).to_contain_text("ConnectionError: peer has gone")
+    expect(lines.nth(-2)).to_contain_text("1 · gn7-0the end")
+    page.get_by_role("button", name="Load older lines").click()
+    expect(lines.first.locator(".strong.ink1")).to_have_text("red")
+    expect(lines).to_have_count(705)
+    page.get_by_label("Errors only").check()
+    expect(page.locator("#log-status")).to_have_text("2 lines match")
+    expect(lines).to_contain_text(["RuntimeError", "ConnectionError"])
+    page.get_by_label("Context").select_option("2")
+    expect(page.locator(".line.beside")).to_contain_text(["rank one", "the end"])
+    page.get_by_label("Errors only").uncheck()
+    page.get_by_label("Regular expression").check()
+    page.get_by_placeholder("Search the log").fill("^step 69[89]$")
+    expect(page.locator("#log-lines mark")).to_have_text(["step 698", "step 699"])
+    page.get_by_placeholder("Search the log").fill("step (")
+    expect(page.locator("#log-status")).to_contain_text("not a regular expression")
+    page.get_by_placeholder("Search the log").fill("")
+    page.get_by_label("Ranks").fill("1")
+    expect(lines).to_have_count(3)
+
+    second.end(0, 1, "cause: memory", cause_line=2)
+    wait_for(lambda: server.phase("merged") == "failed", "the group has failed")
+    wait_for(lambda: bool(server.api.get("groups/merged").json()["failure"]["line"]), "its line is known")
+    page.goto("/groups/merged/log")
+    page.get_by_role("button", name="Go to the cause").click()
+    expect(page.locator(".line.target")).to_contain_text("RuntimeError: out of memory")
+    page.locator(".line.target a").click()
+    expect(page.locator(".line.target")).to_have_text("2RuntimeError: out of memory")
+    expect(page).to_have_url(re.compile(r"/workers/gn7-0/log\?generation=\d+#L2$"))
+    page.get_by_role("link", name="Rank 0").click()
+    page.goto(page.url + "#L500")
+    page.reload()
+    expect(page.locator(".line.target")).to_have_text("500step 499")
+    page.get_by_role("link", name="Rank 1").click()
+    expect(lines.first).to_contain_text("rank one")

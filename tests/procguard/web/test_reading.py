@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
-from platform_launch.procguard.shapes import GroupSettings
+from platform_launch.procguard.api.shapes import GroupSettings
 from tests.lab.browser import faults
 from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
 
@@ -28,17 +30,34 @@ def test_limited_agents_say_so(visit: Visit) -> None:
     expect(page.locator("#worker .notice code")).to_have_text(["python train.py", "<b>echo</b>"])
 
 
+def test_failed_workers_are_found_by_the_word_on_their_badge(visit: Visit, failed: str) -> None:
+    page = visit(f"/groups/{failed}")
+    expect(page.locator("#w-gn39-1 .badge")).to_have_text("Failed first")
+    expect(page.locator("#w-gn39-0 .badge")).to_have_text("Stopped")
+    expect(page.locator("#group .counts")).to_have_text(re.compile(r"1\s*Failed first\s*1\s*Stopped"))
+    for word, shown in (("failed", ["gn39-1"]), ("failed-first", ["gn39-1"]), ("stopped", ["gn39-0"])):
+        page.get_by_label("State").select_option(word)
+        expect(page.locator(".workers tbody th")).to_have_text(shown)
+
+
+def test_a_wrong_address_is_a_page_for_a_browser_and_json_for_a_script(visit: Visit, server: Lab) -> None:
+    page = visit("/nowhere")
+    expect(page.get_by_role("heading", name="There is nothing here")).to_be_visible()
+    answer = server.api.get("/nowhere")
+    assert (answer.status_code, answer.json()["error"]) == (404, "Not Found")
+
+
 def test_viewer_sees_no_controls(visit: Visit, server: Lab) -> None:
     server.group("seen", ["gn40-1"], GroupSettings(master_addr="gn40"))
     page = visit(who="vera")
-    for path in ("/", "/groups/seen", "/workers/gn40-1/log"):
+    for path in ("/", "/groups/seen", "/groups/seen/settings", "/workers/gn40-1/log"):
         page.goto(path)
         changing = page.locator("[hx-post^='/api'], [hx-put], [hx-delete], [data-opens], td.tick")
         assert changing.evaluate_all("all => all.map(one => one.getAttribute('hx-post'))") in (
             ["/api/v1/logout"],
             ["/api/v1/logout", None],  # the settings' form, without a button and disabled
         )
-    page.goto("/groups/seen")
+    page.goto("/groups/seen/settings")
     expect(page.get_by_label("Master address")).to_be_disabled()
     assert page.get_by_role("button", name="Save").count() == 0
     expect(page.locator(".ranks tbody tr")).to_have_count(1)
@@ -50,7 +69,10 @@ def test_keyboard_alone(visit: Visit) -> None:
     press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     press("Enter")
-    press("Tab")
+    for _ in range(8):  # the numbers above are links
+        press("Tab")
+        if page.evaluate("document.activeElement.dataset.opens") == "new-group":
+            break
     expect(page.get_by_role("button", name="New group")).to_be_focused()
     press("Enter")
     page.keyboard.type("typed")
@@ -70,6 +92,7 @@ def test_keyboard_alone(visit: Visit) -> None:
     press("Enter")
     choice = page.locator("#move").get_by_role("button", name="by-keys")
     choice.wait_for()
+    expect(page.locator("#move-body button:enabled").first).to_be_focused()  # Enter does not cancel
     for _ in range(20):
         if choice.evaluate("one => one === document.activeElement"):
             break
@@ -96,8 +119,17 @@ def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str,
     for path in (
         "/",
         f"/groups/{failed}",
+        f"/groups/{failed}/settings",
+        f"/groups/{failed}/log",
+        f"/groups/{failed}/charts",
+        f"/groups/{failed}/runs",
+        f"/groups/{failed}/runs/1",
+        f"/groups/{failed}/events",
         "/workers/gn39-1/log",
+        "/nodes",
+        "/nodes/gn41",
         "/events",
+        "/account",
         "/groups/none",
         "/login",
     ):
@@ -105,8 +137,12 @@ def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str,
         page.wait_for_load_state("networkidle" if path == "/login" else "load")
         assert (path, faults(page)) == (path, [])
     page.goto("/")
-    page.get_by_role("button", name="Light or dark").click()
     other = {"light": "dark", "dark": "light"}[scheme]
-    expect(page.locator("html")).to_have_attribute("data-theme", other)
+    for chosen in (other, scheme, None, other):
+        page.get_by_role("button", name="Theme").click()
+        if chosen is None:
+            expect(page.locator("html")).not_to_have_attribute("data-theme", re.compile("."))
+        else:
+            expect(page.locator("html")).to_have_attribute("data-theme", chosen)
     page.get_by_role("button", name="New group").click()
     assert faults(page) == []

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.procguard import ranks
-from platform_launch.procguard.ranks import WorkerName, assign
-from platform_launch.procguard.shapes import Failure, GroupSettings, Phase, ProblemShape
+from platform_launch.procguard.api import ranks
+from platform_launch.procguard.api.ranks import WorkerName, assign
+from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings, ProblemShape
 from platform_launch.procguard.web import language
 from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.listing import STATES
-from platform_launch.procguard.web.look import own_path
+from platform_launch.procguard.web.page_request import own_path
 
 WEB = FOLDER.parent
 TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))
 SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*.js"))
 LANGUAGE = Path(language.__file__).read_text("utf-8")
-PROCGUARD = "\n".join(path.read_text("utf-8") for path in Path(ranks.__file__).parent.glob("*.py"))
+PROCGUARD = "\n".join(path.read_text("utf-8") for path in Path(ranks.__file__).parents[1].glob("[ac]*/*.py"))
 
 
 def used() -> set[str]:
@@ -26,7 +26,9 @@ def used() -> set[str]:
     said |= {f"{key}.other" for key in re.findall(r'\bt\.count\("([\w.]+)"', TEMPLATES)}
     said |= {f"js.{key}" for key in re.findall(r'\bsay\("([\w.]+)"', SCRIPTS)}
     said |= {f"js.live.{state}" for state in re.findall(r'connection\("(\w+)"\)', SCRIPTS)}
-    said |= {f"phase.{phase.value}" for phase in Phase} | {f"state.{state}" for state in (*STATES, "failed")}
+    said |= {f"phase.{phase.value}" for phase in GroupPhase} | {
+        f"state.{state}" for state in (*STATES, "failed")
+    }
     said |= {f"setting.{field}" for field in GroupSettings.model_fields}
     said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
     codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
@@ -51,7 +53,10 @@ def test_languages_hold_the_same_messages_with_the_same_values() -> None:
 
 def test_no_message_is_kept_that_nobody_says() -> None:
     # Said through a variable, or as one form of two.
-    by_other_words = ("action.", "duration.", "kind.", "count.")
+    by_other_words = (
+        *("action.", "duration.", "kind.", "count.", "tab.", "deadline.", "node.", "sort.", "events."),
+        "js.chart.",
+    )
     assert {key for key in catalogue("en") if not key.startswith(by_other_words)} - used() == set()
 
 
@@ -85,10 +90,10 @@ def test_problems_are_said_in_chinese_with_their_values() -> None:
 
 def test_failures_are_said_in_chinese_with_their_values() -> None:
     values = {"exit_code": "7", "reason": "killed", "silent": "gn7-0"}
-    failed = Failure(worker="gn6-0", text="in English", code="exit-reason", values=values)
+    failed = GroupFailure(worker="gn6-0", text="in English", code="exit-reason", values=values)
     assert Words("zh").failure(failed) == "已结束，退出码 7：killed（当时没有心跳：gn7-0）"
     for code, values in (("", {}), ("of-a-newer-version", {}), ("exit", {"renamed": "1"})):
-        failed = Failure(worker="gn6-0", text="in English", code=code, values=values)
+        failed = GroupFailure(worker="gn6-0", text="in English", code=code, values=values)
         assert Words("zh").failure(failed) == "in English"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from platform_launch.cli.procguard.ctl import changing, logs, looking, session
+from platform_launch.cli.procguard.ctl import changing, logs, reading, session
 from platform_launch.cli.program import SETTINGS
 
 
@@ -20,9 +20,10 @@ def command() -> None:
 for _command in (
     session.login,
     session.logout,
-    looking.groups,
-    looking.workers,
-    looking.ranks,
+    reading.groups,
+    reading.workers,
+    reading.ranks,
+    reading.runs,
     changing.create,
     changing.set_,
     changing.move,
@@ -32,6 +33,6 @@ for _command in (
     changing.delete,
     changing.forget,
     logs.logs,
-    looking.events,
+    reading.events,
 ):
     command.add_command(_command)

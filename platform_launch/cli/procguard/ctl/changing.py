@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.options import Function
-from platform_launch.cli.procguard.ctl.client import Client, connected, segment
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
 from platform_launch.cli.procguard.ctl.tables import print_json
 from platform_launch.errors import UsageError
 
@@ -18,6 +18,14 @@ _SETTINGS = (
     click.option("--backend", type=click.Choice(["nccl", "gloo"])),
     click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
     click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
+    click.option("--directory", metavar="FOLDER", help="Where it starts, from each agent's own directory."),
+    click.option(
+        "--env",
+        "environment",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A variable of the command; all of them are replaced.",
+    ),
     click.option("--max-restarts", type=click.IntRange(0, 1000)),
     click.option("--backoff", "backoff_s", type=float, metavar="SECONDS"),
     click.option("--silent-after", "silent_after_s", type=float, metavar="SECONDS"),
@@ -35,7 +43,12 @@ def _settings(function: Function) -> Function:
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that were named."""
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    if "environment" in given:
+        pairs = [entry.partition("=") for entry in given["environment"]]
+        if not all(name and equals for name, equals, _ in pairs):
+            raise UsageError(f"--env {' '.join(given['environment'])}: expected NAME=VALUE")
+        given["environment"] = {name: value for name, _, value in pairs}
     size = given.get("world_size")
     if size is not None:
         if size != "all" and not (size.isascii() and size.isdigit()):
@@ -46,26 +59,30 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("name")
+@click.option("--like", metavar="GROUP", help="With the settings of this group.")
 @_settings
 @connected
-def create(client: Client, name: str, as_json: bool, **flags: Any) -> None:
+def create(client: ApiClient, name: str, like: str | None, as_json: bool, **flags: Any) -> None:
     """Create a group."""
-    made = client.send("POST", "/groups", {"name": name, "settings": _given(flags)})
-    _say(f"{name} is created", made, as_json)
+    given = _given(flags)
+    if like is not None and given:
+        raise UsageError("--like takes all settings of that group", "change them after: procguard ctl set")
+    made = client.send("POST", "/groups", {"name": name, "settings": given, "like": like})
+    _echo(f"{name} is created", made, as_json)
 
 
 @click.command("set")
 @click.argument("name")
 @_settings
 @connected
-def set_(client: Client, name: str, as_json: bool, **flags: Any) -> None:
+def set_(client: ApiClient, name: str, as_json: bool, **flags: Any) -> None:
     """Change a group's settings; what is not named stays. They concern the next start."""
     given = _given(flags)
     if not given:
         raise UsageError("nothing to set: expected at least one setting", "procguard ctl set --help")
     path = f"/groups/{segment(name)}"
     settings = client.get(path)["settings"] | given
-    _say(f"{name} is set", client.send("PUT", f"{path}/settings", settings), as_json)
+    _echo(f"{name} is set", client.send("PUT", f"{path}/settings", settings), as_json)
 
 
 @click.command()
@@ -73,21 +90,21 @@ def set_(client: Client, name: str, as_json: bool, **flags: Any) -> None:
 @click.option("--group", metavar="NAME", help="Where to.")
 @click.option("--out", is_flag=True, help="Out of their group, into none.")
 @connected
-def move(client: Client, workers: tuple[str, ...], group: str | None, out: bool, as_json: bool) -> None:
+def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bool, as_json: bool) -> None:
     """Move workers to a group."""
     if (group is None) is not out:
         raise UsageError("expected either --group NAME or --out")
     client.send("POST", "/move", {"workers": list(workers), "group": group})
-    _say(f"{', '.join(workers)} → {group or 'no group'}", None, as_json)
+    _echo(f"{', '.join(workers)} → {group or 'no group'}", None, as_json)
 
 
 def _asking(action: str, meaning: str, done: str) -> click.Command:
     @connected
-    def ask(client: Client, name: str, as_json: bool) -> None:
+    def ask(client: ApiClient, name: str, as_json: bool) -> None:
         answer = client.send("POST", f"/groups/{segment(name)}/{action}")
         group = answer["group"]
-        said = done if answer["changed"] else "was so already"
-        _say(f"{name}: {said}, now {group['phase']} (run {group['generation']})", answer, as_json)
+        result = done if answer["changed"] else "was so already"
+        _echo(f"{name}: {result}, now {group['phase']} (run {group['run_number']})", answer, as_json)
 
     return click.command(action, help=meaning)(click.argument("name")(ask))
 
@@ -100,22 +117,22 @@ restart = _asking("restart", "Stop all workers of a group and start them again."
 @click.command()
 @click.argument("name")
 @connected
-def delete(client: Client, name: str, as_json: bool) -> None:
+def delete(client: ApiClient, name: str, as_json: bool) -> None:
     """Delete a group that does not run. Its workers are in no group then."""
     client.send("DELETE", f"/groups/{segment(name)}")
-    _say(f"{name} is deleted", None, as_json)
+    _echo(f"{name} is deleted", None, as_json)
 
 
 @click.command()
 @click.argument("node")
 @connected
-def forget(client: Client, node: str, as_json: bool) -> None:
+def forget(client: ApiClient, node: str, as_json: bool) -> None:
     """Forget a node that is gone."""
     client.send("DELETE", f"/nodes/{segment(node)}")
-    _say(f"{node} is forgotten", None, as_json)
+    _echo(f"{node} is forgotten", None, as_json)
 
 
-def _say(text: str, answer: object, as_json: bool) -> None:
+def _echo(text: str, answer: object, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from platform_launch.cli.procguard.ctl.saved import Server, server
+from platform_launch.cli.procguard.ctl.tokens import ServerAddress, server
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError, UsageError
 
@@ -21,7 +21,7 @@ SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the s
 _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers it.")
 
 
-class UnreachableError(LaunchError):
+class ServerUnreachableError(LaunchError):
     """The server does not answer, or cannot do its work now. Try again."""
 
     exit_code = 75
@@ -31,10 +31,10 @@ class RefusedError(UsageError):
     """The server does not do this. Fix the command."""
 
 
-class Client:
+class ApiClient:
     """Calls of one server; a block that ends with its connections."""
 
-    def __init__(self, to: Server) -> None:
+    def __init__(self, to: ServerAddress) -> None:
         self.server = to
         try:
             import httpx
@@ -48,7 +48,7 @@ class Client:
         except (httpx.InvalidURL, ValueError, OSError) as error:
             raise UsageError(f"server {to.url!r}: {plain(str(error))}") from error
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> ApiClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,7 +74,9 @@ class Client:
             hint = "is it running, and is this its address? --server or PROCGUARD_SERVER names another"
             if "CERTIFICATE_VERIFY_FAILED" in reason:
                 hint = "SSL_CERT_FILE names the file with a certificate of your own"
-            raise UnreachableError(f"the server {self.server.url} does not answer: {reason}", hint) from error
+            raise ServerUnreachableError(
+                f"the server {self.server.url} does not answer: {reason}", hint
+            ) from error
         return self._read(response)
 
     def _read(self, response: httpx.Response) -> Any:
@@ -84,15 +86,15 @@ class Client:
             answer = None
         if response.is_success and (answer is not None or not response.content):
             return answer
-        said = answer if isinstance(answer, dict) else {}
-        text = plain(str(said.get("error") or f"{self.server.url} answered {response.status_code}"))
-        hints = [one["hint"] for one in said.get("problems", ()) if one["hint"]]
-        hint = plain("; ".join(hints) or str(said.get("hint") or ""))
+        refusal = answer if isinstance(answer, dict) else {}
+        text = plain(str(refusal.get("error") or f"{self.server.url} answered {response.status_code}"))
+        hints = [one["hint"] for one in refusal.get("problems", ()) if one["hint"]]
+        hint = plain("; ".join(hints) or str(refusal.get("hint") or ""))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
             hint = f"procguard ctl login --server {self.server.url}"
         if response.status_code >= 500:
-            raise UnreachableError(text, hint or "try again")
-        raise RefusedError(text, hint or ("" if said else "is this a ProcGuard server's address?"))
+            raise ServerUnreachableError(text, hint or "try again")
+        raise RefusedError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +102,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.pass_context
     def command(context: click.Context, /, url: str | None, **values: Any) -> Any:
-        with Client(server(Environment.of_this_process(), url)) as client:
+        with ApiClient(server(Environment.of_this_process(), url)) as client:
             return context.invoke(function, client, **values)
 
     command.__doc__ = function.__doc__

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.procguard.ctl.client import Client, connected, plain, segment
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
 from platform_launch.cli.procguard.ctl.tables import print_json
+from platform_launch.errors import UsageError
 
 _AGAIN_S = 1.0
 
@@ -20,20 +21,21 @@ _AGAIN_S = 1.0
 @click.option(
     "-n", "--tail", type=click.IntRange(1, 10_000), default=200, show_default=True, help="The last lines."
 )
-@click.option("--run", "generation", type=click.IntRange(0), metavar="RUN", help="Which run (the newest).")
+@click.option("--run", "number", type=click.IntRange(1), metavar="RUN", help="Which run (the newest).")
 @click.option("--search", metavar="TEXT", help="Only the lines that hold this, with their numbers.")
 @connected
 def logs(
-    client: Client,
+    client: ApiClient,
     worker: str,
     follow: bool,
     tail: int,
-    generation: int | None,
+    number: int | None,
     search: str | None,
     as_json: bool,
 ) -> None:
     """Read a worker's log. With -f a new run of the worker is followed too, unless --run names one."""
     path = f"/workers/{segment(worker)}/log"
+    generation = None if number is None else _generation(client, path, worker, number)
     if search is not None:
         found = client.get(path, generation=generation, search=search)
         print_json(found) if as_json else _print_matches(found)
@@ -50,18 +52,30 @@ def logs(
         _write(window["text"])
 
 
-def _next(client: Client, path: str, before: dict[str, Any], generation: int | None) -> dict[str, Any]:
+def _generation(client: ApiClient, path: str, worker: str, number: int) -> int:
+    """Return what a run of the worker's newest group is called among its logs."""
+    runs = client.get(path, tail=1)["runs"]
+    newest = max(runs, key=lambda run: run["generation"], default=None)
+    for run in runs:
+        if newest is not None and run["group"] == newest["group"] and run["number"] == number:
+            return int(run["generation"])
+    known = ", ".join(str(run["number"]) for run in runs if newest and run["group"] == newest["group"])
+    raise UsageError(f"no log of run {number} of {worker}", f"there are logs of: {known or 'none'}")
+
+
+def _next(client: ApiClient, path: str, before: dict[str, Any], generation: int | None) -> dict[str, Any]:
     window: dict[str, Any] = client.get(path, generation=before["generation"], offset=before["next_offset"])
     if window["offset"] > before["next_offset"]:
-        _say(f"{window['offset'] - before['next_offset']} bytes were left out here")
+        _echo(f"{window['offset'] - before['next_offset']} bytes were left out here")
     newest = max(window["generations"], default=0)
     if generation is None and newest > before["generation"] and not window["text"]:
-        _say(f"run {newest}")
+        names = {run["generation"]: f"run {run['number']} of {run['group']}" for run in window["runs"]}
+        _echo(names.get(newest, f"generation {newest}"))
         window = client.get(path, generation=newest, offset=0)
     return window
 
 
-def _say(text: str) -> None:
+def _echo(text: str) -> None:
     click.echo(f"-- {text} --", err=True)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.output import read_text
-from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, Client, RefusedError
-from platform_launch.cli.procguard.ctl.saved import Saved, Server, server
+from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, ApiClient, RefusedError
+from platform_launch.cli.procguard.ctl.tokens import SavedTokens, ServerAddress, is_encrypted_or_local, server
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 
@@ -23,18 +23,23 @@ from platform_launch.errors import UsageError
 def login(url: str | None, name: str | None, password_file: Path | None) -> None:
     """Log in, and keep the token for later calls."""
     env = Environment.of_this_process()
-    to = Server(server(env, url).url, None)
+    to = ServerAddress(server(env, url).url, None)
     if (name is None or password_file is None) and not sys.stdin.isatty():
         raise UsageError("no terminal to ask on: expected --name and --password-file")
+    if not is_encrypted_or_local(to.url):
+        click.echo(
+            f"warning: {to.url} is not encrypted: the password and all that follows can be read on the way",
+            err=True,
+        )
     name = name or click.prompt("name", err=True)
     password = (
         read_text(password_file).strip("\r\n")
         if password_file is not None
         else click.prompt("password", hide_input=True, err=True)
     )
-    with Client(to) as client:
+    with ApiClient(to) as client:
         session = client.send("POST", "/login", {"name": name, "password": password})
-    Saved(env).keep(to.url, session["token"])
+    SavedTokens(env).keep(to.url, session["token"])
     click.echo(f"logged in to {to.url} as {session['name']} ({session['role']})", err=True)
 
 
@@ -44,9 +49,9 @@ def logout(url: str | None) -> None:
     """End the session, and forget its token."""
     env = Environment.of_this_process()
     to = server(env, url)
-    with Client(to) as client:
+    with ApiClient(to) as client:
         try:
             client.send("POST", "/logout")
         except RefusedError:
             click.echo("the session had ended already", err=True)
-    Saved(env).keep(to.url, None)
+    SavedTokens(env).keep(to.url, None)

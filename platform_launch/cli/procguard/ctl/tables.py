@@ -21,6 +21,7 @@ _COLOURS = {
     "degraded": "yellow",
     "silent": "yellow",
     "failed": "red",
+    "failed-first": "red",
     "refused": "red",
     "lost": "red",
 }

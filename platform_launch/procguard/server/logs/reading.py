@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from platform_launch.procguard.api.shapes import LogMatch, LogWindow
+from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
 from platform_launch.procguard.server.logs.segments import Segment, generations, segments, worker_folder
-from platform_launch.procguard.shapes import LogMatch, LogWindow
 
 MAX_WINDOW = 1024 * 1024
 MAX_MATCHES = 500
@@ -29,7 +30,8 @@ class Reader:
         self.worker = worker
         self.generations = generations(folder)
         self.generation = max(self.generations, default=0) if generation is None else generation
-        self._segments = segments(folder / str(self.generation))
+        self.folder = folder / str(self.generation)
+        self._segments = segments(self.folder)
 
     @property
     def size(self) -> int:
@@ -65,21 +67,84 @@ class Reader:
                 break
         return self.window(self.size - len(data) + position + 1, limit)
 
-    def search(self, wanted: str, limit: int = MAX_MATCHES) -> LogWindow:
-        """Return the lines that hold ``wanted``, upper and lower case being the same, first ones first."""
+    def at_line(self, line: int, limit: int, before: int = 200) -> LogWindow:
+        """Return the part of the log in which a line is, with some lines before it."""
+        offset = self.offset_of_line(max(1, line - before))
+        return self.tail(before, limit) if offset is None else self.window(offset, limit)
+
+    def offset_of_line(self, line: int) -> int | None:
+        """Return where a line begins; None where there is none of that number, or it was left out."""
+        segment = next((one for one in reversed(self._segments) if one.line < line), None)
+        if segment is None:
+            return 0
+        data, place = _read(segment, 0, segment.size)[1], 0
+        for _ in range(line - segment.line - 1):
+            place = data.find(b"\n", place) + 1
+            if not place:
+                return None
+        return segment.start + place
+
+    def lines(self, begin: int, end: int, *, whole: bool) -> Iterator[LogLine]:
+        """Yield the lines that begin from ``begin`` to before ``end``.
+
+        One that has not ended is a line only if the log is ``whole``.
+        """
+        for start, data in self._stretches(max(0, begin - 1), end + _LONGEST_LINE):
+            place = data.find(b"\n") + 1 if begin and start == begin - 1 else 0
+            if not place and begin and start == begin - 1:
+                continue  # the line that began before goes on
+            while start + place < end and place < len(data):
+                after = data.find(b"\n", place)
+                if after < 0:
+                    if (
+                        whole or start + len(data) < self.size
+                    ):  # bytes are left out after it, or it is monstrous
+                        yield LogLine(start + place, _decoded(data[place:]))
+                    break
+                yield LogLine(start + place, _decoded(data[place:after]))
+                place = after + 1
+
+    def _stretches(self, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield what is kept of a part of the log, each stretch without a gap: its offset and its bytes."""
+        start, parts, at = 0, list[bytes](), -1
+        for segment in self._segments:
+            if segment.end <= begin or segment.start >= end:
+                continue
+            skip = max(0, begin - segment.start)
+            part = _read(segment, skip, end - segment.start - skip)[1]
+            if segment.start + skip != at:
+                if parts:
+                    yield start, b"".join(parts)
+                start, parts = segment.start + skip, []
+            parts.append(part)
+            at = segment.start + skip + len(part)
+        if parts:
+            yield start, b"".join(parts)
+
+    def text(self, begin: int, end: int) -> str:
+        """Return some bytes of the log as a line's text."""
+        return _decoded(self.window(begin, max(16, end - begin)).text.encode())
+
+    def search(self, wanted: LineFilter, limit: int = MAX_MATCHES, context: int = 0) -> LogWindow:
+        """Return the lines that are wanted, first ones first, with so many lines before and after each."""
         matches: list[LogMatch] = []
-        needle = wanted.casefold()
-        for number, offset, block in self._blocks():
-            if needle not in block.decode(errors="replace").casefold():
-                continue  # as a rule: a log of 64 MiB has a million lines
-            for line in block.split(b"\n"):
-                text = line.decode(errors="replace")
-                if needle in text.casefold():
-                    if len(matches) == limit:
-                        return self._answer(0, b"", 1, matches, more=True)
-                    matches.append(LogMatch(line=number, offset=offset, text=text[:_SHOWN_OF_LINE]))
-                number, offset = number + 1, offset + len(line) + 1
+        found = 0
+        for line in wanted.with_context(self._all_lines(None if context else wanted), context):
+            if line.match and found == limit:
+                return self._answer(0, b"", 1, matches, more=True)
+            found += line.match
+            text = line.text[:_SHOWN_OF_LINE]
+            matches.append(LogMatch(line=line.number, offset=line.offset, text=text, match=line.match))
         return self._answer(0, b"", 1, matches)
+
+    def _all_lines(self, wanted: LineFilter | None) -> Iterator[LogLine]:
+        """Yield every line, less those of whole blocks that hold nothing that is wanted."""
+        for number, offset, block in self._blocks():
+            if wanted is not None and not wanted.may_hold(block.decode(errors="replace")):
+                continue  # as a rule: a log of 64 MiB has a million lines
+            for line in block.removesuffix(b"\n").split(b"\n"):
+                yield LogLine(offset, line.decode(errors="replace"), number=number)
+                number, offset = number + 1, offset + len(line) + 1
 
     def download(self) -> Iterator[bytes]:
         """Yield all that is kept. A line of our own stands where bytes were left out."""
@@ -154,6 +219,10 @@ def _read(segment: Segment, skip: int, limit: int) -> tuple[bytes, bytes]:
             return file.read(skip), file.read(min(limit, segment.size - skip))
     except FileNotFoundError:
         return b"", b""
+
+
+def _decoded(line: bytes) -> str:
+    return line[:_SHOWN_OF_LINE].decode(errors="replace")
 
 
 def _whole_characters(data: bytes) -> bytes:

@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.procguard.ranks import WorkerName
-from platform_launch.procguard.refused import NotFound, Unavailable
-from platform_launch.procguard.wire import MAX_WORKERS_PER_NODE, NODE_PATTERN
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import NotFound, Unavailable
+from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE, NODE_PATTERN
 
 _FILE = re.compile(r"(\d{16})-(\d{12})\.log")
 _NODE = re.compile(NODE_PATTERN)

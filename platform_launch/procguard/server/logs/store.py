@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platform_launch.procguard.refused import Refused, Unavailable
+from platform_launch.procguard.api.refused import RequestRefused, Unavailable
 from platform_launch.procguard.server.logs.segments import (
     Segment,
     generations,
@@ -16,6 +17,7 @@ from platform_launch.procguard.server.logs.segments import (
     segments,
     worker_folder,
 )
+from platform_launch.procguard.server.logs.times import ArrivalClock
 
 _SEGMENTS = 16
 _KEPT_AT_THE_BEGINNING = 4
@@ -25,7 +27,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKS = 64
 
 
-class Full(Refused):
+class Full(RequestRefused):
     """The disk under the logs is full. The bytes stay with the agent, which sends them again."""
 
     status = 507
@@ -35,6 +37,7 @@ class Full(Refused):
 class _Run:
     folder: Path
     segments: list[Segment]
+    clock: ArrivalClock | None = None
 
     @property
     def size(self) -> int:
@@ -120,6 +123,9 @@ class Logs:
 
     def _write(self, run: _Run, data: bytes) -> None:
         run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if run.clock is None:
+            run.clock = ArrivalClock(run.folder)
+        run.clock.note(run.size, int(time.time() * 1000))
         while data:
             if not run.segments or run.segments[-1].size >= self._segment_bytes:
                 self._begin_segment(run)
@@ -139,7 +145,7 @@ class Logs:
             run.segments.pop(_KEPT_AT_THE_BEGINNING).path.unlink(missing_ok=True)
 
 
-def _refusal(error: OSError) -> Refused:
+def _refusal(error: OSError) -> RequestRefused:
     if error.errno in _NO_ROOM:
         return Full("the server's disk is full: no log can be taken", "make room under its data folder")
     return Unavailable(f"the server cannot write logs: {error.strerror}", "look at its data folder")

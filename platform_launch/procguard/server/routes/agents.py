@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+from contextlib import suppress
 from typing import Annotated, Any
 
 import anyio
@@ -12,13 +12,23 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from platform_launch.procguard.ranks import WorkerName
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import RequestRefused, Unavailable
+from platform_launch.procguard.api.wire import (
+    Generation,
+    Heartbeat,
+    JoinAnswer,
+    JoinRequest,
+    LogTaken,
+    Number,
+    WorkerOrders,
+)
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.beats import answer_beat
 from platform_launch.procguard.server.gate import Unauthorized, bearer
+from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.logs import Full
-from platform_launch.procguard.server.parts import Here, node_of
-from platform_launch.procguard.wire import Beat, Generation, Join, Joined, LogTaken, Number, Orders
+from platform_launch.procguard.server.parts import Here, ServerParts, node_of
+from platform_launch.procguard.server.throttle import TooMany
 
 router = APIRouter(prefix="/api/v1/agent", tags=["agents"])
 
@@ -34,25 +44,46 @@ def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
 
 
-@router.post("/join", operation_id="join", responses=refusals(400, 401, 409, 413, 422, 503))
+@router.post("/join", operation_id="join", responses=refusals(400, 401, 409, 413, 422, 429, 503))
 def join(
-    wanted: Join,
+    wanted: JoinRequest,
     request: Request,
     here: Here,
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_join_token)],
-) -> Joined:
+) -> JoinAnswer:
     """Register a node and its workers with the join token, and get the agent's own credential."""
-    if not hmac.compare_digest((bearer(request) or "").encode(), here.join_token.encode()):
+    address = request.client.host if request.client else ""
+    if not here.is_join_token(bearer(request)):
+        _count_failed_join(here, address, wanted.node)
         raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
-    return here.control.join(wanted)
+    try:
+        joined = here.control.join(wanted)
+    except RequestRefused:
+        here.meter.joins.labels("refused").inc()
+        raise
+    here.meter.joins.labels("succeeded").inc()
+    return joined
+
+
+def _count_failed_join(here: ServerParts, address: str, node: str) -> None:
+    here.meter.joins.labels("failed").inc()
+    try:
+        tell = here.throttle.count_failed_join(address)
+    except TooMany:
+        here.meter.joins.labels("throttled").inc()
+        raise
+    if tell:
+        with suppress(Unavailable):  # the refusal matters more than the note
+            detail = f"wrong join token, from {address or 'an unknown address'}"
+            here.control.record("server", "join-failed", node, detail)
 
 
 @router.post(
     "/heartbeat",
     operation_id="heartbeat",
-    response_model=Orders,
+    response_model=WorkerOrders,
     responses=refusals(401, 409, 413, 422),
-    openapi_extra=_body("application/json", Beat.model_json_schema()),
+    openapi_extra=_body("application/json", Heartbeat.model_json_schema()),
 )
 async def heartbeat(
     request: Request,

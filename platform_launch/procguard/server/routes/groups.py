@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from datetime import datetime, timezone
+from typing import Annotated
 
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query
+
+from platform_launch.procguard.api.shapes import (
+    Changed,
+    GroupSettings,
+    GroupShape,
+    MergedLogLine,
+    MergedLogPage,
+    Move,
+    NewGroup,
+    RankPreview,
+    RunDetail,
+    RunShape,
+)
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.gate import Operator, Viewer
-from platform_launch.procguard.server.parts import Here
-from platform_launch.procguard.shapes import Changed, GroupSettings, GroupShape, Move, NewGroup, RankPreview
+from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
+from platform_launch.procguard.server.logs.filtering import LineFilter
+from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage, chosen_ranks
+from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.routes.workers import (
+    CONTEXT,
+    ERRORS,
+    EXPRESSION,
+    MOST_CONTEXT,
+    SEARCH,
+    SEARCHES,
+)
+from platform_launch.procguard.server.sessions import Person
 
 router = APIRouter(prefix="/api/v1", tags=["groups"])
 _READ = refusals(401, 404, 422, 503)
 _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 503)
+
+
+def _own(here: ServerParts, person: Person, name: str) -> None:
+    check_owner(person, name, here.control.group(name).settings.owners)
 
 
 @router.get("/groups", operation_id="groups", responses=refusals(401, 503))
@@ -35,13 +65,107 @@ def group(name: str, here: Here, _person: Viewer) -> GroupShape:
 @router.delete("/groups/{name}", operation_id="delete_group", status_code=204, responses=_CHANGE)
 def delete_group(name: str, here: Here, person: Operator) -> None:
     """Delete a group that is not active. Its workers are in no group then."""
+    _own(here, person, name)
     here.control.delete_group(name, person.name)
 
 
 @router.put("/groups/{name}/settings", operation_id="change_settings", responses=_CHANGE)
 def change_settings(name: str, settings: GroupSettings, here: Here, person: Operator) -> GroupShape:
     """Replace a group's settings. They concern its next start."""
+    _own(here, person, name)
+    check_owner(person, name, settings.owners)  # nobody gives a group away for good by a slip
     return here.control.change_settings(name, settings, person.name)
+
+
+@router.get("/groups/{name}/runs", operation_id="runs", responses=_READ)
+def runs(
+    name: str,
+    here: Here,
+    _person: Viewer,
+    before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only runs with a lower number.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> list[RunShape]:
+    """List a group's runs, the newest first."""
+    return here.control.runs(name, before, limit)
+
+
+@router.get("/groups/{name}/runs/{number}", operation_id="run", responses=_READ)
+def run(name: str, number: Annotated[int, Path(ge=0, lt=2**53)], here: Here, _person: Viewer) -> RunDetail:
+    """Return a run with the settings that it began with, and its rank table."""
+    return here.control.run(name, number)
+
+
+@router.get("/groups/{name}/log", operation_id="read_group_log", responses=_READ)
+async def read_group_log(
+    name: str,
+    here: Here,
+    _person: Viewer,
+    run: Annotated[int | None, Query(ge=0, lt=2**53, description="Which run; the newest by default.")] = None,
+    before: Annotated[
+        str | None, Query(max_length=40, description="The last lines before this place.")
+    ] = None,
+    after: Annotated[
+        str | None, Query(max_length=40, description="The lines from this place on; empty: from the first.")
+    ] = None,
+    rank: Annotated[int | None, Query(ge=0, lt=2**31, description="With `line`: whose line.")] = None,
+    line: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="The lines around this line of a rank.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=5_000, description="Lines at most.")] = 500,
+    ranks: Annotated[str, Query(max_length=200, description="Only these, such as `0-3,7`.")] = "",
+    search: Annotated[str, Query(max_length=200, description=SEARCH)] = "",
+    expression: Annotated[bool, Query(description=EXPRESSION)] = False,
+    errors: Annotated[bool, Query(description=ERRORS)] = False,
+    context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
+) -> MergedLogPage:
+    """Read the logs of all ranks of a run as one, ordered by when the server had their lines.
+
+    What is sought is sought from `after` on; without `after` the last lines are returned, whatever they say.
+    """
+
+    def read() -> MergedLogPage:
+        wanted = LineFilter(search, expression=expression, errors=errors)
+        chosen = chosen_ranks(ranks)
+        number = here.control.group(name).run_number if run is None else run
+        found = here.control.run(name, number)
+        places = [(one.rank, one.worker) for one in found.places if chosen is None or one.rank in chosen]
+        log = MergedLog(here.logs.root, places, found.generation, ended=found.outcome is not None)
+        target = log.of_line(rank, line) if rank is not None and line is not None else None
+        if target is not None:
+            page = log.around(target, limit)
+        elif after is None:
+            page = log.before(LogPlace.parse(before or ""), limit)
+        else:
+            page = log.after(LogPlace.parse(after), limit, wanted, context)
+        return _merged(found, page, target)
+
+    return await to_thread.run_sync(read, limiter=SEARCHES)
+
+
+def _merged(run: RunDetail, page: MergedPage, target: LogPlace | None) -> MergedLogPage:
+    lines = [
+        MergedLogLine(
+            rank=one.place.rank,
+            worker=one.worker,
+            at=datetime.fromtimestamp(one.place.at_ms / 1000, timezone.utc),
+            offset=one.line.offset,
+            text=one.line.text,
+            match=one.line.match,
+            place=str(one.place),
+        )
+        for one in page.lines
+    ]
+    return MergedLogPage(
+        group=run.group,
+        run=run.number,
+        generation=run.generation,
+        ended=run.outcome is not None,
+        lines=lines,
+        before=None if page.before is None else str(page.before),
+        after=None if page.after is None else str(page.after),
+        more=page.more,
+        target=None if target is None else str(target),
+    )
 
 
 @router.get("/groups/{name}/ranks", operation_id="ranks", responses=_READ)
@@ -61,22 +185,28 @@ def preview(name: str, settings: GroupSettings, here: Here, _person: Viewer) -> 
 @router.post("/groups/{name}/start", operation_id="start", responses=_CHANGE)
 def start(name: str, here: Here, person: Operator) -> Changed:
     """Start all workers of a group or none. Twice is one start."""
+    _own(here, person, name)
     return here.control.start(name, person.name)
 
 
 @router.post("/groups/{name}/stop", operation_id="stop", responses=_CHANGE)
 def stop(name: str, here: Here, person: Operator) -> Changed:
     """Stop all workers of a group."""
+    _own(here, person, name)
     return here.control.stop(name, person.name)
 
 
 @router.post("/groups/{name}/restart", operation_id="restart", responses=_CHANGE)
 def restart(name: str, here: Here, person: Operator) -> Changed:
     """Stop all workers of a group and start them again with its settings of now."""
+    _own(here, person, name)
     return here.control.restart(name, person.name)
 
 
 @router.post("/move", operation_id="move", status_code=204, responses=_CHANGE)
 def move(wanted: Move, here: Here, person: Operator) -> None:
     """Move workers to a group, or out of theirs. None of the groups may be active."""
+    groups = {here.control.worker(worker).group for worker in wanted.workers} | {wanted.group}
+    for group in sorted(name for name in groups if name is not None):
+        _own(here, person, group)
     here.control.move(wanted.workers, wanted.group, person.name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from platform_launch.procguard.refused import Unavailable
+from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.parts import Here
-from platform_launch.procguard.shapes import Shape
 
 router = APIRouter(tags=["health"])
 
@@ -29,8 +29,8 @@ async def alive() -> Health:
 def ready(here: Here) -> Health:
     """Answer 200 when the database can be read and groups are looked after, else 503 with the reason."""
     here.accounts.find("")
-    if here.clerk.trouble:
-        raise Unavailable(here.clerk.trouble, "the server's log says more")
+    if here.control_loop.trouble:
+        raise Unavailable(here.control_loop.trouble, "the server's log says more")
     return Health()
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
-import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
 
+from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.shapes import AuditEvent, EventFilter, Login, Me, Session
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import (
@@ -17,15 +24,16 @@ from platform_launch.procguard.server.gate import (
     Viewer,
     from_own_page,
 )
-from platform_launch.procguard.server.parts import Here, Parts
-from platform_launch.procguard.server.passwords import is_password
+from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.passwords import CHECKS, is_password
 from platform_launch.procguard.server.throttle import TooMany
-from platform_launch.procguard.shapes import Event, Login, Me, Session
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
 
-# A check of a password takes tens of MiB and milliseconds: few at a time, the rest waits outside threads.
-_CHECKS = anyio.CapacityLimiter(2)
+_BLOCK = 500
+On = Annotated[str, Query(max_length=140, description="Only of this group, node or user.")]
+Who = Annotated[str, Query(max_length=64, description="Only by this user, or `server`.")]
+Action = Annotated[str, Query(max_length=32, description="Only of this kind, such as `failed`.")]
 
 
 @router.post("/login", operation_id="login", responses=refusals(400, 401, 403, 413, 422, 429, 503))
@@ -37,16 +45,23 @@ async def login(who: Login, request: Request, response: Response, here: Here) ->
     except TooMany:
         here.meter.logins.labels("throttled").inc()
         raise
-    account = await to_thread.run_sync(_account, here, who, limiter=_CHECKS)
+    account = await to_thread.run_sync(_account, here, who, limiter=CHECKS)
     here.meter.logins.labels("failed" if account is None else "succeeded").inc()
     if account is None:
         raise Unauthorized("the name or the password is wrong", "procguard user passwd NAME sets a new one")
+    with suppress(Unavailable):  # who may log in may, also while nothing can be written down
+        await to_thread.run_sync(here.control.record, account.name, "login", account.name, _address(request))
+    here.throttle.succeeded(request.client.host if request.client else "", account.name)
     token, session, expires_at = here.gate.sessions.begin(account)
     here.gate.give_cookies(request, response, token, session)
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
 
 
-def _account(here: Parts, who: Login) -> User | None:
+def _address(request: Request) -> str:
+    return f"from {request.client.host}" if request.client else ""
+
+
+def _account(here: ServerParts, who: Login) -> User | None:
     account = here.accounts.find(who.name)
     kept = account.password_hash if account else None
     return account if is_password(kept, who.password) else None
@@ -72,6 +87,44 @@ def events(
     _person: Viewer,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only events with a lower id.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> list[Event]:
+    on: On = "",
+    who: Who = "",
+    action: Action = "",
+) -> list[AuditEvent]:
     """List what was changed, when and by whom, newest first."""
-    return here.control.events(before, limit)
+    return here.control.events(before, limit, EventFilter(on=on, who=who, action=action))
+
+
+@router.get(
+    "/events.csv",
+    operation_id="events_csv",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/csv": {}}, "description": "Events."}, **refusals(401, 422, 503)},
+)
+def events_csv(
+    here: Here, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
+) -> StreamingResponse:
+    """Download the events that are chosen, newest first, as CSV."""
+    chosen = EventFilter(on=on, who=who, action=action)
+    return StreamingResponse(
+        csv_lines(here.control, chosen),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="procguard-events.csv"'},
+    )
+
+
+def csv_lines(control: Control, chosen: EventFilter) -> Iterator[str]:
+    """Yield a table of events, a block at a time. A cell never begins as a spreadsheet's formula does."""
+    yield _row(("id", "at", "who", "action", "on", "detail"))
+    before: int | None = None
+    while block := control.events(before, _BLOCK, chosen):
+        cells = ((one.id, one.at.isoformat(), one.who, one.action, one.object, one.detail) for one in block)
+        yield "".join(_row(row) for row in cells)
+        before = block[-1].id
+
+
+def _row(cells: Sequence[object]) -> str:
+    line = io.StringIO()
+    texts = [str(cell) for cell in cells]
+    csv.writer(line).writerow([f"'{text}" if text[:1] in "=+-@\t\r" and text else text for text in texts])
+    return line.getvalue()

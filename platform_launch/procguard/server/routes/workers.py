@@ -9,22 +9,30 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
+from platform_launch.procguard.api.shapes import Drain, LogWindow, NodeShape, WorkerShape
+from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs import Reader
+from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.reading import MAX_WINDOW
-from platform_launch.procguard.server.parts import Here, Parts
-from platform_launch.procguard.shapes import LogWindow, WorkerShape
-from platform_launch.procguard.wire import Generation
+from platform_launch.procguard.server.parts import Here, ServerParts
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
 _READ = refusals(401, 404, 422, 503)
 
 # A search reads all of a log: heartbeats get their part of the processor whoever else searches.
-_SEARCHES = anyio.CapacityLimiter(1)
+SEARCHES = anyio.CapacityLimiter(1)
+MOST_CONTEXT = 20
+SEARCH = "Return the lines that hold this, in any case."
+EXPRESSION = "`search` is a regular expression."
+ERRORS = "Return the lines that look like errors."
+CONTEXT = "So many lines before and after each that is returned."
 
 Worker = Annotated[str, Path(description="A worker: NODE-NUMBER, such as gn6-0.")]
-Run = Annotated[Generation | None, Query(description="Which run; the newest that has a log by default.")]
+RunNumber = Annotated[
+    Generation | None, Query(description="Which run; the newest that has a log by default.")
+]
 
 
 @router.get("/workers", operation_id="workers", responses=refusals(401, 503))
@@ -44,26 +52,36 @@ async def read_log(
     worker: Worker,
     here: Here,
     _person: Viewer,
-    generation: Run = None,
+    generation: RunNumber = None,
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Where to begin, in bytes.")] = 0,
     limit: Annotated[int, Query(ge=16, le=MAX_WINDOW, description="Bytes at most.")] = 64 * 1024,
     tail: Annotated[
         int | None, Query(ge=1, le=10_000, description="The last so many lines, instead of an offset.")
     ] = None,
-    search: Annotated[
-        str | None,
-        Query(min_length=1, max_length=200, description="Return the lines that hold this, in any case."),
+    line: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="The part where this line is, instead of an offset.")
     ] = None,
+    search: Annotated[str | None, Query(min_length=1, max_length=200, description=SEARCH)] = None,
+    expression: Annotated[bool, Query(description=EXPRESSION)] = False,
+    errors: Annotated[bool, Query(description=ERRORS)] = False,
+    context: Annotated[int, Query(ge=0, le=MOST_CONTEXT, description=CONTEXT)] = 0,
 ) -> LogWindow:
     """Read a part of a worker's log, or search it. To follow it, ask again from `next_offset`."""
+    searched = search is not None or errors
 
     def read() -> LogWindow:
         log = _reader(here, worker, generation)
-        if search is not None:
-            return log.search(search)
-        return log.window(offset, limit) if tail is None else log.tail(tail, limit)
+        if searched:
+            found = log.search(
+                LineFilter(search or "", expression=expression, errors=errors), context=context
+            )
+        elif line is not None:
+            found = log.at_line(line, limit)
+        else:
+            found = log.window(offset, limit) if tail is None else log.tail(tail, limit)
+        return found.model_copy(update={"runs": here.control.run_names(worker, found.generations)})
 
-    return await to_thread.run_sync(read, limiter=None if search is None else _SEARCHES)
+    return await to_thread.run_sync(read, limiter=SEARCHES if searched else None)
 
 
 @router.get(
@@ -72,7 +90,9 @@ async def read_log(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/plain": {}}, "description": "The log."}, **_READ},
 )
-def download_log(worker: Worker, here: Here, _person: Viewer, generation: Run = None) -> StreamingResponse:
+def download_log(
+    worker: Worker, here: Here, _person: Viewer, generation: RunNumber = None
+) -> StreamingResponse:
     """Download what is kept of a worker's log."""
     log = _reader(here, worker, generation)
     name = f"{log.worker}-run-{log.generation}.log"  # a worker's name is letters, digits, dots and dashes
@@ -81,6 +101,28 @@ def download_log(worker: Worker, here: Here, _person: Viewer, generation: Run = 
         media_type="text/plain; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
+
+
+@router.get("/nodes", operation_id="nodes", responses=refusals(401, 503))
+def nodes(here: Here, _person: Viewer) -> list[NodeShape]:
+    """List all nodes by name."""
+    return here.control.nodes()
+
+
+@router.get("/nodes/{node}", operation_id="node", responses=_READ)
+def node(node: str, here: Here, _person: Viewer) -> NodeShape:
+    """Return a node."""
+    return here.control.node(node)
+
+
+@router.put(
+    "/nodes/{node}/drain",
+    operation_id="drain_node",
+    responses=refusals(400, 401, 403, 404, 413, 422, 503),
+)
+def drain_node(node: str, wanted: Drain, here: Here, person: Operator) -> NodeShape:
+    """Let nothing new start on a node, or let it again. What runs there goes on."""
+    return here.control.drain(node, wanted.drained, person.name)
 
 
 @router.delete(
@@ -97,7 +139,7 @@ def forget_node(node: str, here: Here, person: Operator) -> None:
     here.control.forget(node, person.name)
 
 
-def _reader(here: Parts, worker: str, generation: int | None) -> Reader:
+def _reader(here: ServerParts, worker: str, generation: int | None) -> Reader:
     log = Reader(here.logs.root, worker, generation)
     if not log.generations:
         here.control.worker(worker)  # a node that was forgotten may have logs; who has neither is not found

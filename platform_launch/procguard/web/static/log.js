@@ -32,54 +32,19 @@
   let open = null; // the line that has not ended yet: { raw, rows }
   let delay = 1000;
   let turn = 0;
-  let sought = "";
+  let sought = null;
 
-  const SILENT_ESCAPES = /\x1b\[[0-9;:]*[mK]/g; // colours, and "clear to the end of the line"
-  const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
-
-  const NAMES = ("NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI "
-    + "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US").split(" ");
-
-  function symbol(character) {
-    const code = character.codePointAt(0);
-    if (code < 0x20) return NAMES[code];
-    return code === 0x7f ? "DEL" : `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-  }
-
-  // Characters that would not be seen, or would turn the text around, are shown by their names.
-  function shown(raw, wanted) {
-    const made = document.createDocumentFragment();
-    const plain = (part) => {
-      let place = 0;
-      for (const found of part.matchAll(UNSEEN)) {
-        made.append(part.slice(place, found.index), element("span", symbol(found[0]), "symbol"));
-        place = found.index + found[0].length;
-      }
-      made.append(part.slice(place));
-    };
-    if (!wanted) return plain(raw), made;
-    const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
-    let place = 0;
-    for (const found of raw.matchAll(pattern)) {
-      plain(raw.slice(place, found.index));
-      made.append(element("mark", found[0]));
-      place = found.index + found[0].length;
-    }
-    plain(raw.slice(place));
-    return made;
-  }
-
-  // One line of the log; a progress bar's rewriting of it shows as rows below each other.
-  function rows(raw, lineNumber, wanted, link) {
-    const parts = raw.replace(SILENT_ESCAPES, "").split("\r");
-    if (parts.length > 1 && parts.at(-1) === "") parts.pop();
-    return parts.map((part, index) => {
+  // One line of the log, its number a link to it.
+  function rows(raw, lineNumber, mark, offset) {
+    return logText.rewritten(raw).map((part, index) => {
       const row = element("div", undefined, "line");
-      const label = element(link ? "a" : "i", index ? "" : String(lineNumber));
-      if (link) label.href = "#log";
+      const label = element("a", index ? "" : String(lineNumber));
+      label.href = `#L${lineNumber}`;
+      if (index || offset === undefined) label.tabIndex = -1; // thousands of stops help nobody; those of hits do
       const content = element("span");
-      content.append(shown(part, wanted));
+      content.append(logText.shown(part, mark));
       row.dataset.line = lineNumber;
+      if (offset !== undefined) row.dataset.offset = offset;
       row.append(label, content);
       return row;
     });
@@ -111,7 +76,7 @@
   }
 
   function gap(bytes) {
-    const line = element("div", say("log.gap", { size: inBytes(bytes) }), "gap");
+    const line = element("div", say("log.gap", { size: logText.inBytes(bytes) }), "gap");
     const chunk = element("div");
     chunk.dataset.offset = next;
     chunk.append(line);
@@ -119,31 +84,41 @@
     open = null;
   }
 
-  function inBytes(bytes) {
-    const units = ["B", "KiB", "MiB", "GiB"];
-    let unit = 0;
-    for (; bytes >= 1024 && unit < 3; unit += 1) bytes /= 1024;
-    return `${bytes.toLocaleString(document.documentElement.lang, { maximumFractionDigits: unit ? 1 : 0 })} ${units[unit]}`;
-  }
-
-  async function ask(query) {
-    const given = new URLSearchParams({ ...query, ...(generation === "" ? {} : { generation }) });
-    const answer = await fetch(`${address}?${given}`);
-    if (answer.status === 401) location.reload();
-    if (!answer.ok) throw new Error(answer.status);
-    return answer.json();
-  }
+  const ask = (query) => logText.ask(address, { ...query, ...(generation === "" ? {} : { generation }) });
 
   function listRuns(window) {
     const known = [...run.options].map((option) => option.value).join();
     const wanted = window.generations.map(String).reverse();
     if (known !== wanted.join()) {
-      run.replaceChildren(...wanted.map((one) => new Option(one, one)));
+      const names = new Map(window.runs.map((one) => [String(one.generation), `${one.number} · ${one.group}`]));
+      run.replaceChildren(...wanted.map((one) => new Option(names.get(one) ?? say("log.older_run", { n: one }), one)));
     }
     run.value = generation;
     run.disabled = wanted.length < 2;
     $("#log-download").href = `${address}/download?generation=${generation || 0}`;
     $("#log-download").hidden = wanted.length === 0;
+    showNeighbours(window.runs.find((one) => String(one.generation) === generation));
+  }
+
+  // The logs of the ranks before and after this one, of the same run.
+  let neighboursOf = "";
+  async function showNeighbours(known) {
+    const links = [$("#log-previous"), $("#log-next")];
+    const key = known ? `${known.group}/runs/${known.number}` : "";
+    if (key === neighboursOf) return;
+    neighboursOf = key;
+    links.forEach((link) => { link.hidden = true; });
+    if (!known) return;
+    const answer = await fetch(`/api/v1/groups/${key}`);
+    if (!answer.ok || key !== neighboursOf) return;
+    const { places } = await answer.json();
+    const own = places.findIndex((place) => place.worker === box.dataset.worker);
+    [places[own - 1], places[own + 1]].forEach((place, index) => {
+      if (own < 0 || !place) return;
+      links[index].hidden = false;
+      links[index].href = `/workers/${encodeURIComponent(place.worker)}/log?generation=${known.generation}`;
+      links[index].lastElementChild.textContent = say("log.rank", { n: place.rank });
+    });
   }
 
   function sayState() {
@@ -151,16 +126,16 @@
     empty.hidden = size > 0;
     empty.textContent = run.options.length ? say("log.empty") : say("log.none");
     status.setAttribute("aria-live", hits.hidden ? "off" : "polite"); // a size that grows is not read out
-    if (hits.hidden) status.textContent = (following ? "" : `${say("log.paused")} · `) + inBytes(size);
+    if (hits.hidden) status.textContent = (following ? "" : `${say("log.paused")} · `) + logText.inBytes(size);
     $("#log-new").hidden = following || !hits.hidden;
     $("#log-follow").setAttribute("aria-pressed", String(following));
     if (following && hits.hidden) pane.scrollTop = pane.scrollHeight;
   }
 
   // Begin anew: at the end of the log, or around a place in it.
-  async function show(offset) {
+  async function show(from = { tail: TAIL_LINES }) {
     clearTimeout(turn);
-    const window = await ask(offset === undefined ? { tail: TAIL_LINES, limit: WINDOW } : { offset, limit: WINDOW });
+    const window = await ask({ ...from, limit: WINDOW });
     if (newest && window.generations.length) generation = String(window.generation);
     text.replaceChildren();
     open = null;
@@ -189,7 +164,7 @@
         if (window.offset > next && next > 0) gap(window.offset - next);
         next = window.next_offset;
         append(window);
-        if (!hits.hidden && window.text.toLowerCase().includes(sought.toLowerCase())) await search();
+        if (!hits.hidden) await search();
       }
       listRuns(window);
       sayState();
@@ -206,55 +181,87 @@
   async function attempt(work) {
     try {
       await work();
-    } catch {
-      status.textContent = say("log.trouble");
+    } catch (error) {
+      status.textContent = error.cause === "refused" ? error.message : say("log.trouble");
       plan(3000);
     }
   }
 
   function follow(on) {
     following = on;
-    if (on && (size - next > FAR_BEHIND || !text.firstChild)) attempt(show);
+    if (on && (size - next > FAR_BEHIND || !text.firstChild)) attempt(() => show());
     else if (on) attempt(grow);
     sayState();
   }
 
   async function search() {
-    sought = field.value.trim();
-    hits.hidden = sought === "";
+    sought = logText.sought();
+    hits.hidden = sought === null;
     text.hidden = !hits.hidden;
     hits.replaceChildren();
-    if (sought === "") return sayState();
+    if (sought === null) return sayState();
     const asked = sought;
-    const window = await ask({ search: asked });
+    const window = await ask(asked.query);
     if (asked !== sought) return;
     hits.replaceChildren();
+    let last = 0;
     for (const match of window.matches) {
-      const made = rows(match.text, match.line, asked, true);
-      made.forEach((row) => { row.dataset.offset = match.offset; });
+      const made = rows(match.text, match.line, match.match ? asked.mark : null, match.offset);
+      if (!match.match) made.forEach((row) => row.classList.add("beside"));
+      if (last && match.line > last + 1 && asked.query.context !== "0") hits.append(element("div", undefined, "apart"));
+      last = match.line;
       hits.append(...made);
     }
-    const n = window.matches.length;
+    const n = window.matches.filter((match) => match.match).length;
     status.textContent = window.more ? say("log.more", { n }) : n === 1 ? say("log.match") : say("log.matches", { n });
-    if (n === 0) hits.append(element("p", say("log.no_match", { text: asked }), "muted"));
+    if (n === 0) hits.append(element("p", say("log.no_match", { text: field.value.trim() }), "muted"));
     sayState();
   }
 
-  // From a hit to its surroundings.
-  async function goTo(offset, line) {
-    const wanted = sought;
-    field.value = "";
-    await search();
-    following = false;
-    await show(Math.max(0, offset - 16384));
+  function target(line, mark) {
     for (const row of text.querySelectorAll(".line")) {
       if (Number(row.dataset.line) !== line) continue;
       row.classList.add("target");
       const content = row.lastElementChild;
-      content.replaceChildren(shown(content.textContent, wanted));
+      if (mark) content.replaceChildren(logText.shown(content.textContent, mark));
     }
     text.querySelector(".target")?.scrollIntoView({ block: "center" });
     pane.focus();
+  }
+
+  // From a hit to its surroundings.
+  async function goTo(offset, line) {
+    const mark = sought?.mark;
+    field.value = "";
+    $("#log-errors").checked = false;
+    await search();
+    following = false;
+    await show({ offset: Math.max(0, offset - 16384) });
+    target(line, mark);
+    history.replaceState(null, "", permalink(line));
+  }
+
+  // The address of a line: of this run, whichever is the newest when it is opened.
+  function permalink(line) {
+    return `${location.pathname}?generation=${generation}#L${line}`;
+  }
+
+  // The line that the address names.
+  async function goToNamed() {
+    const [, kind, number] = /^#([LB])(\d{1,15})$/.exec(location.hash) ?? [];
+    if (!kind) return show();
+    following = false;
+    if (kind === "L") {
+      await show({ line: number });
+      return target(Number(number));
+    }
+    // By its offset: the part before it is read for what stands there, and ends where it begins.
+    const from = Math.max(0, Number(number) - 16384);
+    await show({ offset: from });
+    const part = Number(number) > from ? await ask({ offset: from, limit: Math.max(16, Number(number) - from) }) : null;
+    const line = part ? part.line + part.text.split("\n").length - 1 : number === "0" ? 1 : begin;
+    target(line);
+    history.replaceState(null, "", permalink(line));
   }
 
   older.addEventListener("click", () => attempt(async () => {
@@ -277,13 +284,17 @@
       sayState();
     }
   });
-  hits.addEventListener("click", (event) => {
-    const link = event.target.closest("a");
-    if (!link) return;
+  pane.addEventListener("click", (event) => {
+    const row = event.target.closest(".line > a")?.closest(".line");
+    if (!row) return;
     event.preventDefault();
-    const row = link.closest(".line");
-    attempt(() => goTo(Number(row.dataset.offset), Number(row.dataset.line)));
+    const line = Number(row.dataset.line);
+    if (hits.contains(row)) return attempt(() => goTo(Number(row.dataset.offset), line));
+    text.querySelectorAll(".target").forEach((one) => one.classList.remove("target"));
+    text.querySelectorAll(`[data-line="${line}"]`).forEach((one) => one.classList.add("target"));
+    history.replaceState(null, "", permalink(line));
   });
+  addEventListener("hashchange", () => attempt(goToNamed));
   $("#log-follow").addEventListener("click", () => follow(!following));
   $("#log-new").addEventListener("click", () => attempt(() => { following = true; return show(); }));
   $("#log-wrap").addEventListener("click", ({ currentTarget }) => {
@@ -295,18 +306,10 @@
     newest = run.selectedIndex === 0;
     generation = run.value;
     following = true;
-    attempt(show);
+    attempt(() => show());
     if (sought) attempt(search);
   });
-  let typing = 0;
-  field.addEventListener("input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(() => attempt(search), 250);
-  });
-  $("#log-search").addEventListener("submit", (event) => {
-    event.preventDefault();
-    attempt(search);
-  });
+  logText.onSearch(() => attempt(search));
 
-  attempt(show);
+  attempt(goToNamed);
 })();

@@ -17,16 +17,20 @@ Idiomorph.defaults.ignoreActiveValue = true;
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG"));
 
-// Requests: JSON as the API wants it. Fields with data-number are numbers, empty ones null.
+// Requests: JSON as the API wants it, or the document in data-body. Fields with data-number are numbers, empty
+// ones null; those with data-lines are NAME=value, a line each.
 htmx.defineExtension("json", {
   onEvent(name, event) {
     if (name === "htmx:configRequest") event.detail.headers["Content-Type"] = "application/json";
   },
   encodeParameters(_xhr, parameters, source) {
+    if (source.dataset.body !== undefined) return source.dataset.body;
     const body = {};
     for (const [name, value] of Object.entries(Object.fromEntries(parameters.entries?.() ?? Object.entries(parameters)))) {
-      const numeric = source.elements?.[name]?.dataset?.number !== undefined;
-      body[name] = numeric ? (value === "" ? null : Number(value)) : value;
+      const kind = source.elements?.[name]?.dataset ?? {};
+      if (kind.number !== undefined) body[name] = value === "" ? null : Number(value);
+      else if (kind.words !== undefined) body[name] = value.split(/[\s,]+/).filter(Boolean);
+      else body[name] = kind.lines === undefined ? value : variables(value);
     }
     if (source.dataset.selection !== undefined) {
       body.workers = [...selected].sort();
@@ -35,6 +39,15 @@ htmx.defineExtension("json", {
     return JSON.stringify(body);
   },
 });
+
+// NAME=value, a line each.
+function variables(text) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return Object.fromEntries(lines.map((line) => {
+    const [name, ...rest] = line.split("=");
+    return [name.trim(), rest.join("=").trim()];
+  }));
+}
 
 // Notices
 function notice(lines, bad = false) {
@@ -92,6 +105,11 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");
     return;
   }
+  if (source.dataset.shows) {
+    const place = document.getElementById(source.dataset.shows);
+    $("code", place).textContent = JSON.parse(detail.xhr.responseText).token;
+    place.hidden = false;
+  }
   if (source.dataset.go) return void location.assign(source.dataset.go);
   if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);
@@ -110,9 +128,11 @@ document.addEventListener("click", (event) => {
 
 let confirmed = null;
 document.body.addEventListener("htmx:confirm", (event) => {
-  if (!event.detail.question) return;
-  event.preventDefault();
   const { elt, question, issueRequest } = event.detail;
+  if (elt.dataset.starts && unsaved() && !startAsSaved) return askAboutUnsaved(event);
+  startAsSaved = false;
+  if (!question) return;
+  event.preventDefault();
   const dialog = $("#confirm");
   $("#confirm-title").textContent = say("confirm", { action: elt.dataset.ok });
   $("#confirm-text").textContent = question;
@@ -131,11 +151,15 @@ $("#language").addEventListener("change", (event) => {
   remember("language", event.target.value);
   location.reload();
 });
+// The system's own, then the other of the two, then the first one, then the system's again.
 $("#theme").addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark"
-    || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-  remember("theme", document.documentElement.dataset.theme);
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const other = system === "dark" ? "light" : "dark";
+  const next = { "": other, [other]: system, [system]: "" }[root.dataset.theme ?? ""];
+  if (next) root.dataset.theme = next;
+  else delete root.dataset.theme;
+  remember("theme", next);
 });
 
 // Freshness: the server says that something changed, the page fetches what it shows. A tab nobody looks at
@@ -225,7 +249,7 @@ document.body.addEventListener("htmx:afterRequest", () => $("#progress")?.classL
 // The table of workers: what is ticked is kept here, whatever page is shown.
 const selected = new Set();
 let lastTicked = null;
-const boxes = () => [...document.querySelectorAll("td.tick input")];
+const boxes = () => [...document.querySelectorAll(".workers td.tick input")];
 
 function select(names, on) {
   for (const name of names) on ? selected.add(name) : selected.delete(name);
@@ -250,7 +274,7 @@ function showSelection() {
 }
 
 document.addEventListener("click", async ({ target, shiftKey }) => {
-  if (target.matches("td.tick input")) {
+  if (target.matches(".workers td.tick input")) {
     const all = boxes();
     const from = shiftKey && lastTicked ? all.findIndex((box) => box.value === lastTicked) : -1;
     const to = all.indexOf(target);
@@ -268,9 +292,6 @@ document.addEventListener("click", async ({ target, shiftKey }) => {
   } else if (target.closest("[data-page]")) {
     $("#page").value = target.closest("[data-page]").dataset.page;
     htmx.trigger("#filter", "submit");
-  } else if (target.closest("[data-all-groups]")) {
-    $("#groups").setAttribute("hx-get", "/fragments/groups?all=1");
-    htmx.process($("#groups"));
   }
 });
 
@@ -298,7 +319,31 @@ function groupOptions() {
   choice.append(...wanted.map((name) => new Option(name, name, false, name === value)));
 }
 
+// What is chosen from stands first: Enter chooses, and does not cancel.
+function focusChoice() {
+  if (document.activeElement === $("#move-body")) $("#move-body button:enabled")?.focus();
+}
+
+// The state of a group is seen in the tab of the browser too.
+const pageTitle = document.title;
+function titleState() {
+  const state = $("#title-state")?.dataset.state;
+  if (state) document.title = `${state} · ${pageTitle}`;
+}
+
+// Runs that are ticked stay so while the list is fetched again.
+const pickedRuns = new Set();
+document.addEventListener("change", ({ target }) => {
+  if (target.matches(".runs td.tick input")) target.checked ? pickedRuns.add(target.value) : pickedRuns.delete(target.value);
+});
+function showPickedRuns() {
+  for (const box of document.querySelectorAll(".runs td.tick input")) box.checked = pickedRuns.has(box.value);
+}
+
 function afterSwap() {
+  titleState();
+  showPickedRuns();
+  focusChoice();
   localTimes();
   groupOptions();
   showSelection();
@@ -308,14 +353,45 @@ afterSwap();
 
 // A group's settings: what is not saved, and what somebody else saved meanwhile.
 const settings = $("#settings-form");
+const content = () => new URLSearchParams(new FormData(settings)).toString();
+let kept = settings && content();
+let startAsSaved = false;
+
+function unsaved() {
+  return Boolean(settings) && content() !== kept;
+}
+
+// A start uses what is saved: somebody who has typed something else is asked first.
+function askAboutUnsaved(event) {
+  event.preventDefault();
+  const { elt } = event.detail;
+  const dialog = $("#unsaved-start");
+  const choose = (id, act) => {
+    const button = $(`#${id}`);
+    button.textContent = button.dataset[elt.dataset.starts];
+    button.onclick = () => { dialog.close(); act(); };
+  };
+  const go = () => {
+    startAsSaved = true;
+    document.getElementById(elt.id)?.click();
+  };
+  choose("start-as-saved", go);
+  choose("save-and-start", () => {
+    settings.addEventListener("done", go, { once: true });
+    settings.requestSubmit();
+  });
+  dialog.showModal();
+}
+
 if (settings) {
-  const content = () => new URLSearchParams(new FormData(settings)).toString();
-  let kept = content();
+  addEventListener("beforeunload", (event) => {
+    if (unsaved() && !leaving) event.preventDefault();
+  });
   let saved = $("#saved").dataset.settings;
   let members = $("#saved").dataset.members;
   let ours = false;
   const compare = () => {
-    const changed = content() !== kept;
+    const changed = unsaved();
     for (const id of ["unsaved", "settings-undo"]) if ($(`#${id}`)) $(`#${id}`).hidden = !changed;
   };
   settings.addEventListener("input", compare);

@@ -1,0 +1,96 @@
+"""What ``why`` says of flight recorder dumps that lie among the paths it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words
+from platform_launch.observe.dumps import (
+    RankTrace,
+    UnreadableDumpError,
+    find_dumps,
+    looks_like_dump,
+    read_dump,
+)
+from platform_launch.why.sources import logs_in
+
+
+@dataclass(frozen=True)
+class DumpReading:
+    """The dumps that were found, by rank, what they tell, and why some of them could not be read."""
+
+    dumps: dict[int, Path]
+    report: WaitReport
+    unreadable: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what stands in the JSON output beside the verdict of the logs."""
+        return {
+            "suspect_ranks": list(self.report.suspect_ranks),
+            "missing_ranks": list(self.report.missing_ranks),
+            "waiting": [waiting.as_dict() for waiting in self.report.waiting],
+            "dumps": {str(rank): str(path) for rank, path in sorted(self.dumps.items())},
+            "unreadable_dumps": list(self.unreadable),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the answer for a terminal, one fact a line."""
+        report = self.report
+        facts = [("suspects", ranks_in_words(report.suspect_ranks) if report.suspect_ranks else "")]
+        if not report.suspect_ranks:
+            facts = [
+                ("suspects", f"none: in the dumps of {len(self.dumps)} rank(s) nobody waits for another")
+            ]
+        telling = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & {*report.suspect_ranks}]
+        facts += [("waiting", str(waiting)) for waiting in telling or report.waiting]
+        if telling and len(telling) < len(report.waiting):
+            facts.append(("besides", f"{len(report.waiting) - len(telling)} more (--format json names them)"))
+        if report.missing_ranks:
+            facts.append(("no dump", ranks_in_words(report.missing_ranks)))
+        facts += [("unreadable", problem) for problem in self.unreadable]
+        return [f"{label + ':':<11} {text}" for label, text in facts]
+
+
+def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """Part dumps, and folders that hold some, from what is to be read as logs. A folder may be both."""
+    dumps, logs = [], []
+    for path in paths:
+        holds_dumps = bool(find_dumps([path])) if path.is_dir() else path.is_file() and looks_like_dump(path)
+        if holds_dumps:
+            dumps.append(path)
+        if not holds_dumps or (path.is_dir() and _holds_logs(path)):
+            logs.append(path)
+    return dumps, logs
+
+
+def read(paths: Sequence[Path]) -> DumpReading:
+    """Read dumps; one that cannot be read is named, and its rank counts as one without a dump.
+
+    Raises InputError when a file's name does not end with its rank.
+    """
+    dumps = find_dumps(paths)
+    nameless = next((path for path in paths if path.is_file() and path not in dumps.values()), None)
+    if nameless is not None:
+        raise InputError(
+            f"{nameless} is a flight recorder dump of no known rank: expected a name "
+            "that ends with its rank, each rank once (…_rank7, …7.json)",
+            "rename it, or name the folder that all dumps of the launch lie in",
+        )
+    traces: dict[int, RankTrace] = {}
+    problems = []
+    for rank, path in dumps.items():
+        try:
+            traces[rank] = read_dump(path, rank)
+        except (UnreadableDumpError, OSError) as error:
+            problems.append(str(error))
+    return DumpReading(dumps, compare(traces, max(dumps, default=-1) + 1), tuple(problems))
+
+
+def _holds_logs(folder: Path) -> bool:
+    try:
+        return bool(logs_in([folder]))
+    except InputError:
+        return False

@@ -1,0 +1,73 @@
+"""``platform-launch inspect``: what all ranks of a running job are doing now."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from platform_launch.console import Console
+from platform_launch.errors import InputError, LaunchError
+from platform_launch.hardware.storage import temporary_folder
+from platform_launch.observe import control
+
+
+@click.command("inspect")
+@click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(stacks: bool, form: str) -> int:
+    """Show what all ranks of a running job are doing now, asked from any of its nodes.
+
+    kubectl exec NAME-0 -- platform-launch inspect
+    """
+    answers = ask_launches(temporary_folder())
+    if form == "json":
+        click.echo(json.dumps(answers if len(answers) > 1 else answers[0], indent=1))
+        return 0
+    for answer in answers:
+        for line in _lines(answer, stacks=stacks):
+            click.echo(line)
+    return 0
+
+
+def ask_launches(temporary: Path) -> list[dict[str, object]]:
+    """Ask the launches on this machine. Raises InputError where is none, LaunchError where none answers."""
+    answers, problems = [], []
+    for path in control.find_sockets(temporary):
+        try:
+            answer = control.ask(path)
+        except (OSError, ValueError) as error:
+            problems.append(f"{path.parent.name}: {error or 'no answer in time'}")
+            continue
+        if answer is not None:
+            answers.append(answer)
+    if not answers and problems:
+        raise LaunchError(
+            f"the launch on this machine does not answer: {'; '.join(problems)}",
+            "py-spy dump --pid PID shows the stack of one process",
+        )
+    if not answers:
+        raise InputError(
+            f"no running launch of this user was found below {temporary}: expected one without --no-observe",
+            "run this on a node of the job, in its container and as its user",
+        )
+    for problem in problems:
+        Console().warn(problem)
+    return answers
+
+
+def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
+    nodes, still = answer.get("nodes"), answer.get("still_s")
+    ranks = sum(len(node["ranks"]) for node in nodes) if isinstance(nodes, list) else 0
+    since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
+    shown = answer.get("stack_lines" if stacks else "lines")
+    width = sys.maxsize if stacks else 200
+    told = [str(line)[:width] for line in shown] if isinstance(shown, list) else []
+    cost = answer.get("cost_line")
+    told += [str(cost)[:width]] if cost else []
+    health = answer.get("health_lines")
+    told += [str(line)[:width] for line in health] if isinstance(health, list) else []
+    return [f"{ranks} ranks on {len(nodes) if isinstance(nodes, list) else 0} nodes; {since}", *told]

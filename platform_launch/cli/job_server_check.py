@@ -1,0 +1,81 @@
+"""``platform-launch job --server-check``: would the scheduler take the file? Nothing is submitted.
+
+Only the scheduler knows its own rules, webhooks and quotas. It is asked through its own client, with the
+rights and the context of whoever calls.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, InstallationError, UsageError
+from platform_launch.supervise.capture import TIMED_OUT, Answer, capture
+from platform_launch.supervise.processes import Command
+
+_LIMIT_S = 60.0
+_REACH = {"kubectl": ("kubectl", "get", "--raw", "/version"), "sbatch": ("sinfo", "--noheader")}
+"""What shows that the server is reached, and needs no rights there."""
+
+_ASK = {"kubectl": ("apply", "--dry-run=server", "-f"), "sbatch": ("--test-only",)}
+"""What has a file checked as if it were submitted."""
+
+
+def ask(target: str, text: str, console: Console) -> None:
+    """Show what the scheduler says to the file. Raises InputError when it does not take it.
+
+    UsageError: no server is reached; InstallationError: its client is not here.
+    """
+    client = "sbatch" if target == "slurm" else "kubectl"
+    env = Environment.of_this_process().inherited()
+    if shutil.which(client, path=env.get("PATH", "")) is None:
+        raise InstallationError(
+            f"{client} is not on PATH: --server-check asks through it",
+            "run it where you submit from; --check needs no scheduler",
+        )
+    reached = capture(Command(_REACH[client], env), timeout_s=_LIMIT_S)
+    if reached.exit_code:
+        _show(reached, console)
+        raise UsageError(
+            f"{client} reaches no server: {' '.join(_REACH[client])} {_ended(reached)}",
+            "kubectl config get-contexts lists the clusters it knows; nothing was submitted"
+            if client == "kubectl"
+            else "nothing was submitted",
+        )
+    with TemporaryDirectory(prefix="platform-launch-") as folder:
+        file = Path(folder, "job")
+        file.write_text(text, encoding="utf-8")
+        answer = capture(Command((client, *_ASK[client], str(file)), env), timeout_s=_LIMIT_S)
+    _show(answer, console)
+    if answer.exit_code:
+        asked = " ".join((client, *_ASK[client]))
+        raise InputError(
+            f"{_server(client, env)} does not take this job: {asked} {_ended(answer)}",
+            "its words are above; nothing was submitted",
+        )
+    console.success(f"{_server(client, env)} would take this job; nothing was submitted")
+
+
+def _show(answer: Answer, console: Console) -> None:
+    """Repeat what the client wrote, without what could move a terminal's cursor."""
+    for line in f"{answer.stdout}\n{answer.stderr}".splitlines():
+        if plain := "".join(character for character in line if character.isprintable()).strip():
+            console.info(plain)
+
+
+def _server(client: str, env: dict[str, str]) -> str:
+    """Name who was asked: of several clusters, people confuse them."""
+    if client == "sbatch":
+        return "Slurm"
+    context = capture(Command(("kubectl", "config", "current-context"), env), timeout_s=_LIMIT_S)
+    name = "".join(character for character in context.stdout if character.isprintable())
+    return f"the cluster of context {name}" if name and not context.exit_code else "the cluster"
+
+
+def _ended(answer: Answer) -> str:
+    if answer.exit_code == TIMED_OUT:
+        return f"did not answer in {_LIMIT_S:g} s"
+    return f"returned {answer.exit_code}"

@@ -1,0 +1,112 @@
+"""``platform-launch logs``: the logs of a launch, all nodes in one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from platform_launch.console import STDOUT, Console
+from platform_launch.console.screen import Screen
+from platform_launch.errors import InputError, UsageError
+from platform_launch.log_view.follow import followed
+from platform_launch.log_view.launch import NodeLog, find_logs, first_cause, missing_nodes
+from platform_launch.log_view.merge import Shown, merged, opened
+from platform_launch.log_view.selection import Selection, parse_nodes, parse_pattern
+from platform_launch.log_view.view import LogView
+from platform_launch.rendezvous.ranks import compact, in_words
+
+_STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
+
+
+@click.command("logs")
+@click.argument("names", nargs=-1, metavar="[JOB|LOG…|-]")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Show what is written from now on, too, until all nodes ended."
+)
+@click.option("--node", "nodes", metavar="N", help="Only these nodes: 3, 0,2 or 0-3,7.")
+@click.option(
+    "--level",
+    type=click.Choice(["INFO", "WARN", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="Only lines of this level or worse, of the launcher and of the training.",
+)
+@click.option(
+    "--grep", "pattern", metavar="REGEX", help="Only lines in which this is found; (?i) ignores case."
+)
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
+def command(
+    names: tuple[str, ...],
+    *,
+    follow: bool,
+    nodes: str | None,
+    level: str,
+    pattern: str | None,
+    tail: int | None,
+) -> int:
+    """Show the logs of a launch: all nodes in one, by time, with the first cause of a failure marked.
+
+    Without an argument: the newest launch in the project's log folder. JOB is a job's name, LOG a file (.gz,
+    .xz, .bz2 and .zst too) or a folder of logs; - reads standard input. Lines without a time stay below the
+    line before them.
+
+    platform-launch logs my-job --follow --node 0
+
+    platform-launch logs --level WARN
+    """
+    selection = Selection(level.upper(), parse_pattern(pattern) if pattern is not None else None)
+    colours = Screen(STDOUT).styled
+    if "-" in names:
+        if len(names) > 1 or follow:
+            raise UsageError("- stands alone: expected no other log and no --follow beside standard input")
+        stdin = (_STANDARD_INPUT, sys.stdin.buffer)
+        _write(merged([stdin], selection, tail), LogView(colours=colours, labelled=False, cause=None))
+        return 0
+
+    chosen = parse_nodes(nodes) if nodes is not None else None
+
+    def find() -> list[NodeLog]:
+        return [log for log in find_logs(names) if chosen is None or log.node in chosen]
+
+    logs, absent = (
+        find(),
+        [node for node in missing_nodes(find_logs(names)) if chosen is None or node in chosen],
+    )
+    if not logs and not follow:
+        raise InputError(f"no log of node {nodes}: expected one of {_nodes_of(find_logs(names))}", "")
+    view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(find_logs(names)))
+    if absent:
+        where = "waiting for them" if follow else "they lie on those nodes, or were never begun"
+        Console().warn(f"no logs of {in_words(absent)} here: {where}")
+    with ExitStack() as files:
+        if follow:
+            _write(followed(find, selection, tail), view, at_once=True)
+        else:
+            _write(merged(opened(logs, files), selection, tail), view)
+    closing = view.closing(first_cause(find_logs(names)))
+    if closing:
+        click.echo(closing)
+    return 0
+
+
+def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> None:
+    """Write lines, many at a time; ``at_once``: each as it comes, until Ctrl-C."""
+    out = sys.stdout.buffer
+    try:
+        for one in shown:
+            for line in view.lines(one):
+                out.write(line.encode(errors="backslashreplace") + b"\n")
+            if at_once:
+                out.flush()
+        out.flush()
+    except KeyboardInterrupt:
+        if not at_once:
+            raise
+
+
+def _nodes_of(logs: Sequence[NodeLog]) -> str:
+    return compact(log.node for log in logs if log.node is not None) or "logs that name no node"

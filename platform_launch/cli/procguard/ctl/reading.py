@@ -1,0 +1,157 @@
+"""``procguard ctl groups``, ``workers``, ``ranks`` and ``events``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
+from platform_launch.cli.procguard.ctl.tables import local, print_json, print_table
+
+
+@click.command()
+@click.argument("name", required=False)
+@connected
+def groups(client: ApiClient, name: str | None, as_json: bool) -> None:
+    """List groups, or one of them with what it waits for and why it failed."""
+    found = client.get(f"/groups/{segment(name)}" if name else "/groups")
+    if as_json:
+        print_json(found)
+        return
+    rows = [_group_row(found, verdict=True)] if name else map(_group_row, found)
+    titles = ("group", "state", "since", "run", "restarts", "workers", "master", "about")
+    print_table(titles, rows, "no groups yet: procguard ctl create NAME")
+
+
+def _group_row(group: dict[str, Any], *, verdict: bool = False) -> tuple[object, ...]:
+    settings = group["settings"]
+    master = f"{settings['master_addr'] or '?'}:{settings['master_port']}"
+    return (
+        group["name"],
+        group["phase"],
+        local(group["phase_since"]),
+        group["run_number"] or "-",
+        f"{group['restarts_used']}/{settings['max_restarts']}",
+        len(group["workers"]),
+        master,
+        _about(group, verdict=verdict),
+    )
+
+
+def _about(group: dict[str, Any], *, verdict: bool) -> str:
+    failure = group["failure"]
+    parts = []
+    if failure:
+        parts.append(": ".join(filter(None, (failure["worker"], failure["text"]))))
+        if failure["verdict"] and verdict:
+            parts.append(failure["verdict"])
+    if group["silent"]:
+        parts.append(f"silent: {', '.join(group['silent'])}")
+    if group["previous_failure"] and not failure:
+        before = group["previous_failure"]
+        parts.append(f"run {before['run_number']} failed: {before['worker'] or ''} {before['text']}")
+    if group["deadline"]:
+        parts.append(f"{group['deadline']['what']} in {group['deadline']['in_s']:.0f} s")
+    if group["waiting_for"]:
+        parts.append(f"waiting for {', '.join(group['waiting_for'])}")
+    return "\n".join(parts)
+
+
+@click.command()
+@click.option("--group", metavar="NAME", help="Only the workers of this group.")
+@click.option("--state", metavar="STATE", help="Only those in this state, such as failed or silent.")
+@connected
+def workers(client: ApiClient, group: str | None, state: str | None, as_json: bool) -> None:
+    """List workers."""
+    found = [
+        worker
+        for worker in client.get("/workers")
+        if (group is None or worker["group"] == group)
+        and (state is None or worker["status"] == state or worker["status"].startswith(f"{state}-"))
+    ]
+    if as_json:
+        print_json(found)
+        return
+    titles = ("worker", "group", "state", "rank", "GPU use", "heartbeat", "restarts", "about")
+    print_table(titles, map(_worker_row, found), "no workers: start `procguard agent` on each node")
+
+
+def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
+    used = [gpu["utilization_percent"] for gpu in worker["gpus"] if gpu["utilization_percent"] is not None]
+    age = worker["heartbeat_age_s"]
+    state = f"silent ({worker['state']})" if worker["status"] == "silent" else worker["status"]
+    code = worker["exit_code"] if worker["state"] == "exited" else None
+    return (
+        worker["worker"],
+        worker["group"] or "-",
+        state if code is None else f"{state} {code}",
+        "-" if worker["rank"] is None else worker["rank"],
+        " ".join(f"{use:.0f}%" for use in used),
+        "never" if age is None else f"{age:.0f} s ago",
+        worker["restarts"],
+        worker["reason"],
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.argument("number", type=click.IntRange(1), required=False)
+@click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
+@connected
+def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: bool) -> None:
+    """List a group's runs, the newest first; with NUMBER one of them, with its settings and ranks."""
+    path = f"/groups/{segment(name)}/runs"
+    found = client.get(path, limit=limit) if number is None else client.get(f"{path}/{number}")
+    if as_json:
+        print_json(found)
+        return
+    titles = ("run", "outcome", "asked for by", "began", "ended", "size", "cause")
+    print_table(titles, map(_run_row, [found] if number else found), f"{name} has not run yet")
+    if number is None:
+        return
+    for key, value in found["settings"].items():
+        click.echo(plain(f"{key}: {value}"))
+    for place in found["places"]:
+        click.echo(plain(f"rank {place['rank']}: {place['worker']}"))
+
+
+def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
+    failure = run["failure"] or {"worker": "", "text": ""}
+    by = f"{run['requested_by']} (restart {run['restart']})" if run["restart"] else run["requested_by"]
+    cause = f"{failure['worker'] or ''} {failure['text']}".strip()
+    size = run["world_size"]
+    ended = local(run["ended_at"])
+    return run["number"], run["outcome"] or "under way", by, local(run["requested_at"]), ended, size, cause
+
+
+@click.command()
+@click.argument("name")
+@connected
+def ranks(client: ApiClient, name: str, as_json: bool) -> None:
+    """Show the rank table a start would use now, and what is in its way."""
+    found = client.get(f"/groups/{segment(name)}/ranks")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (place["worker"], place["rank"], place["local_rank"], place["node_rank"], place["world_size"])
+        for place in found["places"]
+    ]
+    titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
+    print_table(titles, rows, "no ranks can be given out")
+    for one in (*found["problems"], *found["notes"]):
+        click.echo(plain(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
+
+
+@click.command()
+@click.option("-n", "--number", type=click.IntRange(1, 500), default=50, show_default=True)
+@connected
+def events(client: ApiClient, number: int, as_json: bool) -> None:
+    """List what was changed, when and by whom, newest first."""
+    found = client.get("/events", limit=number)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(local(one["at"]), one["who"], one["action"], one["object"], one["detail"]) for one in found]
+    print_table(("when", "who", "what", "of", "detail"), rows, "nothing was changed yet")

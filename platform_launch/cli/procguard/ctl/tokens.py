@@ -1,0 +1,73 @@
+"""Tokens kept between calls: one for each server, in a file that only this user may read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, UsageError
+from platform_launch.files import PRIVATE, write_whole
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """Where the server is, and the token to show there."""
+
+    url: str
+    token: str | None
+
+
+class SavedTokens:
+    """The file ``$XDG_CONFIG_HOME/procguard/tokens.json``."""
+
+    def __init__(self, env: Environment) -> None:
+        home = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "~")).expanduser() / ".config")
+        self.path = Path(home) / "procguard" / "tokens.json"
+
+    def read(self) -> dict[str, str]:
+        """Return server → token, the one logged in to last at the end."""
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.path} cannot be read: {error}", "remove it and log in again") from error
+        if not isinstance(kept, dict):
+            raise InputError(f"{self.path} does not hold tokens", "remove it and log in again")
+        return {str(url): str(token) for url, token in kept.items()}
+
+    def keep(self, url: str, token: str | None) -> None:
+        """Keep a server's token as the last one, or forget it. Raises InputError."""
+        kept = {known: its for known, its in self.read().items() if known != url}
+        if token is not None:
+            kept[url] = token
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self.path, json.dumps(kept, indent=2), mode=PRIVATE)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def is_encrypted_or_local(url: str) -> bool:
+    """Tell whether nobody on the network can read what goes to a server."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def server(env: Environment, url: str | None) -> ServerAddress:
+    """Return the server that is meant, and its token. Raises UsageError, InputError."""
+    saved = SavedTokens(env)
+    kept = saved.read()
+    wanted = url or env.get("PROCGUARD_SERVER") or next(reversed(kept), None)
+    if wanted is None:
+        raise UsageError(
+            "no server is named: expected --server or PROCGUARD_SERVER, or a login before",
+            "procguard ctl login --server http://127.0.0.1:8765",
+        )
+    wanted = wanted.strip().rstrip("/")
+    if not wanted.startswith(("http://", "https://")):
+        raise UsageError(f"server {wanted!r}: expected http://HOST:PORT or https://HOST:PORT")
+    return ServerAddress(wanted, env.get("PROCGUARD_TOKEN") or kept.get(wanted))

@@ -1,0 +1,64 @@
+"""``procguard demo``: a server, four agents and a group that trains, on this machine alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError
+
+
+@click.command("demo")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the page (default: a free one).")
+@click.option(
+    "--command",
+    "command_line",
+    metavar="COMMAND",
+    help="What the group runs (default: the example that trains on drawn images; it needs torch).",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where all of it lies (default: a temporary one, removed at the end).",
+)
+def command(port: int | None, command_line: str | None, folder: Path | None) -> int:
+    """Start a server, four agents and a group of four workers that trains, until Ctrl-C.
+
+    Only this machine can reach it. Nothing is left but --folder, where one is given.
+    """
+    try:
+        from platform_launch.procguard.demo import Demo, free_port, run_demo, training_command
+    except ImportError as error:
+        raise InstallationError(
+            f"procguard needs the package {error.name}", "pip install 'platform-launch[procguard]'"
+        ) from error
+    if command_line is None and importlib.util.find_spec("torch") is None:
+        raise InstallationError(
+            "the demo trains with torch, which is not here",
+            "pip install 'platform-launch[train]', or pass --command with a program of your own",
+        )
+    env, console = Environment.of_this_process(), Console()
+    with ExitStack() as stack:
+        where = folder.absolute() if folder else Path(stack.enter_context(_temporary()))
+        # Four trainings share this machine: each with one thread is faster than four with all.
+        variables = {"OMP_NUM_THREADS": "1", **env.inherited()}
+        demo = Demo(where, port or free_port(), command_line or training_command(), variables)
+        console.title("ProcGuard demo: a server, four agents and a group that trains")
+        console.info(f"starting them; what they say lies in {where}")
+
+        def ready(password: str) -> None:
+            console.success(f"open {demo.url} and log in as admin with the password {password}")
+            console.info("stop the group, change its settings, kill a worker; Ctrl-C ends all of it")
+
+        return run_demo(demo, console.say, ready)
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="procguard-demo-", ignore_cleanup_errors=True)

@@ -1,0 +1,111 @@
+"""``platform-launch quarantine``: the nodes that no job should be put on for a while."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from platform_launch.cli.program import SETTINGS
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, UsageError
+from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, read
+from platform_launch.health.quarantine import add as add_node
+from platform_launch.health.quarantine import release as release_node
+from platform_launch.launch.unfit import quarantine_file
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def quarantine_file_option(function: Function) -> Function:
+    """Add the flag that names the file."""
+    return click.option(
+        "--quarantine",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=f"On storage that all nodes share (default: ${FILE_VARIABLE}).",
+    )(function)
+
+
+def needed_file(flag: Path | None) -> Path:
+    """Return the file that was named by flag or variable. Raises UsageError where none was."""
+    path = quarantine_file(Environment.of_this_process(), flag)
+    if path is None:
+        raise UsageError(
+            "no quarantine file was named: expected --quarantine FILE", f"or set {FILE_VARIABLE}"
+        )
+    return path
+
+
+@click.group("quarantine", context_settings=SETTINGS)
+def command() -> None:
+    """Show and change which nodes no job should be put on for a while."""
+
+
+@command.command("list")
+@quarantine_file_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "names", "json"]),
+    default="table",
+    show_default=True,
+    help="names: separated by commas, for sbatch --exclude.",
+)
+def show(quarantine: Path | None, form: str) -> int:
+    """List the nodes in quarantine."""
+    nodes = read(needed_file(quarantine))
+    if form == "names":
+        click.echo(",".join(node.node for node in nodes))
+    elif form == "json":
+        click.echo(json.dumps([asdict(node) for node in nodes], indent=1))
+    else:
+        for node in nodes:
+            click.echo(f"{node.node}: {node.in_words()}")
+        if not nodes:
+            click.echo("no node is in quarantine")
+    return 0
+
+
+@command.command("add")
+@quarantine_file_option
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.option("--reason", required=True, help="Why.")
+@click.option(
+    "--hours", type=click.FloatRange(0, min_open=True), help="For how long (default: until it is released)."
+)
+def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: float | None) -> int:
+    """Put nodes in quarantine."""
+    path, now = needed_file(quarantine), time.time()
+    for node in nodes:
+        if "," in node or not node.strip() or not node.isprintable():
+            raise UsageError(f"{node!r} is no node's name: expected one name an argument")
+    for node in nodes:
+        add_node(path, QuarantinedNode(node, now, None if hours is None else now + hours * 3600, reason))
+    Console().success(f"{path}: {len(nodes)} node(s) put in quarantine")
+    return 0
+
+
+@command.command("release")
+@quarantine_file_option
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
+    """Let nodes out of quarantine."""
+    path = needed_file(quarantine)
+    held = {node.node for node in read(path)}
+    unknown = [node for node in nodes if node not in held]
+    if unknown:
+        raise InputError(
+            f"{path} does not hold {', '.join(unknown)}: expected one of {', '.join(sorted(held)) or 'none'}",
+            "platform-launch quarantine list shows them",
+        )
+    for node in nodes:
+        release_node(path, node, "by hand")
+    Console().success(f"{path}: {len(nodes)} node(s) released")
+    return 0

@@ -1,0 +1,36 @@
+"""The events of one launch, as JSON lines beside its log: worth having, never worth a training."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from platform_launch import files
+from platform_launch.console.log_writer import LogWriter
+from platform_launch.events import Event, as_json, beside
+
+
+class EventFile:
+    """A new file beside ``log`` that events are appended to, each at once and whole. Its loss is borne."""
+
+    def __init__(self, log: Path, node_rank: int) -> None:
+        self.node_rank = node_rank
+        self._writer: LogWriter | None = None
+        with suppress(OSError):
+            self._writer = LogWriter(files.create_new([beside(log)])[0])
+
+    def append(self, said: Event) -> None:
+        """Write an event down."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(as_json(said, self.node_rank))
+        except OSError:
+            self._writer = None
+
+    def close(self) -> None:
+        """Close the file; later events are dropped."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(OSError):
+                writer.close()

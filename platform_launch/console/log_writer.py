@@ -1,0 +1,124 @@
+"""Writing to a file in a thread of its own: a disk that hangs holds up the thread, and nobody else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from threading import Condition, Thread
+
+from platform_launch.console.log_limit import LogLimit
+
+# A disk that works has taken a line by then: whoever reads the log finds it there. After one that was not,
+# none is waited for until the disk has caught up.
+_PATIENCE_S = 1.0
+_MOST_QUEUED_BYTES = 8 * 1024 * 1024
+_BATCH_BYTES = 1024 * 1024
+# For how long a disk may take nothing: with a full queue; at the end; and while there is room for more, which
+# outlasts a snapshot of a file system, and a file server that starts anew.
+_FULL_S = 10.0
+_END_S = 5.0
+_HUNG_S = 300.0
+
+
+class LogWriter:
+    """Appends to a descriptor, which it closes.
+
+    Methods raise the OSError that a write met, ETIMEDOUT where none came to its end in time; the file is to
+    be given up then.
+
+    ``limit`` keeps the file small, where one is wanted.
+    """
+
+    def __init__(self, fd: int, limit: LogLimit | None = None) -> None:
+        self._fd = fd
+        self._limit = limit
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._changed = Condition()
+        self._moved_at = time.monotonic()
+        self._error: OSError | None = None
+        self._behind = self._closing = False
+        Thread(target=self._work, name="log", daemon=True).start()
+
+    def write(self, data: bytes) -> None:
+        """Hand data over; wait a moment for a disk that works, and for room where the queue is full."""
+        with self._changed:
+            if not self._queue:
+                self._behind, self._moved_at = False, time.monotonic()
+            elif time.monotonic() - self._moved_at > _HUNG_S:
+                raise self._problem()
+            elif self._queued_bytes > _MOST_QUEUED_BYTES:
+                self._await(_MOST_QUEUED_BYTES, _FULL_S)
+            self._queue.append(data)
+            self._queued_bytes += len(data)
+            self._changed.notify_all()
+            if not self._behind:
+                deadline = time.monotonic() + _PATIENCE_S
+                while self._queue and self._error is None and (left := deadline - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                self._behind = bool(self._queue)
+            if self._error is not None:
+                raise self._error
+
+    def close(self) -> None:
+        """Wait until all is written; a disk that takes nothing for long is left alone."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            self._await(0, _END_S)
+
+    def _progress(self) -> None:
+        with self._changed:
+            self._moved_at = time.monotonic()
+
+    def _await(self, most_bytes: int, limit_s: float) -> None:
+        while self._queued_bytes > most_bytes and self._error is None:
+            left = self._moved_at + limit_s - time.monotonic()
+            if left <= 0:
+                raise self._problem()
+            self._changed.wait(left)
+        if self._error is not None:
+            raise self._error
+
+    def _problem(self) -> OSError:
+        silent_s = time.monotonic() - self._moved_at
+        return OSError(errno.ETIMEDOUT, f"the disk has taken nothing for {silent_s:.0f} s")
+
+    def _work(self) -> None:
+        try:
+            while data := self._next():
+                self._write(data)
+        except OSError as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        os.close(self._fd)
+
+    def _next(self) -> bytes:
+        """Return what is to be written next, empty at the end; it counts as queued until it is written."""
+        with self._changed:
+            while not self._queue and not self._closing:
+                self._changed.wait()
+            size = count = 0
+            for data in self._queue:
+                size, count = size + len(data), count + 1
+                if size >= _BATCH_BYTES:
+                    break
+            return b"".join(self._queue[index] for index in range(count))
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
+            self._progress()
+        if self._limit is not None:
+            self._limit.grown(len(data), self._progress)
+        with self._changed:
+            taken = 0
+            while taken < len(data):
+                taken += len(self._queue.popleft())
+            self._queued_bytes -= taken
+            self._moved_at = time.monotonic()
+            self._changed.notify_all()

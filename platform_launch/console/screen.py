@@ -1,0 +1,103 @@
+"""Our standard error, or output: written without ever waiting long, and lost without harm."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+import time
+from contextlib import suppress
+from threading import Lock
+from typing import TextIO
+
+from platform_launch.console.outlet import Outlet
+from platform_launch.environment import Environment
+
+STDOUT, STDERR = 1, 2
+# How long a line waits for a reader that does not read; the lines after it do not wait any more.
+_PATIENCE_S = 1.0
+_MOST_HELD_BYTES = 256 * 1024
+_MOST_COLUMNS, _LOG_COLUMNS = 160, 80
+
+
+class Screen:
+    """Where a person reads. A reader that is gone, stuck or full costs the text, and nothing else.
+
+    ``is_terminal`` decides how lines are laid out; ``styled`` whether colours and boxes are wanted, which
+    FORCE_COLOR asks for in a pipe.
+    """
+
+    def __init__(self, number: int = STDERR) -> None:
+        self._number = number
+        self._outlets: dict[int, Outlet] = {}
+        self._stuck = False
+        self._lock = Lock()
+        stream = self._stream()
+        self.is_terminal = False
+        with suppress(OSError, ValueError):  # closed
+            self.is_terminal = stream is not None and stream.isatty()
+        self.styled = self.is_terminal or "FORCE_COLOR" in Environment.of_this_process()
+
+    @property
+    def width(self) -> int:
+        """How many columns a line may take."""
+        if not self.is_terminal:
+            return _LOG_COLUMNS
+        with suppress(OSError, ValueError):
+            columns = os.get_terminal_size(self._number).columns
+            return min(columns, _MOST_COLUMNS) if columns else _LOG_COLUMNS
+        return min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+
+    def write(self, text: str) -> None:
+        """Write whole lines, from any thread."""
+        with self._lock:
+            self._write(text)
+
+    def close(self) -> None:
+        """Give what is held back a last moment, then drop it."""
+        with self._lock:
+            for outlet in self._outlets.values():
+                self._push(outlet, _PATIENCE_S)
+                outlet.close()
+            self._outlets.clear()
+
+    def _stream(self) -> TextIO | None:
+        return sys.stdout if self._number == STDOUT else sys.stderr
+
+    def _write(self, text: str) -> None:
+        stream = self._stream()
+        if stream is None:  # started with the descriptor closed
+            return
+        try:
+            number = stream.fileno()
+        except (OSError, ValueError, AttributeError):  # a stand-in, which holds text
+            with suppress(OSError, ValueError):
+                stream.write(text.encode(errors="backslashreplace").decode())
+                stream.flush()
+            return
+        with suppress(OSError, ValueError):
+            stream.flush()  # what was printed comes before what is said
+        outlet = self._outlet(number)
+        if outlet is None or outlet.held_bytes > _MOST_HELD_BYTES:
+            return
+        outlet.write(text.encode(errors="backslashreplace"))
+        self._push(outlet, 0.0 if self._stuck else _PATIENCE_S)
+
+    def _outlet(self, number: int) -> Outlet | None:
+        if number not in self._outlets:
+            with suppress(OSError):
+                self._outlets[number] = Outlet(number, lambda _error: None)
+        return self._outlets.get(number)
+
+    def _push(self, outlet: Outlet, patience_s: float) -> None:
+        """Write what is held while there is room, waiting for some no longer than ``patience_s``."""
+        deadline = time.monotonic() + patience_s
+        while outlet.blocked:
+            poll = select.poll()
+            poll.register(outlet.fd, select.POLLOUT)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                self._stuck = True
+                return
+            outlet.flush()
+        self._stuck = False

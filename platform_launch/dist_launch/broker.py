@@ -1,0 +1,221 @@
+"""Rank 0's broker: keeps the SSH connections and serves commands, over a Unix socket in ``wait``'s folder.
+
+Its arguments are that folder and the private key. A command hands over its stdout and stderr together with
+its request, so that output need not pass through it. While it waits it can send exit codes of signals; when
+it closes the socket, what it requested is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
+from platform_launch.dist_launch.connections import NodeConnections
+from platform_launch.dist_launch.fan_out import ShellCommand, ask_all
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.dist_launch.job_request import JobRequest
+from platform_launch.dist_launch.job_run import JobRun
+from platform_launch.dist_launch.peer import user_behind
+from platform_launch.errors import LaunchError, UsageError
+
+_MOST_BYTES = 16 * 1024 * 1024
+_ASK_S = 20.0
+# Beside the grace time that a kill leaves to a job.
+_KILL_S = 30.0
+
+
+class _Interruptible(Protocol):
+    """Something that runs for a command."""
+
+    async def run(self) -> dict[str, Any]: ...
+    def interrupt(self, code: int) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Broker:
+    """Serves commands until it is told to end."""
+
+    def __init__(self, folder: WaitFolder, key: Path) -> None:
+        self._folder = folder
+        self._key = key
+        self._links: dict[Path, NodeConnections] = {}
+        self._runs: dict[str, JobRun] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Listen until a signal asks for the end; then stop what runs."""
+        loop = asyncio.get_running_loop()
+        ending = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            loop.add_signal_handler(number, ending.set)
+        with socket.socket(socket.AF_UNIX) as listening:
+            self._folder.socket.unlink(missing_ok=True)
+            os.chdir(self._folder.path)  # the path of a socket may have no more than 107 bytes
+            listening.bind(self._folder.socket.name)
+            listening.listen(16)
+            listening.setblocking(False)
+            accepting = asyncio.ensure_future(self._accept(listening))
+            await ending.wait()
+            accepting.cancel()
+        self._folder.socket.unlink(missing_ok=True)
+        for run in list(self._runs.values()):
+            run.stop(128 + signal.SIGTERM)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
+        for links in self._links.values():
+            await links.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+            if user_behind(connection) != os.geteuid():
+                connection.close()  # the folder lets nobody else in; root alone gets here
+                continue
+            task = asyncio.ensure_future(self._serve_one(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _serve_one(self, connection: socket.socket) -> None:
+        """Take a request with two descriptors, and answer with a line of JSON."""
+        descriptors = await _receive_descriptors(connection)
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_BYTES)
+        try:
+            request = json.loads(await reader.readline())
+            try:
+                answer = await self._do(request, descriptors, reader)
+            except LaunchError as error:
+                answer = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            with suppress(OSError):
+                await writer.drain()
+        except ValueError:
+            pass  # a command that was ended before it had asked
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            writer.close()
+
+    async def _do(
+        self, request: dict[str, Any], descriptors: tuple[int, ...], reader: asyncio.StreamReader
+    ) -> dict[str, Any]:
+        cluster, links = self._reached(request["ssh"])
+        what, nodes = request["do"], request.get("nodes")
+        out, err = descriptors
+        if what == "run":
+            job = JobRequest(**request["job"])
+            self._refuse_second(job)
+            job = replace(job, variables={**_own_port(cluster), **job.variables})
+            archive = Path(request["archive"]) if request["archive"] else None
+            return await self._run(JobRun(job, archive, cluster, links, (out, err)), reader)
+        if what == "plain":
+            plain = ShellCommand(request["command"], cluster, nodes, links, (out, err))
+            return await _until_done(plain, plain.run(), reader)
+        if what == "kill":
+            return await self._kill(request, cluster, links)
+        if what == "verify":  # a connection that is kept proves nothing about a new one
+            links = NodeConnections(Path(request["ssh"]["key"] or self._key))
+        try:
+            return await ask_all(cluster, nodes, links, what, {}, _ASK_S)
+        finally:
+            if what == "verify":
+                await links.close()
+
+    def _reached(self, ssh: dict[str, Any]) -> tuple[WaitingCluster, NodeConnections]:
+        """Return the cluster as it is now, reached as the command says, and connections of that key."""
+        cluster = read_cluster(self._folder.cluster_file)
+        others = {name: ssh[name] for name in ("ssh_port", "ssh_user") if ssh[name] is not None}
+        if others:
+            members = tuple(replace(member, **others) for member in cluster.members)
+            cluster = replace(cluster, members=members)
+        key = Path(ssh["key"]) if ssh["key"] else self._key
+        if key not in self._links:
+            self._links[key] = NodeConnections(key)
+        return cluster, self._links[key]
+
+    async def _run(self, run: JobRun, reader: asyncio.StreamReader) -> dict[str, Any]:
+        self._runs[run.job.name] = run
+        try:
+            return await _until_done(run, run.run(), reader)
+        finally:
+            del self._runs[run.job.name]
+
+    def _refuse_second(self, job: JobRequest) -> None:
+        if job.name in self._runs:
+            other = self._runs[job.name].job
+            raise UsageError(
+                f"job {job.name!r} runs already: {other.script}, started {other.stamp}",
+                "dist-launch kill ends it; --name OTHER runs another beside it",
+            )
+
+    async def _kill(
+        self, request: dict[str, Any], cluster: WaitingCluster, links: NodeConnections
+    ) -> dict[str, Any]:
+        """End jobs on all nodes: through their runs, and whatever else of them is found."""
+        name, force = request["name"], request["force"]
+        for job, run in self._runs.items():
+            if name in (None, job):
+                run.expect_the_end(128 + (signal.SIGKILL if force else signal.SIGTERM))
+        values = {"name": name, "force": force, "grace_s": request["grace_s"]}
+        return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
+
+
+async def _until_done(
+    work: _Interruptible, running: Awaitable[dict[str, Any]], reader: asyncio.StreamReader
+) -> dict[str, Any]:
+    """Run something while listening to the command that requested it."""
+
+    async def listen() -> None:
+        while line := await reader.readline():
+            work.interrupt(int(line))
+        work.abandon()
+
+    listening = asyncio.ensure_future(listen())
+    try:
+        return await running
+    finally:
+        listening.cancel()
+
+
+def _own_port(cluster: WaitingCluster) -> dict[str, str]:
+    """Jobs meet by themselves, while ``wait`` keeps the port of its own rendezvous.
+
+    The two ports after it are MASTER_PORT's neighbour for NCCL's status and this one (29500, 29501, 29503).
+    """
+    port = cluster.rendezvous_port + 2
+    return {"INIT_MASTER_PORT": str(port if port <= 65535 else cluster.rendezvous_port - 2)}
+
+
+async def _receive_descriptors(connection: socket.socket) -> tuple[int, ...]:
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
+    try:
+        await readable
+    finally:
+        loop.remove_reader(connection)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 2)
+    return tuple(descriptors)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until a signal asks for the end."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    os.umask(0o077)
+    # Connections make many objects that stay: looking through them for garbage took a tenth of 64 handshakes.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+    folder, key = arguments
+    asyncio.run(Broker(WaitFolder(Path(folder)), Path(key)).serve())
+    return 0

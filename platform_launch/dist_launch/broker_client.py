@@ -1,0 +1,89 @@
+"""A command's side of the broker's socket. Small on purpose: no SSH library, no asyncio."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from typing import Any
+
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.dist_launch.peer import user_behind
+from platform_launch.errors import InputError, LaunchError, UsageError
+from platform_launch.supervise.signals import SignalInbox
+
+_MOST_BYTES = 1024 * 1024
+
+
+class _AnsweredError(LaunchError):
+    """An error that the broker found, with its family's exit code."""
+
+    def __init__(self, message: str, hint: str, exit_code: int) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code
+
+
+def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
+    """Hand a request and our stdout and stderr to the broker, pass interrupts on, return its answer.
+
+    Main thread only. Raises LaunchError for whatever went wrong there.
+    """
+    inbox = SignalInbox((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    with _connect(folder) as connection, inbox:
+        socket.send_fds(connection, [b"\0"], [1, 2])
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        answer = _await(connection, inbox)
+    if "error" in answer:
+        raise _AnsweredError(answer["error"], answer["hint"], answer["exit_code"])
+    return answer
+
+
+def _connect(folder: WaitFolder) -> socket.socket:
+    folder.check()
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        # Through the folder's descriptor: the path of a socket may have no more than 107 bytes.
+        handle = os.open(folder.path, os.O_PATH | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{handle}/{folder.socket.name}")
+        finally:
+            os.close(handle)
+    except OSError as error:
+        connection.close()
+        if not folder.ssh_config.exists() and folder.owner() is not None:
+            raise UsageError(
+                "this node is not rank 0: only rank 0 holds the key to the others",
+                "run it on rank 0; dist-launch hosts says which node that is",
+            ) from error
+        raise InputError(
+            f"no dist-launch wait answers in {folder.path}: {error.strerror}",
+            "start dist-launch wait on every node; this command belongs on rank 0, under the same user",
+        ) from error
+    if (user := user_behind(connection)) != os.geteuid():
+        connection.close()
+        raise InputError(
+            f"what listens at {folder.socket} belongs to user {user}, not to this one ({os.geteuid()})",
+            "run the command as the user that runs dist-launch wait",
+        )
+    return connection
+
+
+def _await(connection: socket.socket, inbox: SignalInbox) -> dict[str, Any]:
+    """Wait for the answer; a signal is passed on as the exit code it stands for."""
+    held = b""
+    while not held.endswith(b"\n"):
+        ready, _, _ = select.select([connection.fileno(), inbox.fd], [], [])
+        if inbox.fd in ready:
+            for number in inbox.take():
+                with suppress(OSError):
+                    connection.sendall(f"{128 + number}\n".encode())
+        if connection.fileno() in ready:
+            data = connection.recv(_MOST_BYTES)
+            if not data:
+                raise LaunchError("rank 0's dist-launch wait ended before this was done")
+            held += data
+    answer: dict[str, Any] = json.loads(held)
+    return answer

@@ -1,0 +1,172 @@
+"""The nodes that met: what every node knows of every other, and the file it is kept in."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from platform_launch.dist_launch.folder import read_private, write_private
+from platform_launch.errors import InputError, UsageError, shown
+from platform_launch.rendezvous.messages import Message
+
+VERSION = 2
+
+# What is written into configuration files must not be able to add a line or a word to them.
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_KEY = re.compile(r"(?:ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+")
+
+
+@dataclass(frozen=True)
+class ClusterMember(Message):
+    """One node of a cluster, as it presented itself to the others.
+
+    ``host_key`` is the SSH server's key, ``public_key`` (node 0 only) the one that opens the others, both in
+    OpenSSH's form ``ssh-ed25519 AAAA…``. ``python``, ``package`` and ``folder`` say where this package's
+    interpreter, its code and the state of ``wait`` lie on that node. ``identity`` is drawn anew by each
+    ``wait``. Raises ValueError for values that could not have come from one.
+    """
+
+    most_bytes: ClassVar[int] = 16 * 1024
+
+    rank: int
+    host: str
+    address: str
+    ssh_port: int
+    ssh_user: str
+    host_key: str
+    identity: str
+    python: str
+    package: str
+    folder: str
+    public_key: str = ""
+
+    def __post_init__(self) -> None:
+        words = (self.host, self.ssh_user)
+        keys = (self.host_key, self.public_key or self.host_key)
+        paths = (self.python, self.package, self.folder)
+        if not (
+            _is_address(self.address)
+            and all(map(_WORD.fullmatch, words))
+            and all(map(is_public, keys))
+            and all(path.startswith("/") and path.isprintable() for path in paths)
+            and self.rank >= 0
+            and 1 <= self.ssh_port <= 65535
+        ):
+            raise ValueError(f"node {self.rank} presents itself in a form that cannot be used")
+
+    @property
+    def alias(self) -> str:
+        """The name it has in SSH configurations and in output."""
+        return f"rank-{self.rank}"
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"{self.alias} ({self.host}, {self.address})"
+
+
+@dataclass(frozen=True)
+class WaitingCluster:
+    """All nodes, by rank, as the node ``rank`` knows them.
+
+    ``rendezvous_port`` is taken on node 0 while it waits; ``identity`` is that of node 0's ``wait``.
+    """
+
+    rank: int
+    identity: str
+    formed_at: str
+    rendezvous_port: int
+    members: tuple[ClusterMember, ...]
+
+    def to_json(self) -> str:
+        """Return what CLUSTER_INFO_FILE holds."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> WaitingCluster:
+        """Read :meth:`to_json`. Raises ValueError when that is not what stands there."""
+        try:
+            values = json.loads(text)
+            if values.pop("version") != VERSION:
+                raise ValueError("another version")
+            members = tuple(ClusterMember(**member) for member in values.pop("members"))
+            return cls(**values, members=members)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a cluster: {error}") from error
+
+    def chosen(self, nodes: str | None) -> tuple[ClusterMember, ...]:
+        """Return the members that ``--nodes`` means: ``0,2-3``, ``rank-2``, ``all``; None is all of them.
+
+        Raises UsageError for a rank that is not in the cluster.
+        """
+        if nodes is None or nodes == "all":
+            return self.members
+        ranks = parse_ranks(nodes)
+        known = {member.rank for member in self.members}
+        strangers = [rank for rank in ranks if rank not in known]
+        if strangers:
+            raise UsageError(
+                f"--nodes {shown(nodes)}: no node {strangers[0]} in this cluster of {len(self.members)}: "
+                f"expected 0–{len(self.members) - 1}",
+                "dist-launch hosts lists the nodes",
+            )
+        return tuple(member for member in self.members if member.rank in ranks)
+
+
+def is_public(text: str) -> bool:
+    """Tell whether a text is the kind and base64 of a public key, and nothing else."""
+    return bool(_KEY.fullmatch(text))
+
+
+def _is_address(text: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            return bool(socket.inet_pton(family, text))
+    return False
+
+
+def parse_ranks(text: str) -> set[int]:
+    """Read ``0,2-3`` or ``rank-2``. Raises UsageError."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().removeprefix("rank-").partition("-")
+        last = last if dash else first
+        digits = all(word.isascii() and word.isdigit() and len(word) <= 6 for word in (first, last))
+        if not digits or int(first) > int(last):
+            raise UsageError(
+                f"{shown(text)} does not name nodes: expected ranks like 0,2-3",
+                "dist-launch hosts lists them",
+            )
+        ranks |= set(range(int(first), int(last) + 1))
+    return ranks
+
+
+def read_cluster(path: Path) -> WaitingCluster:
+    """Read CLUSTER_INFO_FILE, which must be this user's own. Raises InputError."""
+    try:
+        return WaitingCluster.from_json(read_private(path))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path} (CLUSTER_INFO_FILE) is not there: no cluster waits here, or its nodes have not all met",
+            "start dist-launch wait on every node, and see what it says",
+        ) from error
+    except OSError as error:
+        raise InputError(
+            f"{path} (CLUSTER_INFO_FILE) is not used: {error.strerror}",
+            "it must be the user's own who runs wait, and no link; else name another CLUSTER_INFO_FILE",
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"{path} (CLUSTER_INFO_FILE) was not written by this dist-launch: {error}",
+            "give wait and this command the same version and the same CLUSTER_INFO_FILE",
+        ) from error
+
+
+def write_cluster(path: Path, cluster: WaitingCluster) -> None:
+    """Write CLUSTER_INFO_FILE whole, for its owner only. Raises OSError."""
+    write_private(path, cluster.to_json())

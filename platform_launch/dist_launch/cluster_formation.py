@@ -1,0 +1,112 @@
+"""Rank 0's side of a waiting cluster: who has come, who came back, who has gone silent. It never closes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from platform_launch.dist_launch.cluster import ClusterMember
+from platform_launch.dist_launch.roster import NodeReadiness, WaitRoster
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.membership import ChangeKind
+
+_SILENT_S = 12.0
+
+
+class ClusterFormation:
+    """Call :meth:`step` often. ``say(level, text)`` takes lines for the user.
+
+    ``roster`` is what the nodes were told last. ``me`` is rank 0 itself, which nobody else can be.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, me: ClusterMember, nnodes: int, say: Callable[[str, str], None]
+    ) -> None:
+        self._coordinator = coordinator
+        self._me = me
+        self._nnodes = nnodes
+        self._say = say
+        self._formed_at = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._silent: set[int] = set()
+        self._problems: dict[int, str] = {}
+        self._all_ready_in = -1
+        self.own_readiness = NodeReadiness(-1)
+        self.roster = WaitRoster(-1, self._formed_at, (), ())
+        self._publish()
+
+    def step(self) -> None:
+        """Receive who came, miss who went, hear how the nodes fare."""
+        changes = self._coordinator.step()
+        for change in changes:
+            if change.kind is ChangeKind.REPLACED:
+                member = change.member
+                self._say("INFO", f"node {member.rank} is back, started anew on {member.place}")
+        departed = self._forget_who_left()
+        if departed or any(change.kind is not ChangeKind.REJECTED for change in changes):
+            self._publish()
+        if self.roster.members:
+            self._watch_silence()
+            self._await_readiness()
+
+    def _forget_who_left(self) -> bool:
+        """Before all have met, a node that left is one that has not come."""
+        if self.roster.members:
+            return False
+        ranks = self._coordinator.membership.ranks
+        left = [m for rank, m in ranks.items() if rank and self._coordinator.has_left(m)]
+        for member in left:
+            self._coordinator.remove(member)
+        return bool(left)
+
+    def _publish(self) -> None:
+        present: dict[int, ClusterMember] = {0: self._me}
+        for rank, member in list(self._coordinator.membership.ranks.items()):
+            if rank == 0:
+                continue
+            details = member.details
+            if isinstance(details, ClusterMember) and details.rank == rank:
+                present[rank] = details
+            else:
+                self._say("WARN", f"turned away: {member.place} came as node {rank} without its SSH facts")
+                self._coordinator.remove(member)
+        absent = tuple(rank for rank in range(self._nnodes) if rank not in present)
+        members = () if absent else tuple(present[rank] for rank in range(self._nnodes))
+        self.roster = WaitRoster(self.roster.edition + 1, self._formed_at, absent, members)
+        self._coordinator.publish(self.roster)
+
+    def _watch_silence(self) -> None:
+        for rank, member in self._coordinator.membership.ranks.items():
+            silent_s = self._coordinator.silent_s(member)
+            if silent_s >= _SILENT_S and rank not in self._silent:
+                self._silent.add(rank)
+                left = self._coordinator.has_left(member)
+                how = "left" if left else f"has been silent for {silent_s:.0f} s"
+                self._say("WARN", f"node {rank} ({member.place}) {how}")
+            elif silent_s == 0.0 and rank in self._silent:
+                self._silent.remove(rank)
+                self._say("INFO", f"node {rank} ({member.place}) is heard again")
+
+    def _await_readiness(self) -> None:
+        """Say once for each roster that all nodes can be reached, and what hinders those that cannot."""
+        edition = self.roster.edition
+        if self._all_ready_in == edition:
+            return
+        ready = 0
+        for node in self.roster.members:
+            readiness = self._readiness_of(node.rank)
+            if readiness is None or readiness.edition != edition:
+                continue
+            ready += not readiness.problem
+            if readiness.problem != self._problems.get(node.rank, ""):
+                self._problems[node.rank] = readiness.problem
+                if readiness.problem and node.rank != 0:  # which has said it itself
+                    self._say("ERROR", f"{node.place}: {readiness.problem}")
+        if ready == self._nnodes:
+            self._all_ready_in = edition
+            self._say("SUCCESS", f"all {self._nnodes} nodes wait: dist-launch run SCRIPT starts it on all")
+
+    def _readiness_of(self, rank: int) -> NodeReadiness | None:
+        if rank == 0:
+            return self.own_readiness
+        member = self._coordinator.membership.ranks.get(rank)
+        return self._coordinator.value_of(member, NodeReadiness) if member is not None else None

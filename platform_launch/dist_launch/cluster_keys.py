@@ -1,0 +1,160 @@
+"""SSH keys of a cluster, and the files in which clients and servers look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.dist_launch.cluster import WaitingCluster, is_public
+from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
+from platform_launch.errors import InputError, InstallationError, NodesAbsentError
+
+_HOST_KEY_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class ClusterKey:
+    """Rank 0's key: ``private`` stays where it is, ``public`` travels."""
+
+    private: Path
+    public: str
+
+
+def require_asyncssh() -> None:
+    """Raise InstallationError where the SSH library is missing."""
+    from importlib.util import find_spec
+
+    if find_spec("asyncssh") is None:
+        raise InstallationError(
+            "this Python has no asyncssh, which dist-launch speaks SSH with",
+            "pip install 'platform-launch[dist-launch]'",
+        )
+
+
+def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> ClusterKey:
+    """Return the user's pair, or make one for this cluster. Raises InputError."""
+    import asyncssh
+
+    if private is None and public is not None:
+        if public.suffix != ".pub":
+            raise InputError(
+                f"SSH_PUBLIC_KEY={public} is set and SSH_KEY is not: expected a name that ends in .pub",
+                "set SSH_KEY to the private key that belongs to it",
+            )
+        private = public.with_suffix("")
+    if private is None:
+        if folder.key.exists():  # of a ``wait`` that was killed: the other nodes may know it already
+            made = asyncssh.read_private_key(folder.key)
+        else:
+            made = asyncssh.generate_private_key("ssh-ed25519", "dist-launch")
+            write_private(folder.key, made.export_private_key("openssh").decode())
+        return ClusterKey(folder.key, two_words(made.export_public_key("openssh")))
+    beside = Path(f"{private}.pub")
+    try:
+        if not private.is_file():
+            raise InputError(
+                f"{private} (SSH_KEY) is not there", "correct SSH_KEY, or unset it for a new pair"
+            )
+        if public is not None or beside.is_file():
+            return ClusterKey(private, two_words((public or beside).read_bytes()))
+        key = asyncssh.read_private_key(private)
+        return ClusterKey(private, two_words(key.export_public_key("openssh")))
+    except (OSError, ValueError) as error:  # asyncssh's errors about keys are ValueErrors
+        raise InputError(f"the key pair {private} (SSH_KEY) cannot be read: {error}") from error
+
+
+def left_behind(folder: WaitFolder) -> str:
+    """Return the private key that a killed ``wait`` of rank 0 left in our folder, else an empty text."""
+    import asyncssh
+
+    try:
+        text = read_private(folder.key)
+        asyncssh.import_private_key(text)
+    except (OSError, ValueError):
+        return ""
+    return text
+
+
+def read_public(path: Path) -> str:
+    """Return the first key in a file that SSH_PUBLIC_KEY names on a node. Raises InputError."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(
+            f"SSH_PUBLIC_KEY={path} cannot be read: {error.strerror}; only the key that it names may log "
+            "in to this node",
+            "correct it, or unset it to let in the key that rank 0 brings first",
+        ) from error
+    for line in lines:
+        if is_public(key := two_words(line.encode())):
+            return key
+    raise InputError(
+        f"SSH_PUBLIC_KEY={path} holds no public key: expected a line like ssh-ed25519 AAAA…",
+        "name the .pub file of the key that rank 0 uses (SSH_KEY)",
+    )
+
+
+async def host_key(address: str, port: int) -> str:
+    """Ask this node's own SSH server for its host key. Raises NodesAbsentError."""
+    import asyncio
+
+    import asyncssh
+
+    try:
+        key = await asyncio.wait_for(
+            asyncssh.get_server_host_key(address, port, config=None), _HOST_KEY_LIMIT_S
+        )
+    except (OSError, asyncssh.Error, TimeoutError, asyncio.TimeoutError) as error:
+        raise NodesAbsentError(
+            f"the SSH server on port {port} of this node gives no host key: {error or 'no answer'}"
+        ) from error
+    assert key is not None
+    return two_words(key.export_public_key("openssh"))
+
+
+def authorized_line(public: str) -> str:
+    """Return rank 0's line for authorized_keys: it may run commands on a terminal, and forward nothing."""
+    return f"restrict,pty {public} dist-launch"
+
+
+def known_hosts(cluster: WaitingCluster) -> str:
+    """Return the host keys with which the nodes joined, under the aliases."""
+    return "".join(f"{member.alias} {member.host_key}\n" for member in cluster.members)
+
+
+def ssh_config(cluster: WaitingCluster, folder: WaitFolder, private: Path) -> str:
+    """Return the OpenSSH configuration of the aliases."""
+    return "".join(
+        f"Host {member.alias}\n"
+        f"  HostName {member.address}\n"
+        f"  Port {member.ssh_port}\n"
+        f"  User {member.ssh_user}\n"
+        f"  HostKeyAlias {member.alias}\n"
+        f"  UserKnownHostsFile {_quoted(folder.known_hosts)}\n"
+        "  GlobalKnownHostsFile /dev/null\n"
+        "  StrictHostKeyChecking yes\n"
+        f"  IdentityFile {_quoted(private)}\n"
+        "  IdentitiesOnly yes\n"
+        for member in cluster.members
+    )
+
+
+def include_line(folder: WaitFolder) -> str:
+    """Return the line that makes a user's configuration read the aliases."""
+    return f"Include {_quoted(folder.ssh_config)}"
+
+
+def hosts_lines(cluster: WaitingCluster) -> Sequence[str]:
+    """Return the aliases for /etc/hosts."""
+    return [f"{member.address} {member.alias}" for member in cluster.members]
+
+
+def two_words(line: bytes) -> str:
+    """Return kind and key without the comment."""
+    return " ".join(line.decode(errors="replace").split()[:2])
+
+
+def _quoted(path: Path) -> str:
+    """Quote a path as ssh_config(5) reads it: percent signs stand for tokens."""
+    return '"' + str(path).replace("%", "%%") + '"'

@@ -1,0 +1,53 @@
+"""The script and its folder as an archive, for nodes without a shared file system."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.errors import InputError
+
+# Code, not data: it goes to every node at every run, and through the memory of both sides.
+_MOST_BYTES = 64 * 1024 * 1024
+_LEFT_OUT = frozenset({".git", ".venv", "__pycache__", "logs", "runs"})
+
+
+@contextmanager
+def packed(source: Path, folder: WaitFolder) -> Iterator[Path]:
+    """Give a compressed archive of what lies in a folder, and remove it afterwards. Raises InputError."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="copy.", dir=folder.path)
+        with (
+            os.fdopen(handle, "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
+        ):
+            _add(archive, source)
+    except OSError as error:
+        raise InputError(f"{source} cannot be copied: {error.strerror or error}") from error
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _add(archive: tarfile.TarFile, source: Path) -> None:
+    total = 0
+
+    def wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        nonlocal total
+        if Path(member.name).name in _LEFT_OUT or not (member.isfile() or member.isdir() or member.issym()):
+            return None
+        total += member.size
+        if total > _MOST_BYTES:
+            raise InputError(
+                f"--copy: {source} holds more than {_MOST_BYTES >> 20} MiB: it is for code, not for data",
+                "keep the script in a folder of its own",
+            )
+        return member
+
+    archive.add(source, arcname=".", filter=wanted)

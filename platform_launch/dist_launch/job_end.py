@@ -1,0 +1,126 @@
+"""Ending a job on one node, whoever still looks after it or nobody, and seeing what its GPUs say then."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from platform_launch.dist_launch import job_records
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.dist_launch.job_records import JobRecord
+from platform_launch.errors import HardwareError
+from platform_launch.hardware import nvml, running
+from platform_launch.hardware.gpus import Gpus, usage_warnings
+from platform_launch.hardware.running import Process
+
+_LOOK_S = 0.1
+# What does not obey SIGTERM once its leader is gone; SIGKILL acts at once, save inside a driver.
+_OBEY_S = 3.0
+_KILL_S = 10.0
+# The driver takes back the memory of a process shortly after its end.
+_GPU_S = 5.0
+
+
+def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) -> dict[str, Any]:
+    """End every process of a job (None: of all) here, and return what was ended and what still lives.
+
+    ``force`` kills at once; else the job has ``grace_s`` to end in good order.
+    """
+    known = [record for record in job_records.records(folder) if name in (None, record.name)]
+    found = {process.pid: process for process in job_records.processes(folder, name, known)}
+    if not force:
+        _ask_leaders(known)
+        _await(folder, name, known, found, grace_s if _led(known) else 0.0)
+        _signal_all(folder, name, known, found, signal.SIGTERM, _OBEY_S)
+    left = _signal_all(folder, name, known, found, signal.SIGKILL, _KILL_S)
+    _await_leaders(known)
+    if not left:
+        for record in known:
+            job_records.forget(folder, record.name)
+            with suppress(OSError):
+                Path(record.group or "/nonexistent").rmdir()
+    return {
+        "ended": [_as_dict(process) for pid, process in sorted(found.items()) if pid not in left],
+        "left": [_as_dict(process) for process in left.values()],
+        "gpus": _gpus_in_use(bool(found)),
+    }
+
+
+def _ask_leaders(known: Iterable[JobRecord]) -> None:
+    for record in known:
+        leader = running.look(record.leader)
+        if leader is not None and leader.started == record.leader_started:
+            running.end(leader, signal.SIGTERM)
+
+
+def _led(known: Iterable[JobRecord]) -> bool:
+    return any(record.leader_lives for record in known)
+
+
+def _signal_all(
+    folder: WaitFolder,
+    name: str | None,
+    known: list[JobRecord],
+    found: dict[int, Process],
+    number: signal.Signals,
+    limit_s: float,
+) -> dict[int, Process]:
+    """Signal what lives, again while new processes are born; return what is left after ``limit_s``."""
+    deadline = time.monotonic() + limit_s
+    signalled: set[int] = set()
+    while True:
+        left = {process.pid: process for process in job_records.processes(folder, name, known)}
+        found.update(left)
+        for pid in left.keys() - signalled:
+            running.end(left[pid], number)
+            signalled.add(pid)
+        if not left or time.monotonic() >= deadline:
+            return left
+        time.sleep(_LOOK_S)
+
+
+def _await(
+    folder: WaitFolder, name: str | None, known: list[JobRecord], found: dict[int, Process], limit_s: float
+) -> None:
+    """Wait while leaders end their jobs in good order."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and _led(known):
+        left = {process.pid: process for process in job_records.processes(folder, name, known)}
+        found.update(left)
+        if not left:
+            return
+        time.sleep(_LOOK_S)
+
+
+def _await_leaders(known: Iterable[JobRecord]) -> None:
+    """A leader whose job is gone ends within moments, and forgets its record."""
+    deadline = time.monotonic() + _OBEY_S
+    while time.monotonic() < deadline and _led(known):
+        time.sleep(_LOOK_S)
+
+
+def gpus() -> tuple[Gpus, str]:
+    """Return this node's GPUs, and what is wrong with their driver."""
+    try:
+        return nvml.read(sys_root=Path("/sys"), proc_root=Path("/proc")), ""
+    except HardwareError as error:
+        return Gpus(), error.message
+
+
+def _gpus_in_use(expect_free: bool) -> dict[str, Any]:
+    """Return how many GPUs there are, and who holds their memory."""
+    deadline = time.monotonic() + (_GPU_S if expect_free else 0.0)
+    while True:
+        found, problem = gpus()
+        held = usage_warnings(found.devices)
+        if not held or time.monotonic() >= deadline:
+            return {"count": len(found.devices), "held": held, "problem": problem}
+        time.sleep(_LOOK_S)
+
+
+def _as_dict(process: Process) -> dict[str, Any]:
+    return {"pid": process.pid, "command": process.command}

@@ -1,0 +1,96 @@
+"""A job on one node: its record, and which of the node's processes belong to it.
+
+A process belongs to a job when it carries the job's variable, is in the session that the job's command leads,
+or in the job's control group. Names prove nothing and are never looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from platform_launch.dist_launch.folder import WaitFolder, write_private
+from platform_launch.hardware import cgroup, running
+from platform_launch.hardware.running import Process
+
+MARKER = "DIST_LAUNCH_JOB"
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job that was started on this node. ``session`` is its command's process id, ``session_started`` that
+    process's start in ticks since boot; ``leader`` likewise is the agent that looks after it. ``group`` is
+    its control group's folder, empty where none could be made.
+    """
+
+    name: str
+    run: str
+    command: str
+    since: str
+    leader: int
+    leader_started: int
+    session: int
+    session_started: int
+    group: str = ""
+
+    @property
+    def leader_lives(self) -> bool:
+        """Whether the agent still looks after the job."""
+        found = running.look(self.leader)
+        return found is not None and found.started == self.leader_started
+
+
+def marker(folder: WaitFolder, name: str, run: str) -> str:
+    """Return what a job's processes carry in DIST_LAUNCH_JOB; the folder is this node's own."""
+    return f"{folder.path}:{name}:{run}"
+
+
+def write(folder: WaitFolder, record: JobRecord) -> None:
+    """Keep the record of a job while it runs. Raises OSError."""
+    write_private(_path(folder, record.name), json.dumps(asdict(record)))
+
+
+def forget(folder: WaitFolder, name: str) -> None:
+    """Remove the record of a job that is gone."""
+    with suppress(FileNotFoundError):
+        _path(folder, name).unlink()
+
+
+def records(folder: WaitFolder) -> list[JobRecord]:
+    """Return the jobs that were started here and not ended in good order, by name."""
+    found = []
+    with suppress(OSError):
+        for path in sorted(folder.jobs.glob("*.json")):
+            with suppress(OSError, ValueError, TypeError):
+                found.append(JobRecord(**json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def processes(folder: WaitFolder, name: str | None, known: Iterable[JobRecord]) -> Iterator[Process]:
+    """Yield the living processes of a job here (None: of every job), never a ``wait`` or ourselves."""
+    known = [record for record in known if name in (None, record.name)]
+    prefix = f"{folder.path}:" if name is None else f"{folder.path}:{name}:"
+    spared = running.ancestors(os.getpid()) | {pid for pid in [folder.owner()] if pid is not None}
+    sessions = {record.session for record in known if _session_is_its(record)}
+    grouped = {pid for record in known if record.group for pid in cgroup.members(Path(record.group))}
+    leaders = {record.leader for record in known}
+    for process in running.running():
+        if process.pid in spared or process.pid in leaders:
+            continue
+        inside = process.session in sessions or process.pid in grouped
+        if inside or (running.variable(process.pid, MARKER) or "").startswith(prefix):
+            yield process
+
+
+def _session_is_its(record: JobRecord) -> bool:
+    """A session's number is not given again while a process is in it; then it may be a stranger's."""
+    found = running.look(record.session)
+    return found is None or found.started == record.session_started
+
+
+def _path(folder: WaitFolder, name: str) -> Path:
+    return folder.jobs / f"{name}.json"

@@ -1,0 +1,272 @@
+"""One run on all nodes: every node ready, then go; the first failure stops the others; nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from platform_launch.console.log import LogFile
+from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
+from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
+from platform_launch.dist_launch.connections import NodeConnections, NodeProgram, NodeUnreachableError
+from platform_launch.dist_launch.job_request import JobRequest
+from platform_launch.dist_launch.nodes_output import NodesOutput
+from platform_launch.errors import InputError, NodesAbsentError
+from platform_launch.events import line
+
+_READY_S = 60.0
+_BEAT_S = 5.0
+# Beside a job's own grace time: its agent ends what is left, and the news travels.
+_END_S = 15.0
+_SAME_KEYPRESS_S = 0.3
+
+
+@dataclass
+class _JobPart:
+    """The job on one node."""
+
+    member: ClusterMember
+    reader: AnswerReader
+    program: NodeProgram | None = None
+    code: int | None = None
+    refusal: str = ""
+    lost: str = ""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class JobRun:
+    """Runs a job once. ``interrupt`` and ``stop`` may be called at any time by the same loop."""
+
+    def __init__(
+        self,
+        job: JobRequest,
+        archive: Path | None,
+        cluster: WaitingCluster,
+        links: NodeConnections,
+        descriptors: tuple[int, int],
+    ) -> None:
+        self.job = job
+        self._archive = archive
+        self.run_id = os.urandom(6).hex()
+        self._here = cluster.rank
+        self._nnodes = len(cluster.members)
+        self._links = links
+        self._parts = {
+            member.rank: _JobPart(member, AnswerReader(self.run_id)) for member in cluster.chosen(job.nodes)
+        }
+        logs = {rank: self._log(rank) for rank in self._parts}
+        self._output = NodesOutput(
+            descriptors, self._parts, fold=job.fold, logs=logs, throttle=self._throttle
+        )
+        for log in logs.values():
+            log.open()
+        self._going = False
+        self._stopping = asyncio.Event()
+        self._code = 0
+        self._failed_first: _JobPart | None = None
+        self._interrupted_at = float("-inf")
+
+    async def run(self) -> dict[str, Any]:
+        """Run to the end; return the exit code. Raises LaunchError when the job cannot start."""
+        beat = asyncio.ensure_future(self._beat())
+        try:
+            await self._prepare()
+            if not self._stopping.is_set():
+                self._going = True
+                if note := self.job.note_on_nodes(len(self._parts), self._nnodes):
+                    self._output.say("INFO", note)
+                began = time.monotonic()
+                self._tell("go", self._parts.values())
+                await self._follow()
+                self._conclude(time.monotonic() - began)
+        finally:
+            beat.cancel()
+            for part in self._parts.values():
+                if part.program is not None:
+                    part.program.close()
+            await self._output.close()
+        return {"exit_code": self._code}
+
+    def interrupt(self, code: int) -> None:
+        """Stop the job on all nodes; called again, kill it."""
+        if self._interrupted_at + _SAME_KEYPRESS_S > time.monotonic():
+            return  # `timeout -s INT` delivers one Ctrl-C twice
+        self._interrupted_at = time.monotonic()
+        if self._stopping.is_set():
+            self._output.say("WARN", "killing the job on all nodes")
+            self._stop_all(0.0)
+            return
+        self._output.say(
+            "INFO", f"stopping the job on all nodes, {self.job.grace_s:g} s at most; again: kill"
+        )
+        self.stop(code)
+
+    def stop(self, code: int) -> None:
+        """Ask the job to end everywhere; ``code`` is the run's exit code unless it has one."""
+        if not self._stopping.is_set():
+            self._code = self._code or code
+            self._stopping.set()
+            self._stop_all(self.job.grace_s)
+
+    def expect_the_end(self, code: int) -> None:
+        """Take it that the job is being killed: what ends now is no failure of its own."""
+        self._code = self._code or code
+        self._stopping.set()
+
+    def abandon(self) -> None:
+        """Stop the job: the command that requested it is gone."""
+        self._output.abandon()
+        self.stop(129)
+
+    async def _prepare(self) -> None:
+        """Bring every node to where only go is missing. Raises LaunchError that names those that fail."""
+        archive = self._archive.read_bytes() if self._archive is not None else b""
+        await asyncio.gather(*(self._open(part, archive) for part in self._parts.values()))
+        unready = [part for part in self._parts.values() if part.lost or part.refusal]
+        if unready and not self._stopping.is_set():
+            told = "; ".join(f"{part.member.place}: {part.lost or part.refusal}" for part in unready)
+            family = NodesAbsentError if any(part.lost for part in unready) else InputError
+            raise family(
+                f"job {self.job.name!r} was started nowhere: {len(unready)} of {len(self._parts)} nodes "
+                f"cannot run it: {told}",
+                "dist-launch verify looks at each node"
+                if family is NodesAbsentError
+                else "dist-launch kill ends what is left of an earlier job",
+            )
+
+    async def _open(self, part: _JobPart, archive: bytes) -> None:
+        rank, here = part.member.rank, part.member.rank == self._here
+
+        def feed(data: bytes, is_stderr: bool) -> None:
+            if not is_stderr and not part.ready.is_set():
+                data = part.reader.feed(data)
+                if part.reader.answer is not None:
+                    part.ready.set()
+            if data:
+                self._output.feed(rank, data, is_stderr)
+
+        try:
+            part.program = await self._links.start(part.member, agent_command(part.member), feed, here=here)
+        except NodeUnreachableError as error:
+            part.lost = str(error)
+            return
+        part.program.send(order_line(part.member, "run", self._order(len(archive))) + archive)
+        ready = asyncio.ensure_future(part.ready.wait())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        waited: list[asyncio.Future[Any]] = [ready, stopping, part.program.done]
+        await asyncio.wait(waited, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        stopping.cancel()
+        if part.reader.answer is not None:
+            part.refusal = part.reader.answer.get("refused", "")
+        elif not self._stopping.is_set():
+            part.lost = f"its agent did not start: {part.reader.noise or 'see above'}"
+
+    def _order(self, archive_bytes: int) -> dict[str, Any]:
+        job = self.job
+        return {
+            "token": self.run_id,
+            "name": job.name,
+            "run": self.run_id,
+            "script": job.script,
+            "interpreter": list(job.interpreter),
+            "arguments": list(job.arguments),
+            "directory": job.directory,
+            "variables": dict(job.variables),
+            "grace_s": job.grace_s,
+            "archive_bytes": archive_bytes,
+        }
+
+    async def _follow(self) -> None:
+        """Wait for all nodes; act on the first failure."""
+        tasks = [asyncio.ensure_future(self._end_of(part)) for part in self._parts.values()]
+        pending: set[asyncio.Task[None]] = set(tasks)
+        given_up_at: float | None = None
+        loop = asyncio.get_running_loop()
+        while pending:
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            limit_s = None if given_up_at is None else max(given_up_at - loop.time(), 0.0)
+            watched: set[asyncio.Future[Any]] = (
+                {*pending} if given_up_at is not None else {*pending, stopping}
+            )
+            done, _ = await asyncio.wait(watched, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            pending = {task for task in pending if not task.done()}
+            if self._stopping.is_set() and given_up_at is None:
+                given_up_at = loop.time() + self.job.grace_s + _END_S
+            elif given_up_at is not None and not done:
+                self._give_up()
+                break
+        for task in pending:
+            task.cancel()
+
+    async def _end_of(self, part: _JobPart) -> None:
+        assert part.program is not None
+        rank, place = part.member.rank, part.member.place
+        try:
+            part.code = await asyncio.shield(part.program.done)
+        except NodeUnreachableError as error:
+            part.lost, part.code = str(error), NodesAbsentError.exit_code
+        self._output.finish(rank)
+        if part.code == 0 or self._stopping.is_set():
+            return
+        how = part.lost or f"ended with exit code {part.code}"
+        self._code = self._code or part.code
+        self._failed_first = self._failed_first or part
+        running = sum(other.code is None for other in self._parts.values())
+        if self.job.keep_going or not running:
+            self._output.say("ERROR", f"{place}: {how}")
+            return
+        self._output.say("ERROR", f"{place}: {how}; stopping the other {running}")
+        self.stop(part.code)
+
+    def _conclude(self, took_s: float) -> None:
+        """Write the last line: how it ended on all nodes, and how long it took."""
+        took = f"{took_s:.1f} s" if took_s < 120 else str(timedelta(seconds=round(took_s)))
+        if not self._code:
+            self._output.say("SUCCESS", f"ended well on all {len(self._parts)} nodes after {took}")
+        elif self._failed_first is None:
+            self._output.say("WARN", f"stopped after {took}; exit code {self._code}")
+        else:
+            first = self._failed_first.member.place
+            self._output.say("ERROR", f"failed after {took}, first on {first}; exit code {self._code}")
+
+    def _give_up(self) -> None:
+        stuck = [part.member.place for part in self._parts.values() if part.code is None]
+        self._code = self._code or NodesAbsentError.exit_code
+        self._output.say(
+            "ERROR", f"did not end in time, dist-launch kill --force kills it: {', '.join(stuck)}"
+        )
+
+    def _stop_all(self, grace_s: float) -> None:
+        if self._going:
+            self._tell(f"stop {grace_s:g}", [part for part in self._parts.values() if part.code is None])
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            if self._going:
+                self._tell("beat", [part for part in self._parts.values() if part.code is None])
+
+    def _tell(self, word: str, parts: Iterable[_JobPart]) -> None:
+        for part in parts:
+            if part.program is not None:
+                part.program.send(f"{word}\n".encode())
+
+    def _throttle(self, slow: bool) -> None:
+        for part in self._parts.values():
+            if part.program is not None and part.code is None:
+                if slow:
+                    part.program.pause()
+                else:
+                    part.program.resume()
+
+    def _log(self, rank: int) -> LogFile:
+        path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
+        return LogFile(path, lambda said: self._output.say(said.level, line(said)))

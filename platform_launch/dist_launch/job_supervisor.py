@@ -1,0 +1,170 @@
+"""A job on one node: checked, started when all nodes are ready, looked after until nothing of it is left."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import shutil
+import tarfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from platform_launch.console import Console, say
+from platform_launch.dist_launch import job_records
+from platform_launch.dist_launch.agent_protocol import AgentInput
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.dist_launch.hindrances import hindrances
+from platform_launch.dist_launch.job_records import MARKER, JobRecord
+from platform_launch.hardware import cgroup, running
+from platform_launch.supervise.processes import Command
+from platform_launch.supervise.watch import Watch
+
+# Between the readiness of the first node and that of the last.
+_GO_S = 120.0
+# The broker beats every five seconds.
+_SILENT_S = 30.0
+_LOST_GRACE_S = 10.0
+
+
+class JobRefusedError(Exception):
+    """This node cannot run the job; the message says why."""
+
+
+class JobSupervisor:
+    """Runs one job as ordered: ``check`` first, then ``run``.
+
+    The order names the job and its run, its script, arguments and directory, variables to add, how many
+    bytes of archive follow, and the grace time.
+    """
+
+    def __init__(self, folder: WaitFolder, order: dict[str, Any], orders: AgentInput) -> None:
+        self._folder = folder
+        self._orders = orders
+        self._name: str = order["name"]
+        self._run: str = order["run"]
+        self._script = Path(order["script"])
+        self._directory = Path(order["directory"])
+        self._arguments: list[str] = order["arguments"]
+        self._variables: dict[str, str] = order["variables"]
+        self._grace_s: float = order["grace_s"]
+        self._archive_bytes: int = order["archive_bytes"]
+        self._interpreter: list[str] = order["interpreter"]
+        self._code = 0
+        self._watch = Watch(grace_s=self._grace_s, what="the job", tell=Console().tell, ended=self._on_end)
+
+    def check(self) -> None:
+        """See that the job can start here. Raises Refused."""
+        left = list(job_records.processes(self._folder, self._name, job_records.records(self._folder)))
+        if left:
+            pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
+            raise JobRefusedError(f"job {self._name!r} still has {len(left)} process(es) here: {pids}")
+        job_records.forget(self._folder, self._name)
+        if problems := hindrances(self._folder):
+            raise JobRefusedError("; ".join(problems))
+        self._environment = self._folder.read_environment()
+        if self._archive_bytes:
+            self._unpack()
+        if not self._directory.is_dir():
+            raise JobRefusedError(
+                f"there is no folder {self._directory} here: --copy brings the script's own"
+            )
+        if not self._script.is_file():
+            raise JobRefusedError(f"there is no {self._script} here: --copy brings the script and its folder")
+
+    def run(self) -> int:
+        """Run the job once the broker says go; return its exit code as a shell would."""
+        if self._orders.line(_GO_S) != "go":
+            return 0
+        # With our own number: containers of one machine may share their control group.
+        group = _enter_group(f"dist-launch-{self._name}-{self._run}-{os.getpid()}")
+        argv = (*self._interpreter, str(self._script), *self._arguments)
+        environment = {
+            **self._environment,
+            **self._variables,
+            MARKER: job_records.marker(self._folder, self._name, self._run),
+        }
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            with self._watch:
+                pid = self._watch.start(Command(argv, environment, self._directory), {0: nothing})
+                if group is not None:
+                    _move(group.parent)
+                self._record(pid, argv, group)
+                Thread(target=self._listen, name="orders", daemon=True).start()
+                self._watch.wait()
+        finally:
+            job_records.forget(self._folder, self._name)
+            if group is not None:
+                with suppress(OSError):
+                    group.rmdir()
+        return self._code
+
+    def _unpack(self) -> None:
+        """Put what was copied in the place of what was copied before."""
+        data = self._orders.exactly(self._archive_bytes)
+        if data is None:
+            raise JobRefusedError("the copy broke off")
+        target = self._folder.copies / self._name
+        try:
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(mode=0o700, parents=True)
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                if hasattr(tarfile, "data_filter"):
+                    archive.extractall(target, filter="data")
+                else:  # Python before 3.10.12: the archive is rank 0's own, which runs commands here anyway
+                    archive.extractall(target)  # noqa: S202
+        except (OSError, tarfile.TarError) as error:
+            raise JobRefusedError(f"the copy cannot be unpacked in {target}: {error}") from error
+        self._script, self._directory = target / self._script.name, target
+
+    def _record(self, pid: int, argv: tuple[str, ...], group: Path | None) -> None:
+        leader, command = running.look(os.getpid()), running.look(pid)
+        record = JobRecord(
+            name=self._name,
+            run=self._run,
+            command=shlex.join(argv),
+            since=time.strftime("%Y-%m-%d %H:%M:%S"),
+            leader=os.getpid(),
+            leader_started=leader.started if leader else 0,
+            session=pid,
+            session_started=command.started if command else 0,
+            group=str(group or ""),
+        )
+        try:
+            job_records.write(self._folder, record)
+        except OSError as error:
+            say("WARN", f"no record of this job: {error}; dist-launch status will not show it")
+
+    def _listen(self) -> None:
+        while (line := self._orders.line(_SILENT_S)) is not None:
+            word, _, seconds = line.partition(" ")
+            if word == "stop":
+                self._watch.stop("told by rank 0", float(seconds))
+        self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))
+
+    def _on_end(self, _pid: int, code: int) -> None:
+        self._code = code if code >= 0 else 128 - code
+
+
+def _enter_group(name: str) -> Path | None:
+    """Enter a new control group, for the command to be born in; None where that is not allowed."""
+    own = cgroup.own_folder(Path("/sys"), Path("/proc"))
+    if own is None:
+        return None
+    group = own / name
+    try:
+        group.mkdir()
+        _move(group)
+    except OSError:
+        with suppress(OSError):
+            group.rmdir()
+        return None
+    return group
+
+
+def _move(group: Path) -> None:
+    (group / "cgroup.procs").write_text(str(os.getpid()))

@@ -1,0 +1,165 @@
+"""The output of many nodes as one: whole lines, each with its node, identical ones folded on request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from platform_launch.console.log import LogFile
+from platform_launch.console.outlet import Outlet
+from platform_launch.rendezvous.ranks import compact
+from platform_launch.supervise.text import LinePrefix, LogText, WholeLines
+from platform_launch.topology import node_prefix
+
+# Nodes that do the same say the same within this time, or it is not folded.
+_FOLD_S = 0.4
+
+
+class NodesOutput:
+    """Writes to two descriptors without ever waiting inside a write, and to a log for each node.
+
+    ``throttle(True)`` is called when a reader is slow and nothing more should be brought, ``throttle(False)``
+    when it has caught up.
+    """
+
+    def __init__(
+        self,
+        descriptors: tuple[int, int],
+        ranks: Iterable[int],
+        *,
+        fold: bool,
+        logs: Mapping[int, LogFile],
+        throttle: Callable[[bool], None],
+    ) -> None:
+        out = Outlet(descriptors[0], lambda _error: None)
+        same = os.path.sameopenfile(*descriptors)
+        self._outlets = (out, out if same else Outlet(descriptors[1], lambda _error: None))
+        self._throttle = throttle
+        self._streams = {
+            (rank, is_stderr): _NodeStream(rank, is_stderr) for rank in ranks for is_stderr in (False, True)
+        }
+        self._logs = logs
+        self._fold = _LineFolder({rank for rank, _ in self._streams}, self._show) if fold else None
+        self._slow = False
+
+    def feed(self, rank: int, data: bytes, is_stderr: bool) -> None:
+        """Take a chunk of a node's output."""
+        stream = self._streams[rank, is_stderr]
+        self._write(stream, stream.lines.feed(stream.text.feed(data)))
+
+    def finish(self, rank: int) -> None:
+        """Take the end of a node's output."""
+        for is_stderr in (False, True):
+            stream = self._streams[rank, is_stderr]
+            self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
+
+    def say(self, level: str, text: str) -> None:
+        """Write a line of our own."""
+        flat = " ".join(text.splitlines())
+        self._show(f"[{level}] {flat}\n".encode(errors="replace"), True)
+
+    async def close(self) -> None:
+        """Write what is held; a reader that has stopped reading is waited for."""
+        if self._fold is not None:
+            self._fold.flush()
+        while self._slow:
+            await asyncio.sleep(0.02)
+        for log in self._logs.values():
+            log.close()
+        for outlet in set(self._outlets):
+            outlet.close()
+
+    def _write(self, stream: _NodeStream, lines: bytes) -> None:
+        if not lines:
+            return
+        if stream.rank in self._logs:
+            self._logs[stream.rank].append(lines, stream)
+        lines = stream.bare(lines)
+        if self._fold is not None:
+            self._fold.add(stream.rank, lines, stream.is_stderr)
+        else:
+            self._show(stream.prefix.feed(lines), stream.is_stderr)
+
+    def _show(self, data: bytes, is_stderr: bool) -> None:
+        outlet = self._outlets[is_stderr]
+        outlet.write(data)
+        if outlet.blocked and not self._slow:
+            self._slow = True
+            self._throttle(True)
+            self._when_ready()
+
+    def _when_ready(self) -> None:
+        """Flush until nothing is held, then let more come."""
+        loop = asyncio.get_running_loop()
+        for outlet in set(self._outlets):
+            if outlet.blocked:
+                loop.add_writer(outlet.fd, self._flush, outlet, outlet.fd)
+
+    def _flush(self, outlet: Outlet, fd: int) -> None:
+        outlet.flush()
+        if not outlet.blocked:
+            asyncio.get_running_loop().remove_writer(fd)
+        if self._slow and not any(outlet.blocked for outlet in self._outlets):
+            self._slow = False
+            self._throttle(False)
+
+    def abandon(self) -> None:
+        """Drop what cannot be written: the reader is gone, or does not matter any more."""
+        loop = asyncio.get_running_loop()
+        for outlet in set(self._outlets):
+            if outlet.fd >= 0:
+                with suppress(OSError, ValueError):
+                    loop.remove_writer(outlet.fd)
+            outlet.close()
+        if self._slow:
+            self._slow = False
+            self._throttle(False)
+
+
+class _NodeStream:
+    """One of a node's two streams on its way."""
+
+    def __init__(self, rank: int, is_stderr: bool) -> None:
+        self.rank = rank
+        self.is_stderr = is_stderr
+        self.text = LogText()
+        self.lines = WholeLines()
+        self.prefix = LinePrefix(f"[rank-{rank}] ")
+        self._own_prefix = re.compile(rb"(?m)^" + re.escape(node_prefix(rank)).encode())
+
+    def bare(self, lines: bytes) -> bytes:
+        """Return whole lines without the prefix that a launcher on this node gave them; ours says as much."""
+        return self._own_prefix.sub(b"", lines)
+
+
+class _LineFolder:
+    """Holds each line for a moment and writes it once for all nodes that say it: ``[rank-0-3] epoch 1``."""
+
+    def __init__(self, ranks: set[int], show: Callable[[bytes, bool], None]) -> None:
+        self._ranks = ranks
+        self._show = show
+        self._held: dict[tuple[bytes, bool], list[int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, rank: int, lines: bytes, is_stderr: bool) -> None:
+        for line in lines.splitlines(keepends=True):
+            ranks = self._held.setdefault((line, is_stderr), [])
+            if rank in ranks:  # the same again: what came before must stay before
+                self.flush()
+                ranks = self._held.setdefault((line, is_stderr), [])
+            ranks.append(rank)
+        if all(len(ranks) == len(self._ranks) for ranks in self._held.values()):
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FOLD_S, self.flush)
+
+    def flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, {}
+        for (line, is_stderr), ranks in held.items():
+            self._show(f"[rank-{compact(ranks).replace(' ', '')}] ".encode() + line, is_stderr)

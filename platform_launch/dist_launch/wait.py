@@ -1,0 +1,211 @@
+"""One node that waits: meets the others, lets rank 0 in, reaps, and takes away what it added in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch import helper
+from platform_launch.console import Console, say
+from platform_launch.dist_launch import cluster_keys, sshd
+from platform_launch.dist_launch.cluster import ClusterMember
+from platform_launch.dist_launch.folder import WaitFolder, write_private
+from platform_launch.dist_launch.node_access import uninstall
+from platform_launch.dist_launch.wait_task import WaitTask
+from platform_launch.errors import InputError, LaunchError, NodesAbsentError, UsageError, shown
+from platform_launch.rendezvous.messages import encode
+from platform_launch.supervise.processes import Command
+from platform_launch.supervise.watch import Watch
+
+# The rendezvous process may be inside torch; sessions of a private sshd end their jobs.
+_GRACE_S = 8.0
+# A process of ours that ends by itself sooner than this will not do better the next time.
+_SHORTEST_LIFE_S = 5.0
+
+
+@dataclass(frozen=True)
+class WaitSettings:
+    """What ``wait`` was told. ``environment`` is what jobs of this node will start with.
+
+    ``key`` and ``public_key`` count on rank 0; without them it makes a pair of its own. On the others
+    ``named_key`` is the key that may log in, empty for the one that rank 0 brings first.
+    """
+
+    rank: int
+    nnodes: int
+    job_id: str | None
+    host: str
+    address: str
+    master_addr: str
+    rendezvous_port: int
+    timeout_s: float
+    cluster_file: Path
+    ssh_port: int
+    ssh_user: str
+    sshd: bool
+    key: Path | None
+    public_key: Path | None
+    named_key: str
+    environment: Mapping[str, str]
+
+
+def wait(settings: WaitSettings) -> int:
+    """Wait until told to end; return the exit code: 0 after TERM, INT or QUIT. Main thread only.
+
+    Raises LaunchError when this node cannot wait.
+    """
+    folder = WaitFolder.beside(settings.cluster_file)
+    folder.check()
+    owner = folder.owner()
+    if owner is not None and owner != os.getpid():
+        raise UsageError(
+            f"another dist-launch wait (pid {owner}) lives in {folder.path}",
+            "end it, or give this one a CLUSTER_INFO_FILE of its own",
+        )
+    os.umask(0o077)
+    left_key = cluster_keys.left_behind(folder)
+    uninstall(folder, settings.ssh_user)  # what one left that was killed
+    folder.create()
+    try:
+        if left_key and settings.rank == 0:
+            write_private(folder.key, left_key)
+        folder.own()
+        folder.write_environment(settings.environment)
+        return _WaitProcesses(settings, folder).run()
+    except OSError as error:
+        raise InputError(f"{folder.path} cannot be written: {error.strerror or error}") from error
+    finally:
+        for problem in uninstall(folder, settings.ssh_user):
+            say("WARN", f"could not be taken back: {problem}")
+
+
+class _WaitProcesses:
+    """The processes of one ``wait``: a private sshd, the rendezvous, and on rank 0 the broker."""
+
+    def __init__(self, settings: WaitSettings, folder: WaitFolder) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._code = 0
+        self._name_of: dict[int, str] = {}
+        self._born: dict[int, float] = {}
+        self._commands: dict[str, Command] = {}
+        self._inputs: dict[str, str] = {}
+        self._watch = Watch(
+            grace_s=_GRACE_S, what="what this node runs", tell=Console().tell, ended=self._on_end
+        )
+
+    def run(self) -> int:
+        """Start everything and stay."""
+        settings, folder = self._settings, self._folder
+        pair = (
+            cluster_keys.take_pair(folder, settings.key, settings.public_key) if settings.rank == 0 else None
+        )
+        with self._watch:
+            host_key = self._open_ssh()
+            member = self._present(host_key, pair)
+            self._join(member, pair, own_sshd=bool(host_key))
+            if pair is not None:
+                broker = helper.command("dist-launch-broker", str(folder.path), str(pair.private))
+                self._start("broker", broker, "")
+            self._watch.wait()
+        return self._code
+
+    def _present(self, host_key: str, pair: cluster_keys.ClusterKey | None) -> ClusterMember:
+        """Return this node as the others will know it. Raises InputError for an odd name."""
+        settings, folder = self._settings, self._folder
+        try:
+            return ClusterMember(
+                rank=settings.rank,
+                host=settings.host,
+                address=settings.address,
+                ssh_port=settings.ssh_port,
+                ssh_user=settings.ssh_user,
+                host_key=host_key or asyncio.run(cluster_keys.host_key("127.0.0.1", settings.ssh_port)),
+                identity=os.urandom(16).hex(),
+                python=sys.executable,
+                package=str(helper.PACKAGE),
+                folder=str(folder.path),
+                public_key=pair.public if pair else "",
+            )
+        except ValueError as error:
+            raise InputError(
+                f"host {shown(settings.host)}, address {shown(settings.address)}, user "
+                f"{shown(settings.ssh_user)}: {error}"
+            ) from error
+
+    def _open_ssh(self) -> str:
+        """See that an SSH server answers; return the host key of a private one, else an empty text."""
+        port, folder = self._settings.ssh_port, self._folder
+        if sshd.answers(port):
+            if self._settings.sshd:
+                say("INFO", f"an SSH server listens on port {port} already: --sshd starts none")
+            return ""
+        if not self._settings.sshd:
+            raise NodesAbsentError(
+                f"no SSH server listens on port {port} of this node (SSH_PORT)",
+                "pass --sshd to start a private one, or correct SSH_PORT",
+            )
+        argv, host_key = sshd.prepare(folder, port, self._settings.ssh_user)
+        self._start("sshd", argv, "")
+        if not sshd.await_listening(port):
+            raise NodesAbsentError(f"sshd does not listen on port {port}; its own lines are above")
+        say("INFO", f"started a private sshd on port {port}")
+        return host_key
+
+    def _join(self, member: ClusterMember, pair: cluster_keys.ClusterKey | None, *, own_sshd: bool) -> None:
+        settings = self._settings
+        task = WaitTask(
+            member=member,
+            nnodes=settings.nnodes,
+            job_id=settings.job_id,
+            master_addr=settings.master_addr,
+            port=settings.rendezvous_port,
+            timeout_s=settings.timeout_s,
+            folder=str(self._folder.path),
+            key=str(pair.private) if pair else "",
+            own_sshd=own_sshd,
+            named_key=settings.named_key,
+        )
+        self._start("rendezvous", helper.command("dist-launch-rendezvous"), encode(task).decode())
+
+    def _start(self, name: str, argv: tuple[str, ...], text: str) -> None:
+        """Start a process of ours with a line on its stdin."""
+        environment = {**self._settings.environment, **_QUIET}
+        self._commands[name] = Command(argv, environment)
+        self._inputs[name] = text
+        self._again(name)
+
+    def _again(self, name: str) -> None:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        try:
+            os.write(writing, self._inputs[name].encode() + b"\n")
+            pid = self._watch.start(self._commands[name], {0: reading})
+        finally:
+            os.close(reading)
+            os.close(writing)
+        self._name_of[pid], self._born[pid] = name, time.monotonic()
+
+    def _on_end(self, pid: int, code: int) -> None:
+        name, lived_s = self._name_of.pop(pid), time.monotonic() - self._born.pop(pid)
+        if self._watch.stopped_by is not None or self._code:
+            return
+        if name == "rendezvous" and code > 0:
+            self._code = code  # its last line says why
+            self._watch.stop("there is no cluster")
+        elif lived_s < _SHORTEST_LIFE_S:
+            self._code = LaunchError.exit_code
+            self._watch.stop(f"{name} ended by itself after {lived_s:.1f} s (exit code {code})")
+        else:
+            say("WARN", f"{name} ended (exit code {code}): starting it again")
+            with suppress(LaunchError):
+                self._again(name)
+
+
+# torch reports each failed connection with a stack trace; the rendezvous says what matters.
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "FATAL", "RES_OPTIONS": "timeout:1 attempts:1"}

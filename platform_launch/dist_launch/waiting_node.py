@@ -1,0 +1,243 @@
+"""The process of ``wait`` that takes part in the cluster's rendezvous, on each node.
+
+It reads a WaitTask on stdin, joins, and puts what is agreed there into files: who the others are, and which
+key may log in. ``wait`` starts it, and takes those files away in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from platform_launch.console import say
+from platform_launch.dist_launch import node_access
+from platform_launch.dist_launch.cluster import WaitingCluster
+from platform_launch.dist_launch.cluster_formation import ClusterFormation
+from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.dist_launch.key_trust import ForeignKeyError, KeyTrust
+from platform_launch.dist_launch.roster import PURPOSE, NodeReadiness, WaitRoster
+from platform_launch.dist_launch.wait_task import WaitTask
+from platform_launch.environment import Environment
+from platform_launch.errors import LaunchError, NodesAbsentError
+from platform_launch.rendezvous.absence import describe
+from platform_launch.rendezvous.authentication import Secret, read_secret
+from platform_launch.rendezvous.connecting import Connector, Meet, NeverReachedError
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, decode
+from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.ranks import in_words
+from platform_launch.rendezvous.rejection import launch_error
+from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
+
+_LOOK_S = 0.25
+_HEARTBEAT_S = 0.5
+_AGAIN_S = 1.0
+_RETRY_S = 10.0
+_SAY_EVERY_S = 5.0
+# A node 0 whose store answers, and which gives no sign of life for this long, is stopped or stuck.
+_SILENT_S = 40.0
+
+
+class WaitingNode:
+    """Joins the cluster, again when it was lost, and stays."""
+
+    def __init__(self, task: WaitTask, secret: Secret | None) -> None:
+        self._task = task
+        self._me = task.member
+        self._secret = secret
+        self._node = Fingerprint(
+            node_rank=self._me.rank,
+            nnodes=task.nnodes,
+            host=self._me.host,
+            addresses=(self._me.address,),
+            identity=self._me.identity,
+            job_id=task.job_id,
+        )
+        folder = WaitFolder(Path(task.folder))
+        self._cluster_file = folder.cluster_file
+        self._trust = KeyTrust(folder, task.named_key, authenticated=secret is not None)
+        self._formation: ClusterFormation | None = None
+        self._participant: Participant | None = None
+        self._began = time.monotonic()
+        self._announced_at = self._began
+        self._formed = False
+        self._edition = -1
+        self._retry_at = float("inf")
+
+    def run(self) -> NoReturn:
+        """Stay until this process is ended. Raises LaunchError when there can be no cluster."""
+        if self._me.rank == 0:
+            self._formation = self._form()
+        while True:
+            try:
+                self._participant = self._connector().join()
+                self._stay(self._participant)
+            except NeverReachedError as error:
+                raise NodesAbsentError(
+                    str(error), "look at node 0: still pulling its image, not scheduled, or another address"
+                ) from error
+            except RejectedError as error:
+                raise launch_error(error.rejection) from error
+            except StoreError:
+                if self._formation is not None:
+                    raise  # our own: ``wait`` starts another process
+                say("WARN", "the rendezvous on node 0 broke off; looking for it again")
+                time.sleep(_AGAIN_S)
+
+    def leave(self) -> None:
+        """Say that this node gives no more signs of life."""
+        if self._participant is not None:
+            with suppress(StoreError):
+                self._participant.leave()
+
+    def _form(self) -> ClusterFormation:
+        port = self._task.port
+        try:
+            coordinator = Coordinator(
+                Store.serve(port, limit_s=_SILENT_S),
+                self._node,
+                purpose=PURPOSE,
+                say=_say_line,
+                secret=self._secret,
+                values=(NodeReadiness,),
+                same_nnodes=True,
+            )
+        except PortTakenError as error:
+            raise NodesAbsentError(
+                str(error),
+                "end that process, or set INIT_MASTER_PORT to a free port on all nodes",
+            ) from error
+        return ClusterFormation(coordinator, self._me, self._task.nnodes, say)
+
+    def _connector(self) -> Connector:
+        """A node of a cluster that was formed looks for it as long as it waits."""
+        task = self._task
+        left_s = max(self._began + task.timeout_s - time.monotonic(), 1.0)
+        host = "127.0.0.1" if self._me.rank == 0 else task.master_addr
+        return Connector(
+            Meet(host, task.port, PURPOSE, self._node, self._secret, details=self._me),
+            timeout_s=float("inf") if self._formed else left_s,
+            answer_limit_s=_SILENT_S,
+            pause=time.sleep,
+            say=_say_line,
+        )
+
+    def _stay(self, participant: Participant) -> NoReturn:
+        self._edition, heartbeat_at = -1, 0.0
+        while True:
+            now = time.monotonic()
+            if self._formation is not None:
+                self._formation.step()
+            if now - heartbeat_at >= _HEARTBEAT_S:
+                heartbeat_at = now
+                participant.heartbeat()
+                if participant.coordinator_silent_s >= _SILENT_S:
+                    raise StoreError("node 0 is silent")
+            roster = self._roster(participant)
+            if roster is not None and roster.members:
+                if roster.edition != self._edition or now >= self._retry_at:
+                    self._take(participant, roster)
+            elif not self._formed:
+                self._wait_for_the_others(roster, now)
+            time.sleep(_LOOK_S)
+
+    def _roster(self, participant: Participant) -> WaitRoster | None:
+        """Return the roster, on rank 0 its own; None while there is none that this node is in."""
+        if self._formation is not None:
+            return self._formation.roster
+        roster = participant.state(WaitRoster)
+        if roster is None or not roster.members:
+            return roster
+        in_order = [member.rank for member in roster.members] == list(range(self._task.nnodes))
+        return roster if in_order and roster.members[self._me.rank] == self._me else None
+
+    def _wait_for_the_others(self, roster: WaitRoster | None, now: float) -> None:
+        timeout_s, waited_s = self._task.timeout_s, now - self._began
+        absent = roster.absent if roster is not None else ()
+        if waited_s >= timeout_s:
+            raise NodesAbsentError(
+                f"{describe(absent, self._task.nnodes, {})}, after {timeout_s:g} s",
+                "look at the absent nodes: still pulling their image, not scheduled, or crashed",
+            )
+        others = [rank for rank in absent if rank != self._me.rank]
+        if others and now - self._announced_at >= _SAY_EVERY_S:
+            self._announced_at = now
+            whom = f"{len(others)} of {self._task.nnodes} nodes: {in_words(others)}"
+            say("INFO", f"waiting for {whom} ({waited_s:.0f} of {timeout_s:g} s)")
+
+    def _take(self, participant: Participant, roster: WaitRoster) -> None:
+        """Put the roster into files, and say how that went."""
+        self._edition, self._retry_at = roster.edition, float("inf")
+        cluster = WaitingCluster(
+            rank=self._me.rank,
+            identity=roster.members[0].identity,
+            formed_at=roster.formed_at,
+            rendezvous_port=self._task.port,
+            members=roster.members,
+        )
+        offered = roster.members[0].public_key
+        try:
+            key = self._me.public_key or self._trust.decide(offered)
+            node_access.install(cluster, key, self._task.own_sshd, self._task.key)
+            problem = self._trust.objection(offered)
+        except ForeignKeyError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"keys and cluster information could not be written here: {error}"
+            self._retry_at = time.monotonic() + _RETRY_S
+        if problem:
+            say("ERROR", problem)
+        elif not self._formed:
+            text = f"node {self._me.rank} of {self._task.nnodes} waits"
+            say("INFO", f"{text}; cluster information: {self._cluster_file}")
+        self._formed = True
+        readiness = NodeReadiness(roster.edition, problem)
+        participant.publish(readiness)
+        if self._formation is not None:
+            self._formation.own_readiness = readiness
+
+
+def _say_line(line: ConsoleLine) -> None:
+    say(line.level, line.text)
+
+
+def main(_arguments: Sequence[str]) -> NoReturn:
+    """Take part until told to end."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))
+    os.umask(0o077)
+    # Without the interpreter's own end: to take torch down keeps a busy machine for seconds.
+    os._exit(_take_part())
+
+
+def _take_part() -> int:
+    node: WaitingNode | None = None
+    try:
+        task = decode(sys.stdin.buffer.readline(), WaitTask)
+        load_torch(bare=True)
+        node = WaitingNode(task, read_secret(Environment.of_this_process()))
+        node.run()
+    except SystemExit:
+        return 0
+    except LaunchError as error:
+        say("ERROR", f"{error.message}; {error.hint}" if error.hint else error.message)
+        return error.exit_code
+    except StoreError as error:
+        say("WARN", f"the rendezvous that this node serves broke down: {error}")
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return LaunchError.exit_code
+    finally:
+        if node is not None:
+            node.leave()

@@ -1,0 +1,71 @@
+"""This node's part between the nodes: started as a child process, and its answer judged."""
+
+from __future__ import annotations
+
+from platform_launch import helper
+from platform_launch.console import Console
+from platform_launch.doctor import Finding
+from platform_launch.doctor.cluster.director import longest_s
+from platform_launch.doctor.cluster.document import DoctorTask, PartAnswer
+from platform_launch.doctor.cluster.judge import judge
+from platform_launch.doctor.finding import error
+from platform_launch.doctor.gather import own_address
+from platform_launch.environment import Environment
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.rendezvous.messages import InvalidMessageError, decode, encode
+from platform_launch.supervise import Command, capture
+from platform_launch.topology import node_prefix
+
+# From the start of a collective's processes to its end: importing torch or JAX included.
+_COLLECTIVE_LIMIT_S = {"gloo": 30.0, "nccl": 60.0, "jax": 60.0}
+_START_LIMIT_S = 240.0
+
+
+def meet(
+    plan: LaunchPlan, env: Environment, *, port: int, with_jax: bool, meet_limit_s: float
+) -> list[Finding]:
+    """Meet the other nodes, and return what all of them found together."""
+    topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
+    backend = "jax" if with_jax else "nccl" if plan.hardware.gpus.devices else "gloo"
+    task = DoctorTask(
+        node_rank=topology.node_rank,
+        nnodes=topology.nnodes,
+        host=env.hostname,
+        address=own_address(plan) or "127.0.0.1",
+        job_id=topology.job_id,
+        master_addr=topology.master_addr,
+        master_port=topology.master_port,
+        rendezvous_port=port,
+        backend="jax"
+        if with_jax or plan.launcher == "jax"
+        else "nccl"
+        if plan.hardware.gpus.devices
+        else "gloo",
+        workers=1 if with_jax or plan.launcher == "jax" else topology.nproc_per_node or 1,
+        meet_limit_s=meet_limit_s,
+        collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
+    )
+    where = f"{task.master_addr}:{task.rendezvous_port}"
+    console.info(f"meeting {task.nnodes} nodes at {where}, for {meet_limit_s:g} s at most")
+    variables = plan.child_environment(env.inherited())
+    if task.backend == "jax" and not plan.hardware.gpus.devices:
+        variables.setdefault("JAX_PLATFORMS", "cpu")
+    answer = capture(
+        Command(helper.command("doctor-part", encode(task).decode()), variables),
+        timeout_s=_START_LIMIT_S + longest_s(task),
+    )
+    try:
+        found = decode(answer.stdout.strip().encode(), PartAnswer)
+    except InvalidMessageError:
+        last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        found = PartAnswer(failure=f"its process ended with exit code {answer.exit_code}: {last[0][:300]}")
+    if found.document is not None:
+        return judge(found.document)
+    return [
+        error(
+            "meeting-failed",
+            f"this node did not meet the others at {where}: {found.failure}",
+            f"node {task.node_rank}",
+            "was the doctor started on every node, with the same MASTER_ADDR? --timeout waits longer",
+        )
+    ]

@@ -1,0 +1,145 @@
+"""Everything the doctor tries for one launch: its plan, this node, child processes, the other nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from platform_launch import hardware
+from platform_launch.doctor import deep
+from platform_launch.doctor.checks.planned import plan_warnings
+from platform_launch.doctor.finding import Finding, Level, of_refusal
+from platform_launch.doctor.gather import gather
+from platform_launch.doctor.quick import NAMES, examine
+from platform_launch.environment import Environment
+from platform_launch.errors import (
+    HardwareError,
+    InstallationError,
+    LaunchError,
+    TopologyError,
+    UsageError,
+)
+from platform_launch.hardware import Hardware
+from platform_launch.plan.launch_plan import LaunchPlan, build_plan
+from platform_launch.plan.request import Request
+from platform_launch.platforms import detect
+from platform_launch.topology import Overrides, Topology
+from platform_launch.wheels.report import ask_node, warnings
+
+_ALONE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1", nproc_per_node=1)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far to look: ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met."""
+
+    child_processes: bool
+    other_nodes: bool
+    jax: bool
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found, the worst first, and the names of what was ``checked``, as ``topic: what``."""
+
+    plan: LaunchPlan
+    findings: tuple[Finding, ...]
+    checked: tuple[str, ...]
+
+
+def examine_launch(
+    env: Environment,
+    request: Request,
+    extent: Extent,
+    *,
+    port_of: Callable[[Topology, Environment], int],
+    meet_limit_s: float,
+) -> Examination:
+    """Look at the launch that was asked for, and start nothing of it.
+
+    ``port_of`` says on which port of node 0 nodes meet, ``meet_limit_s`` how long they wait. Raises
+    LaunchError only where nothing can be planned at all.
+    """
+    plan, findings = _planned(env, request)
+    facts = gather(env, plan)
+    findings += [*plan_warnings(facts), *examine(facts)]
+    checked = ["launch plan", *NAMES]
+    jax = extent.jax or plan.launcher == "jax"
+    if extent.child_processes:
+        tried = ["jax"] if jax else [name for name in ("torch", "deepspeed") if name in plan.packages]
+        checked += [f"in a process of its own: {name}" for name in tried]
+        findings += _deep(plan, env, jax)
+    nnodes = plan.topology.nnodes
+    if nnodes > 1 and extent.other_nodes:
+        from platform_launch.doctor.cluster.consultation import meet
+
+        checked.append(f"between {nnodes} nodes: network, collectives")
+        port = port_of(plan.topology, env)
+        findings += meet(plan, env, port=port, with_jax=jax, meet_limit_s=meet_limit_s)
+    findings.sort(key=lambda finding: -finding.level)
+    return Examination(plan, tuple(findings), tuple(checked))
+
+
+def _planned(env: Environment, request: Request) -> tuple[LaunchPlan, list[Finding]]:
+    """Plan the launch. What is refused becomes a finding, and the rest is planned without it."""
+    found: list[Finding] = []
+    machine = _machine(env, request, found)
+    while True:
+        try:
+            return build_plan(env, machine, request), found
+        except LaunchError as refusal:
+            simpler = _without(refusal, request)
+            if simpler == request:
+                raise
+            found.append(of_refusal(refusal))
+            request = simpler
+
+
+def _machine(env: Environment, request: Request, found: list[Finding]) -> Hardware:
+    master = None
+    with suppress(TopologyError):  # the plan will say it
+        master = detect(env, request.overrides).master_addr
+    try:
+        return hardware.detect(env, master_addr=master)
+    except (HardwareError, UsageError) as refusal:  # the driver, or CUDA_VISIBLE_DEVICES
+        found.append(of_refusal(refusal))
+        return hardware.detect(env, master_addr=master, assume="cpu")
+
+
+def _without(refusal: LaunchError, request: Request) -> Request:
+    """Return the request without the part that was refused: the place in the job, or what is trained."""
+    if isinstance(refusal, TopologyError):
+        return dataclasses.replace(request, overrides=_ALONE)
+    return Request(
+        root=request.root,
+        python=request.python,
+        temporary=request.temporary,
+        temporary_problem=request.temporary_problem,
+        started=request.started,
+        default_log_dir=request.default_log_dir,
+        overrides=request.overrides,
+        log_dir=request.log_dir,
+    )
+
+
+def _deep(plan: LaunchPlan, env: Environment, with_jax: bool) -> list[Finding]:
+    variables = plan.child_environment(env.inherited())
+    if with_jax:
+        return deep.try_jax(plan, variables)
+    findings = deep.try_torch(plan, variables) if "torch" in plan.packages else []
+    broken = any(finding.level is Level.ERROR for finding in findings)
+    return findings if broken or "deepspeed" not in plan.packages else [*findings, *_ops(plan, variables)]
+
+
+def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:
+    """Ask DeepSpeed for its ops, as `wheel check` does."""
+    try:
+        node = ask_node(
+            plan.argv[0], variables, hostname=plan.hardware.host.hostname, gpus=(), timeout_s=deep.LIMIT_S
+        )
+    except InstallationError as error:
+        return [deep.broken_deepspeed(error.message, error.hint)]
+    usable = "broken" not in node.ops.values() and not node.missing_requirements
+    return deep.of_deepspeed(warnings(node), f"deepspeed {node.deepspeed}", usable=usable)

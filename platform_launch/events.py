@@ -1,0 +1,294 @@
+"""What the launcher says, as values: an event has an id and fields, and the line for people is made of them.
+
+    Event      one thing that was said                    CATALOGUE  every id: its level and its line
+    line       event → the line for people                mark       event → `` [id key=value]``, a line's end
+    as_json    event → a line of ``*.events.jsonl``       read       such a file → events
+
+No program may depend on the words of a line: it reads the event file, or the mark where only text is left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+SUFFIX = ".events.jsonl"
+LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")
+
+_LARGEST_FILE = 16 * 1024 * 1024
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+# Controls, and signs that turn the direction of writing: what is quoted must not rule a terminal.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_MARKED = re.compile(r" ?\[(?P<id>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?P<fields>(?: [a-z_]+=[\w.:+-]+)*)\]\s*\Z")
+_SAID_BY_US = re.compile(r"(?:\d\d:\d\d:\d\d )?(?:\[(?P<level>INFO|SUCCESS|WARN|ERROR)\] |error: )")
+_IN_A_MARK = re.compile(r"[\w.:+-]+")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that was said. ``where`` names a variable, file, device or node that it is about, if any.
+
+    ``fields`` hold what JSON can; ``node_rank`` and ``time`` (UTC, ISO 8601) are known of one that was read.
+    """
+
+    id: str
+    level: str
+    where: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    node_rank: int | None = None
+    time: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An entry of the catalogue: how bad, the line for people, and the fields that its mark carries."""
+
+    level: str
+    template: str
+    marked: tuple[str, ...] = ()
+
+
+# Whatever a line of it says may change; ids, levels and fields are what programs read.
+CATALOGUE: dict[str, Kind] = {
+    # A launch, from its opening to its end.
+    "launch-opened": Kind("INFO", "platform_launch {version}: node {node_rank} of {nnodes}, job {job}"),
+    "log-opened": Kind("INFO", "log: {path}"),
+    "launch-refused": Kind("ERROR", "{message}"),
+    "training-finished": Kind("SUCCESS", "training finished after {duration}"),
+    "exit-barrier-left": Kind(
+        "INFO",
+        "the traceback of torchrun's exit barrier above is harmless: another node was done a moment earlier",
+    ),
+    "training-failed": Kind(
+        "ERROR", "training ended with exit code {exit_code} after {duration}", ("exit_code",)
+    ),
+    "training-killed": Kind(
+        "ERROR",
+        "training was ended by {signal} after {duration} (exit code {exit_code})",
+        ("signal", "exit_code"),
+    ),
+    "training-stopped": Kind(
+        "WARN",
+        "training was stopped after {duration} ({reason}; exit code {exit_code}); tracebacks of "
+        "SignalException above only say so",
+        ("exit_code",),
+    ),
+    "training-followed": Kind(
+        "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
+    ),
+    "memory-peak": Kind("INFO", "memory at most: {shown}"),
+    "run-cost": Kind("INFO", "cost: {text}"),
+    "record-written": Kind("INFO", "launch record: {path}"),
+    "verdict": Kind("ERROR", "{text}"),
+    # A training in which nothing moves.
+    "no-progress": Kind("WARN", "no progress for {still_s:.0f} s: {headline}", ("kind", "ranks")),
+    "no-progress-detail": Kind("WARN", "{text}"),
+    "slow-but-working": Kind(
+        "INFO", "no step for {still_s:.0f} s, and no hang: {headline}", ("kind", "ranks")
+    ),
+    "slow-but-working-detail": Kind("INFO", "{text}"),
+    "progress-again": Kind("INFO", "the training goes on, after {still_s:.0f} s without progress"),
+    "hang-recorded": Kind("INFO", "what all ranks were doing: {path}"),
+    "hang-ends-training": Kind(
+        "ERROR", "--on-hang {on_hang}: ending the training, which hangs", ("on_hang",)
+    ),
+    # Devices; what is wrong with them is said under the findings' own ids.
+    "device-well-again": Kind("INFO", "{where}: no longer, after {after_s:.0f} s: {what}", ("finding",)),
+    "devices-not-watched": Kind("WARN", "GPUs and ports are not watched: {problem}"),
+    "xids-not-heard": Kind("INFO", "the driver will not tell of XIDs here: {problem}"),
+    "ranks-left": Kind(
+        "WARN",
+        "{who} had already ended, without an error, when others failed: they waited for it",
+        ("ranks",),
+    ),
+    "node-bad": Kind("ERROR", "node {node} ({host}) is bad, use another: {reasons}", ("node", "grade")),
+    "node-suspect": Kind("WARN", "node {node} ({host}) is suspect: {reasons}", ("node", "grade")),
+    "node-quarantined": Kind("WARN", "node {node_name} is in quarantine until {until} ({path})"),
+    "not-quarantined": Kind("WARN", "node {node_name} could not be put in quarantine: {problem}"),
+    "nodes-well": Kind("INFO", "GPUs and ports were asked: nothing is wrong on {nodes} node(s)"),
+    "not-observed": Kind("WARN", "a hang of the training would not be noticed: {problem}"),
+    # Staying responsible for processes.
+    "end-asked": Kind("INFO", "{reason}: asked {what} to end, {grace_s:g} s at most{again}", ("signal",)),
+    "leftovers-asked": Kind("WARN", "left behind by {what}, asked to end: {processes}"),
+    "leftovers-killed": Kind("WARN", "killing what is left of {what}: {processes}"),
+    "process-stuck": Kind(
+        "ERROR", "alive {limit_s:g} s after SIGKILL, stuck in a driver or file system: {processes}"
+    ),
+    "output-lost": Kind("WARN", "output can no longer be written: {problem}; {consequence}"),
+    "log-lost": Kind("WARN", "no log file from here on: {path}: {problem}; the training goes on without it"),
+    "log-cut": Kind("INFO", "{left_out_mib:g} MiB are left out of the log here (--log-limit)"),
+    # The nodes of a job: their roll call, and how it ended on one of them.
+    "roll-call-opened": Kind(
+        "INFO",
+        "roll call: {nnodes} nodes meet at {master_addr}:{port}, {limit_s:g} s at most "
+        "(port: INIT_MASTER_PORT, else the one after MASTER_PORT)",
+    ),
+    "roll-call-skipped": Kind("INFO", "starting training, without waiting for the other nodes"),
+    "nodes-differ": Kind("WARN", "not the same on all nodes: {difference}"),
+    "roll-call-complete": Kind(
+        "SUCCESS", "roll call: all {nnodes} nodes are here, and they {agree}; starting training"
+    ),
+    "spare-waits": Kind("INFO", "this node is a spare: it waits until one of the others is lost"),
+    "spare-stands-in": Kind(
+        "WARN", "this spare, node {spare}, stands in for node {node} from here on", ("node", "spare")
+    ),
+    "spare-not-needed": Kind("INFO", "the job has ended, and this spare took no part in it"),
+    "node-left-out": Kind("WARN", "this node leaves the job: a spare takes its place"),
+    "refusal-told": Kind("INFO", "telling the other nodes, {limit_s:g} s at most"),
+    "launch-left": Kind("WARN", "{signal}: leaving", ("signal",)),
+    "nodes-restart": Kind("WARN", "restart {restart} of {max_restarts}: the nodes meet again", ("restart",)),
+    "node-restarts": Kind("WARN", "restart {restart} of {max_restarts} after a hang", ("restart",)),
+    "not-restarted": Kind("ERROR", "not started again: {reason}"),
+    "node-finished": Kind("INFO", "node {node} ({host}) has finished", ("node",)),
+    "node-failed": Kind(
+        "ERROR",
+        "node {node}, {host}: the training ended with exit code {exit_code}",
+        ("node", "exit_code"),
+    ),
+    "node-stopped": Kind("WARN", "node {node} ({host}) was told to end ({signal})", ("node", "signal")),
+    "node-vanished": Kind(
+        "ERROR", "{nodes} vanished ({hosts}): nothing heard for {silent_s:.0f} s{remark}", ("node",)
+    ),
+    "node-started-anew": Kind(
+        "ERROR", "node {node} was started anew, on {host}: its training was lost", ("node",)
+    ),
+    "launcher-killed": Kind("ERROR", "node {node} ({host}) lost its launcher, which was killed", ("node",)),
+    "launcher-silent": Kind(
+        "ERROR",
+        "node {node} ({host}): the launcher was stopped or is stuck, silent for {silent_s:.0f} s",
+        ("node",),
+    ),
+    "helper-silent": Kind(
+        "WARN", "the rendezvous process of this node has not moved for {silent_s:.0f} s; starting another"
+    ),
+    "coordinator-gone": Kind("ERROR", "node 0 no longer hosts the rendezvous"),
+    "coordinator-silent": Kind("ERROR", "node 0 has not answered for {silent_s:.0f} s"),
+    "helper-killed": Kind("ERROR", "the process that holds the rendezvous was killed on this node"),
+    "node-hung": Kind(
+        "ERROR", "the training hung at node {node} ({host}), and --on-hang asked for its end", ("node",)
+    ),
+    "node-left-early": Kind(
+        "ERROR",
+        "node {node}, {host}: ranks ended there while the others still trained, which then lost them",
+        ("node",),
+    ),
+    "node-quoted": Kind("ERROR", "  | {lines}", ("node",)),
+    # Rehearsals on one machine.
+    "gpus-not-split": Kind(
+        "WARN", "{gpus} GPU(s) cannot be split among {nodes} nodes: simulating on the CPU"
+    ),
+    "simulation-finished": Kind(
+        "SUCCESS", "all {nodes} nodes finished after {duration_s:.0f} s; logs: {logs}"
+    ),
+    "simulated-node-lost": Kind("WARN", "{what}: the others go on, with a spare"),
+    "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
+}
+
+
+def event(event_id: str, /, **fields: object) -> Event:
+    """Return an event of the catalogue."""
+    return Event(event_id, CATALOGUE[event_id].level, fields=fields)
+
+
+def line(said: Event) -> str:
+    """Return the line for people. A finding, which is not in the catalogue, brings its own words."""
+    kind = CATALOGUE.get(said.id)
+    if kind is None:
+        return "; ".join(str(_shown(said.fields[name])) for name in ("what", "hint") if said.fields.get(name))
+    return filled(said, kind.template)
+
+
+def filled(said: Event, template: str) -> str:
+    """Return an event's line by a template, which names its fields."""
+    shown = {name: _shown(value) for name, value in said.fields.items()}
+    try:
+        return printable(template.format(**shown))
+    except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
+        return printable(f"{said.id}: {shown}")
+
+
+def mark(said: Event) -> str:
+    """Return what closes the event's line in a text that programs may read: ``[id key=value]``."""
+    kind = CATALOGUE.get(said.id)
+    values = {name: str(said.fields.get(name, "")) for name in (kind.marked if kind else ())}
+    told = [f"{name}={value}" for name, value in values.items() if _IN_A_MARK.fullmatch(value)]
+    return f"[{' '.join([said.id, *told])}]"
+
+
+def marked(text: str) -> tuple[str, Event] | None:
+    """Take a line with a mark apart: its text, and the event with the fields the mark carries (as text).
+
+    None for any other line. ``text`` comes without what stands before the launcher's own part of the line.
+    """
+    opening = _SAID_BY_US.match(text)
+    found = _MARKED.search(text) if opening is not None else None
+    if opening is None or found is None:
+        return None
+    fields = dict(pair.split("=", 1) for pair in found["fields"].split())
+    said = Event(found["id"], opening["level"] or "ERROR", fields=fields)
+    return text[opening.end() : found.start()], said
+
+
+def in_text(said: Event) -> str:
+    """Return the event as the end of a line in a log: level, words and mark."""
+    return f"[{said.level}] {line(said)} {mark(said)}"
+
+
+def as_json(said: Event, node_rank: int) -> bytes:
+    """Return the event's line in an event file, stamped with the time of now."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    document = {"time": now, "node_rank": node_rank, "id": said.id, "level": said.level}
+    if said.where:
+        document["where"] = said.where
+    document["fields"] = dict(said.fields)
+    return json.dumps(document, default=str).encode() + b"\n"
+
+
+def beside(log: Path) -> Path:
+    """Return where the events of a launch lie: beside its log."""
+    return log.with_suffix(SUFFIX)
+
+
+def read(path: Path) -> list[Event] | None:
+    """Read an event file; None where there is none to read. Lines that are no events are left out."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
+            return None
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return None
+    found = (_event(data) for data in lines)
+    return [said for said in found if said is not None]
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that a terminal can bear: line ends become spaces, controls are escaped."""
+    flat = text if text.isprintable() else " ".join(text.splitlines()).expandtabs(4)
+    return _UNPRINTABLE.sub(lambda sign: sign[0].encode("unicode_escape").decode(), flat)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(_shown(item)) for item in value)
+    return value if isinstance(value, (int, float)) else printable(str(value))
+
+
+def _event(data: bytes) -> Event | None:
+    try:
+        said: dict[str, Any] = json.loads(data)
+        known = {name: said[name] for name in ("id", "level", "fields", "time")}
+        rank, where = said["node_rank"], said.get("where", "")
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    texts = (known["id"], known["level"], known["time"], where)
+    if not all(isinstance(text, str) for text in texts) or known["level"] not in LEVELS:
+        return None
+    if not isinstance(known["fields"], dict) or not isinstance(rank, int):
+        return None
+    return Event(**known, where=where, node_rank=rank)

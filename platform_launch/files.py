@@ -1,0 +1,113 @@
+"""Files that are written whole, files that are new, and folders that nobody else can have prepared."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from platform_launch.errors import InputError
+
+# What a launch leaves behind (logs, records, events): for its owner and group, less what the umask takes.
+SHARED = 0o640
+PRIVATE = 0o600
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
+    """Write a file whole or not at all, over whatever is there. Raises OSError.
+
+    ``mode`` is that of a new file, less what the umask takes; None keeps that of the file that is replaced.
+    """
+    with _written_beside(path, content, mode) as new:
+        if mode is None:
+            with suppress(FileNotFoundError):
+                new.chmod(stat.S_IMODE(path.stat().st_mode))
+        new.replace(path)
+
+
+def write_new(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
+    """Write a file that must not be there yet, whole or not at all. Raises FileExistsError, OSError."""
+    with _written_beside(path, content, mode) as new:
+        os.link(new, path)  # unlike a rename, refuses to replace
+
+
+def create_new(paths: Iterable[Path], *, mode: int = SHARED) -> tuple[int, Path]:
+    """Create the first of these files that is not there yet; return its descriptor and its path.
+
+    It is open for appending. Of several processes that ask at once each gets another one. Raises
+    FileExistsError when all are there, OSError when none can be created.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    path = None
+    for path in paths:
+        with suppress(FileExistsError):
+            return os.open(path, flags, mode), path
+    raise FileExistsError(17, os.strerror(17), str(path))
+
+
+def private_problem(path: Path) -> str:
+    """Return why a folder cannot be taken for this user's alone, empty when it can or is not there yet.
+
+    Others must not be able to put anything in it, nor to put another folder in its place.
+    """
+    try:
+        above = path.parent.lstat()
+        if not above.st_mode & stat.S_ISVTX and above.st_mode & stat.S_IWOTH:
+            return f"everybody may replace it in {path.parent}"
+        found = path.lstat()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return str(error.strerror)
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to user {found.st_uid}"
+    if found.st_mode & _OTHERS_MAY_WRITE:
+        return f"others may write there (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def private_folder(path: Path, purpose: str, hint: str = "") -> Path:
+    """Create a folder for this user alone (mode 0700), or take one that is certainly ours; return it.
+
+    ``purpose`` says in an error what it is for: ``it will hold keys``. Raises InputError.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        problem = private_problem(path)
+        if not problem:
+            path.chmod(0o700)
+            return path
+    except OSError as error:
+        raise InputError(f"{path} cannot be created: {error.strerror}: {purpose}", hint) from error
+    raise InputError(
+        f"{path} is not a folder of this user alone: {problem}; {purpose}",
+        hint or "remove it, or name another folder",
+    )
+
+
+@contextmanager
+def _written_beside(path: Path, content: str | bytes, mode: int | None) -> Iterator[Path]:
+    """Give a new file in the same folder that holds the content; what is left of it afterwards is removed."""
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    new = path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    handle = os.open(new, flags, 0o666 if mode is None else mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield new
+    finally:
+        with suppress(OSError):
+            new.unlink()

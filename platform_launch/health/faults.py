@@ -1,0 +1,150 @@
+"""What a single reading tells for certain: faults of GPUs and ports. Thresholds: docs/decisions/0017."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from platform_launch.hardware.gpu_health import GpuHealth, Xid
+from platform_launch.hardware.port_health import PortHealth
+from platform_launch.health.finding import DeviceFinding, Grade
+from platform_launch.health.reading import DeviceReading
+
+# NVML_GPU_RECOVERY_ACTION_…
+RECOVERY_ACTIONS = {
+    1: "a reset of the GPU",
+    2: "a reboot of the node",
+    3: "an end of all traffic between GPUs",
+    4: "its work drained, then a reset of the GPU",
+    5: "a recovery of the IMEX domain",
+    6: "a reset of the bus",
+    7: "a reboot of the system",
+}
+# The same split as `why` makes: what a program's own kernels cause, and what the device or its links cause.
+PROGRAM_XIDS = frozenset({8, 11, 13, 31, 32, 43, 45, 68, 69})
+DEVICE_XIDS = {
+    48: "an uncorrectable memory error",
+    54: "auxiliary power is not connected",
+    56: "a fault of the display engine",
+    57: "a fault in programming the video memory interface",
+    58: "unstable video memory interface",
+    61: "a halt of an internal controller",
+    62: "a halt of an internal controller",
+    64: "a row that could not be remapped",
+    65: "a fault of the video processor",
+    74: "an NVLink error",
+    79: "the GPU has fallen off the bus",
+    80: "corrupted data sent to the GPU",
+    81: "a fault of the VGA subsystem",
+    95: "an uncontained memory error",
+    110: "a security fault",
+    119: "the GPU's system processor does not answer",
+    120: "an error of the GPU's system processor",
+    140: "an unrecovered memory error",
+    143: "the GPU could not be initialized",
+}
+_SUSPECT_XIDS = {
+    63: "a row of memory was remapped",
+    92: "a high rate of corrected memory errors",
+    94: "a contained memory error",
+    109: "a context switch that timed out",
+    154: "the driver asks for a recovery",
+}
+_RESET = "reset the GPU (nvidia-smi -r) or reboot the node, and use another until then"
+
+
+def faults(
+    now: DeviceReading, first: DeviceReading | None = None, xids: Sequence[Xid] = ()
+) -> list[DeviceFinding]:
+    """Return what is wrong now. ``first`` is the reading of the beginning, for what counts from there."""
+    known = {gpu.index: gpu for gpu in (first.gpus if first is not None else ())}
+    ports = {port.place: port for port in (first.ports if first is not None else ())}
+    found = [one for gpu in now.gpus for one in _of_gpu(gpu, known.get(gpu.index))]
+    found += [one for port in now.ports for one in _of_port(port, ports.get(port.place))]
+    return [*found, *of_xids(xids)]
+
+
+def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
+    """Yield a finding for each GPU and code, however often it came."""
+    for gpu, code in dict.fromkeys((xid.gpu, xid.code) for xid in xids):
+        where = f"GPU {gpu}" if gpu >= 0 else "a GPU"
+        if code in PROGRAM_XIDS:
+            yield DeviceFinding(
+                "gpu-xid-program",
+                Grade.HEALTHY,
+                where,
+                f"XID {code}, which a program's own kernels cause",
+                "run once with CUDA_LAUNCH_BLOCKING=1; suspect the GPU only if it stays on this one",
+            )
+            continue
+        grade = Grade.BAD if code in DEVICE_XIDS else Grade.SUSPECT
+        meaning = DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or "see NVIDIA's list of XID errors"
+        hint = "use another node, and have this one looked at" if grade is Grade.BAD else "watch this GPU"
+        yield DeviceFinding("gpu-xid", grade, where, f"XID {code}: {meaning}", hint)
+
+
+def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
+    where = f"GPU {gpu.index}"
+    if gpu.lost:
+        yield DeviceFinding(
+            "gpu-lost",
+            Grade.BAD,
+            where,
+            f"no longer answers (NVML: {gpu.lost})",
+            "reboot the node, and use another until then",
+        )
+        return
+    if gpu.recovery_action:
+        asked = RECOVERY_ACTIONS.get(gpu.recovery_action, f"action {gpu.recovery_action}")
+        yield DeviceFinding("gpu-recovery-action", Grade.BAD, where, f"the driver asks for {asked}", _RESET)
+    if gpu.rows_failed:
+        yield DeviceFinding(
+            "gpu-rows-failed",
+            Grade.BAD,
+            where,
+            "rows of its memory could not be remapped",
+            "replace the GPU; use another node until then",
+        )
+    if gpu.rows_pending:
+        yield DeviceFinding(
+            "gpu-rows-pending",
+            Grade.SUSPECT,
+            where,
+            "faulty rows of its memory wait for a reset to be remapped",
+            "reset the GPU before the next job",
+        )
+    yield from _of_ecc(gpu, first, where)
+
+
+def _of_ecc(gpu: GpuHealth, first: GpuHealth | None, where: str) -> Iterator[DeviceFinding]:
+    """Memory errors of this run: those from before it say nothing about it."""
+    if first is None:
+        return
+    sram = _grown(gpu.sram_uncorrected, first.sram_uncorrected)
+    memory = _grown(gpu.ecc_uncorrected, first.ecc_uncorrected) - sram
+    if sram > 0:
+        yield DeviceFinding(
+            "gpu-ecc", Grade.BAD, where, f"{sram} uncorrectable error(s) of its on-chip memory", _RESET
+        )
+    elif memory > 0:
+        yield DeviceFinding(
+            "gpu-ecc",
+            Grade.SUSPECT,
+            where,
+            f"{memory} uncorrectable error(s) of its memory",
+            "reset the GPU before the next job",
+        )
+
+
+def _of_port(port: PortHealth, first: PortHealth | None) -> Iterator[DeviceFinding]:
+    if port.state != "ACTIVE" and first is not None and first.state == "ACTIVE":
+        yield DeviceFinding(
+            "rdma-port-lost",
+            Grade.BAD,
+            port.place,
+            f"was active, and is {port.state.lower() or 'gone'}",
+            "check cable, switch port and subnet manager (ibstat)",
+        )
+
+
+def _grown(now: int | None, first: int | None) -> int:
+    return max(now - first, 0) if now is not None and first is not None else 0

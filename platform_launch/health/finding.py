@@ -1,0 +1,80 @@
+"""One thing that is wrong with a device, and what it makes of its node."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Grade(str, enum.Enum):
+    """What a node is worth. A job may run on a suspect again, and should not on a bad one."""
+
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    BAD = "bad"
+
+
+_ORDER = tuple(Grade)
+_MOST_REASONS = 8
+
+# Explained in docs/reference/findings.md.
+IDS = frozenset(
+    {
+        "device-driver-silent",
+        "gpu-lost",
+        "gpu-recovery-action",
+        "gpu-rows-failed",
+        "gpu-rows-pending",
+        "gpu-ecc",
+        "gpu-slow",
+        "gpu-slowdown",
+        "gpu-xid",
+        "gpu-xid-program",
+        "nvlink-errors",
+        "pcie-replays",
+        "rdma-port-errors",
+        "rdma-port-flaps",
+        "rdma-port-lost",
+    }
+)
+
+
+@dataclass(frozen=True)
+class DeviceFinding:
+    """``what`` is wrong ``where`` (``GPU 3``, ``mlx5_0:1``), and what to do about it (``hint``)."""
+
+    id: str
+    grade: Grade
+    where: str
+    what: str
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.id not in IDS:
+            raise ValueError(
+                f"{self.id!r} is no finding of a device: expected one of {', '.join(sorted(IDS))}"
+            )
+
+
+@dataclass(frozen=True)
+class NodeHealth:
+    """What a node is worth, and why: one line for each finding that says so, the worst first."""
+
+    grade: Grade
+    reasons: tuple[str, ...] = ()
+
+
+def worst(grades: Iterable[Grade]) -> Grade:
+    """Return the worst of them, HEALTHY for none at all."""
+    return max(grades, key=_ORDER.index, default=Grade.HEALTHY)
+
+
+def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
+    """Return what these findings make of the node they were found on."""
+    ranked = sorted(findings, key=lambda one: -_ORDER.index(one.grade))
+    telling = [one for one in ranked if one.grade is not Grade.HEALTHY]
+    return NodeHealth(
+        worst(one.grade for one in telling),
+        tuple(dict.fromkeys(f"{one.where}: {one.what} [{one.id}]" for one in telling))[:_MOST_REASONS],
+    )

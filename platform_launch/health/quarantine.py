@@ -1,0 +1,167 @@
+"""Nodes that no job should be put on for a while: one file on shared storage, which many nodes write at once.
+
+A line is JSON, and says that a node is put in or released; the last word on a node counts. Lines are appended
+under a lock of the file, each in one piece, and a line that cannot be read spoils only itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.events import printable
+
+FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
+NODE_NAME_VARIABLE = "PLATFORM_LAUNCH_NODE_NAME"
+DEFAULT_S = 24 * 3600.0
+_LARGEST_FILE = 64 * 1024 * 1024
+_LONGEST_TEXT = 500
+_LOCK_LIMIT_S = 5.0
+_FOR_ALL_WRITERS = 0o664
+
+
+@dataclass(frozen=True)
+class QuarantinedNode:
+    """A node in quarantine. Times are seconds since 1970; ``until`` None: until it is released."""
+
+    node: str
+    since: float
+    until: float | None
+    reason: str
+    job: str = ""
+    gpus: tuple[str, ...] = ()
+
+    def holds_at(self, now: float) -> bool:
+        """Whether its time is not over."""
+        return self.until is None or now < self.until
+
+    def in_words(self) -> str:
+        """Return why and for how long."""
+        until = "it is released" if self.until is None else utc(self.until)
+        job = f", found by job {self.job}" if self.job else ""
+        return f"in quarantine until {until}: {self.reason}{job}"
+
+
+def read(path: Path, now: float | None = None) -> tuple[QuarantinedNode, ...]:
+    """Return the nodes that are in quarantine now, by name; none where there is no file.
+
+    Raises InputError for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _unusable(path, error) from error
+    if len(data) > _LARGEST_FILE:
+        raise InputError(
+            f"{path} is larger than {_LARGEST_FILE >> 20} MiB: expected lines of nodes in quarantine",
+            "keep the lines that `platform-launch quarantine list` shows, and remove the rest",
+        )
+    return in_force(data.decode(errors="replace").splitlines(), time.time() if now is None else now)
+
+
+def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
+    """Return the nodes that are in quarantine after these lines."""
+    found: dict[str, QuarantinedNode] = {}
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            said = json.loads(line)
+            node = str(said["node"])
+            if said["event"] == "released":
+                found.pop(node, None)
+            elif said["event"] == "quarantined":
+                until = said.get("until")
+                found[node] = QuarantinedNode(
+                    node,
+                    float(said["since"]),
+                    None if until is None else float(until),
+                    _text(said.get("reason")),
+                    _text(said.get("job")),
+                    tuple(_text(gpu) for gpu in said.get("gpus") or ()),
+                )
+    return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
+
+
+def quarantined(
+    entries: Iterable[QuarantinedNode], candidates: Mapping[str, Collection[str]]
+) -> dict[str, QuarantinedNode]:
+    """Return which of these candidates, node name → UUIDs of its GPUs, are in quarantine.
+
+    A GPU is known by its UUID also where it turns up under another node's name.
+    """
+    held: dict[str, QuarantinedNode] = {}
+    for entry in entries:
+        for name, gpus in candidates.items():
+            if name == entry.node or not set(gpus).isdisjoint(entry.gpus):
+                held.setdefault(name, entry)
+    return held
+
+
+def add(path: Path, entry: QuarantinedNode) -> None:
+    """Put a node in quarantine. Raises InputError."""
+    _append(path, {"event": "quarantined", **asdict(entry)})
+
+
+def release(path: Path, node: str, why: str = "") -> None:
+    """Let a node out of quarantine. Raises InputError."""
+    _append(path, {"event": "released", "node": node, "since": time.time(), "reason": why})
+
+
+def utc(moment: float) -> str:
+    """Return a moment as it is shown: ``2026-11-21 04:15 UTC``."""
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _append(path: Path, document: Mapping[str, object]) -> None:
+    line = json.dumps(document, default=str).encode() + b"\n"
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, _FOR_ALL_WRITERS)
+        try:
+            _lock(descriptor)
+            size = os.fstat(descriptor).st_size
+            # Whoever wrote before may have been killed in the middle of a line.
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
+            os.write(descriptor, b"\n" + line if torn else line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _lock(descriptor: int) -> None:
+    """Lock the file, if its file system can: without a lock an append is still in one piece on most."""
+    deadline = time.monotonic() + _LOCK_LIMIT_S
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return  # noqa: TRY300 - a loop that ends with the lock
+        except (BlockingIOError, PermissionError):
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(0.02)
+        except OSError:
+            return
+
+
+def _text(value: object) -> str:
+    return printable(str(value if value is not None else ""))[:_LONGEST_TEXT]
+
+
+def _unusable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        f"the quarantine file {path} cannot be used: {error.strerror or error}",
+        f"name a file on storage that all nodes share, with --quarantine or {FILE_VARIABLE}",
+    )

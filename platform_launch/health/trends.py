@@ -1,0 +1,79 @@
+"""What only several readings of one node tell: clocks held down, links that fail again and again.
+
+Thresholds and where they come from: docs/decisions/0017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from platform_launch.hardware.port_health import LINK_COUNTERS
+from platform_launch.health.finding import DeviceFinding, Grade
+from platform_launch.health.reading import DeviceHistory
+
+# HW slowdown, HW thermal, HW power brake, SW thermal; the SW power cap (0x4) is normal under load.
+SLOWDOWN_MASK = 0xE8
+_SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+SLOWDOWN_WINDOW_S, SLOWDOWN_SHARE, _FEWEST = 600.0, 0.6, 8
+NVLINK_WINDOW_S, NVLINK_MINUTES = 1800.0, 15
+FLAP_WINDOW_S, FLAPS = 1800.0, 3
+
+
+def trends(history: DeviceHistory) -> list[DeviceFinding]:
+    """Return what the readings of the last half hour tell together."""
+    last = history.last
+    if last is None:
+        return []
+    found = [
+        one for gpu in last.gpus for one in (*_slowdown(history, gpu.index), *_links(history, gpu.index))
+    ]
+    return [*found, *(one for port in last.ports for one in _flaps(history, port.place))]
+
+
+def _slowdown(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
+    masks = [gpu.clock_reasons for _, gpu in history.gpu(index, SLOWDOWN_WINDOW_S)]
+    held = [mask & SLOWDOWN_MASK for mask in masks if mask is not None]
+    if len(held) < _FEWEST or sum(map(bool, held)) < SLOWDOWN_SHARE * len(held):
+        return
+    reasons = dict.fromkeys(text for bit, text in _SLOWDOWNS.items() if any(mask & bit for mask in held))
+    yield DeviceFinding(
+        "gpu-slowdown",
+        Grade.SUSPECT,
+        f"GPU {index}",
+        f"its clock is held down most of the time: {', '.join(reasons)}",
+        "all other GPUs wait for it: check cooling and power",
+    )
+
+
+def _links(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
+    readings = [
+        (at_s, gpu.nvlink_errors)
+        for at_s, gpu in history.gpu(index, NVLINK_WINDOW_S)
+        if gpu.nvlink_errors is not None
+    ]
+    minutes = {int(at_s // 60) for (_, before), (at_s, after) in pairwise(readings) if after > before}
+    if len(minutes) > NVLINK_MINUTES:
+        yield DeviceFinding(
+            "nvlink-errors",
+            Grade.SUSPECT,
+            f"GPU {index}",
+            f"new NVLink errors in {len(minutes)} of the last 30 minutes",
+            "have the NVLinks of this node tested (dcgmi diag)",
+        )
+
+
+def _flaps(history: DeviceHistory, place: str) -> Iterator[DeviceFinding]:
+    counts = [
+        sum(port.counters.get(name, 0) for name in LINK_COUNTERS)
+        for _, port in history.port(place, FLAP_WINDOW_S)
+    ]
+    flaps = counts[-1] - counts[0] if counts else 0
+    if flaps >= FLAPS:
+        yield DeviceFinding(
+            "rdma-port-flaps",
+            Grade.SUSPECT,
+            place,
+            f"its link was lost {flaps} times in half an hour",
+            "replace the cable or transceiver",
+        )

@@ -1,0 +1,72 @@
+"""Helper processes: parts of this package that run beside the command a user started.
+
+All start in one way, ``python …/platform_launch/__main__.py _helper NAME ARGUMENT…``: by path, so that
+neither the working directory nor PYTHONPATH decides which package is found. No installation is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+ENTRY = "_helper"
+PACKAGE = Path(__file__).resolve().parent
+
+# Name → the module whose ``main(arguments)`` it is; each imports only what it needs.
+HELPERS = {
+    "dist-launch-broker": "platform_launch.dist_launch.broker",
+    "dist-launch-rendezvous": "platform_launch.dist_launch.waiting_node",
+    "dist-launch-node": "platform_launch.dist_launch.agent",
+    "doctor-part": "platform_launch.doctor.cluster.part",
+    "procguard-supervisor": "platform_launch.procguard.agent.supervisor",
+    "rendezvous": "platform_launch.rendezvous.run.process",
+    "side-by-side": "platform_launch.supervise.side_by_side",
+}
+
+
+def command(
+    name: str, *arguments: str, python: str = sys.executable, package: Path | str = PACKAGE
+) -> tuple[str, ...]:
+    """Return the command line of a helper; ``python`` and ``package`` (its folder) may be another node's."""
+    if name not in HELPERS:
+        raise ValueError(f"no helper is called {name!r}")
+    return (python, f"{package}/__main__.py", ENTRY, name, *arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be the helper that is named first, and return its exit code."""
+    run: Callable[[Sequence[str]], int] = import_module(HELPERS[arguments[0]]).main
+    return run(arguments[1:])
+
+
+class MessageOutlet:
+    """A helper's way to its parent: one JSON object a line, on what was its standard output.
+
+    Whatever a library prints goes to standard error from then on. A parent that is gone is no error: the end
+    of standard input says so too.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
+        self._lock = Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one message whole, from any thread."""
+        data = json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n"
+        with self._lock, suppress(OSError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+def messages() -> Iterator[dict[str, Any]]:
+    """Read what the parent sends on standard input, until it closes or dies."""
+    for line in sys.stdin.buffer:
+        yield json.loads(line)

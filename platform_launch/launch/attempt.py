@@ -1,0 +1,436 @@
+"""One start of a training on one node: the roll call, the run, and what became of it on all nodes."""
+
+from __future__ import annotations
+
+import select
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from platform_launch.console import Console
+from platform_launch.errors import (
+    HangError,
+    InstallationError,
+    LaunchError,
+    NodesAbsentError,
+    TopologyError,
+)
+from platform_launch.events import Event, event
+from platform_launch.health.finding import NodeHealth
+from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.hang_watch import HangOptions, HangWatch
+from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
+from platform_launch.launch.link import HelperLink, HelperSilent
+from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.said import Said, failed_local_ranks
+from platform_launch.observe.monitor import HangReport
+from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
+from platform_launch.rendezvous.messages import ConsoleLine, Message
+from platform_launch.rendezvous.restarts import FailedRun, NotAgain, highest_step, is_young
+from platform_launch.rendezvous.run.grace import stop_grace_s
+from platform_launch.rendezvous.run.launcher import (
+    AllHere,
+    CannotStart,
+    NodeAsks,
+    NodesAnswered,
+    RendezvousLost,
+    RunSoFar,
+    RunTask,
+    Settled,
+    Standby,
+    StopAll,
+    StopTraining,
+    TrainingEnded,
+)
+from platform_launch.supervise import Command, Outcome, Supervisor
+from platform_launch.supervise.signals import Interrupted, SignalInbox
+
+# A training that hangs will not write a last checkpoint.
+HANG_GRACE_S = 5.0
+# A helper that is lost again and again is started anew less and less often.
+_QUICK_REJOINS = 3
+_MOST_PAUSE_S = 60.0
+# Once the training has ended, what the other nodes still say is not worth more tries.
+_LATE_REJOINS = 2
+# Of what is said of a hang, what a job's end repeats.
+_MOST_LINES = 8
+
+
+@dataclass(frozen=True)
+class TrainingCommand:
+    """What a supervisor needs to run a training."""
+
+    command: Command
+    log_path: Path
+    prefix: str
+    grace_s: float
+    exit_file: ExitFile
+    hangs: HangOptions | None = None
+    health: HealthOptions = NO_DEVICES
+    log_limit_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """All nodes are there: ``node_rank`` is the place of this one, ``restarts`` counts earlier starts."""
+
+    node_rank: int
+    restarts: int
+
+
+class SpareNotNeededError(Exception):
+    """The job has ended, and this spare took no part in it."""
+
+    def __init__(self, outcome: RunOutcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def was_failure(outcome: Outcome) -> bool:
+    """Tell whether a training failed, here or elsewhere, and was not just told to end."""
+    return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
+
+
+class Attempt:
+    """Leads one start from the roll call to the outcome. For one use, in the main thread.
+
+    ``training_at(node_rank, restarts)`` is what this node runs once it is known as which one. ``inbox``
+    collects the launch's signals; ``said`` is what the training put into the log, and
+    ``health`` what the devices of this node said after a failure.
+    """
+
+    def __init__(
+        self,
+        training: TrainingCommand,
+        training_at: Callable[[int, int], TrainingCommand],
+        task: RunTask,
+        inbox: SignalInbox,
+        console: Console,
+        clock: RunClock,
+    ) -> None:
+        self._clock = clock
+        self._training = training
+        self._training_at = training_at
+        self._task = task
+        self._inbox = inbox
+        self._console = console
+        self._came_as = task.node.node_rank
+        self._heard: SimpleQueue[Message | None] = SimpleQueue()
+        self._lost: NodeEnding | None = None
+        self._left: NodeEnding | None = None
+        self._alone = False
+        self._started = self._running = False
+        self._rejoins = self._late_rejoins = 0
+        self._so_far: RunSoFar | None = None
+        self._told: dict[type[Message], Message] = {}
+        self._closed = threading.Event()
+        self._leads = task.node.node_rank == 0
+        self._lock = threading.Lock()
+        self.place = Meeting(task.node.node_rank, task.node.restarts_used)
+        self.said = Said(training.log_path, lambda: self._supervisor.tail)
+        self.hung = False
+        self._hang_s = 0.0
+        self.health: NodeHealth | None = None
+        self._prepare(training)
+        self._link = self._connect(task)
+
+    def _prepare(self, training: TrainingCommand) -> None:
+        self._training = training
+        self._supervisor = Supervisor(
+            training.command,
+            log_path=training.log_path,
+            prefix=training.prefix,
+            grace_s=training.grace_s,
+            log_limit_bytes=training.log_limit_bytes,
+            told=self._console.note,
+            on_ending=self._on_ending,
+            on_exit=self._on_exit,
+            inbox=self._inbox,
+        )
+        self._health = HealthWatch(training.health, self._supervisor.tell, lambda said: self._link.send(said))
+        self._hang_watch = (
+            HangWatch(
+                training.hangs,
+                self._supervisor.tell,
+                self._on_hang,
+                lambda said: self._link.send(said),
+                lambda: {**self._health.overview(), **self._clock.overview()},
+            )
+            if training.hangs is not None
+            else None
+        )
+
+    def close(self) -> None:
+        """Leave the rendezvous."""
+        self._health.stop()
+        self._closed.set()
+        with self._lock:
+            link = self._link
+        link.close()
+
+    def meet(self) -> None:
+        """Wait for the others; then ``place`` is that of this node.
+
+        Raises LaunchError, on all nodes the same, Interrupted, and, for a spare, SpareNotNeededError.
+        """
+        while True:
+            message = self._next_message()
+            if isinstance(message, ConsoleLine):
+                self._hear(message)
+            elif isinstance(message, AllHere):
+                for warning in message.warnings:
+                    self._console.tell(event("nodes-differ", difference=warning))
+                self._take_over()
+                agree = "differ in what is warned of above" if message.warnings else "agree"
+                self._console.tell(event("roll-call-complete", nnodes=message.nnodes, agree=agree))
+                return
+            elif isinstance(message, Standby):
+                self._console.tell(event("spare-waits"))
+            elif isinstance(message, Settled):
+                raise SpareNotNeededError(message.outcome)
+            elif isinstance(message, CannotStart):
+                error = self._error(message)
+                if self._leads:  # it may take a while until all others have heard it
+                    self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
+                raise error
+            elif isinstance(message, RendezvousLost):
+                raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
+            elif message is None:
+                raise InstallationError(
+                    "the process that stands in the rendezvous ended by itself; its last lines are above",
+                    "see that this interpreter can import torch, or pass --no-roll-call",
+                )
+
+    def train(self) -> Outcome:
+        """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
+        self._inbox.heed()
+        self.said.begin()
+        self._clock.begin(self._training.log_path)
+        self._training.exit_file.clear()
+        watching = self._hang_watch
+        self._health.start()
+        if watching is not None:
+            watching.start()
+        try:
+            return self._training.exit_file.corrected(self._supervisor.run())
+        finally:
+            if watching is not None:
+                watching.stop()
+            self._clock.end(self._hang_s)
+            with self._lock:
+                self._running = False
+
+    def not_begun(self, number: signal.Signals) -> Outcome | None:
+        """Return what became of a training that a signal forestalled; None where the nodes had not met yet.
+
+        From the roll call's last word on, the others train already: they are told as later in the run.
+        """
+        with self._lock:
+            if not self._started:
+                return None
+            self._running = False
+        self._on_ending(number.name)
+        return Outcome(128 + number, None, 0.0, self._training.log_path, number.name, ())
+
+    def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
+        """Tell how the training ended, and return what that means for the whole job."""
+        if was_failure(outcome):
+            self.health = self._health.ask()
+        self._tell(TrainingEnded(self._ending(outcome), not_again))
+        alone = RunOutcome(0)
+        while not self._alone and self._lost is None:
+            try:
+                message = self._next_message()
+            except Interrupted:
+                return alone
+            if isinstance(message, ConsoleLine):
+                self._hear(message)
+            elif isinstance(message, Settled):
+                return message.outcome
+            if message is None:  # the helper broke when it was no longer needed for the run
+                return alone
+        if self._lost is None:
+            return alone
+        restart = outcome.exit_code != 0 and not_again is None
+        return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
+
+    def _tell(self, message: StopAll | TrainingEnded) -> None:
+        """Say what must reach the others, also where the helper process is lost on the way."""
+        self._told[type(message)] = message
+        self._link.send(message)
+
+    def _ending(self, outcome: Outcome) -> NodeEnding:
+        kind = EndKind.FINISHED
+        if outcome.stopped_by is not None and self._left is not None:
+            return self._left
+        if outcome.stopped_by is not None:
+            kind = EndKind.STOPPED
+        elif outcome.exit_code:
+            kind = EndKind.FAILED
+        cause = self.said.why() if outcome.exit_code else None
+        if cause is not None and not is_young(FailedRun(highest_step(self.said.text()), outcome.duration_s)):
+            cause = replace(cause, retry="")  # it went well for long: a restart brings it further
+        ending = self._of_this_node(kind, outcome.exit_code, cause, outcome.stopped_by or "")
+        return replace(ending, health=self.health)
+
+    def _of_this_node(
+        self, kind: EndKind, exit_code: int, cause: Cause | None = None, stopped_by: str = ""
+    ) -> NodeEnding:
+        node = self._task.node
+        return NodeEnding(kind, node.node_rank, node.place, exit_code, cause, stopped_by)
+
+    def _hear(self, said: ConsoleLine) -> None:
+        """Say what the helper has to say; a line without an event belongs to the one before."""
+        if said.event:
+            self._console.tell(Event(said.event, said.level, fields={"what": said.text}))
+        else:
+            self._console.say(said.level, said.text)
+
+    def _error(self, message: CannotStart) -> LaunchError:
+        """Return the error of the family that the exit code stands for, whichever node it comes from."""
+        families = {family.exit_code: family for family in LaunchError.__subclasses__()}
+        error = families.get(message.exit_code, LaunchError)(message.reason, message.hint)
+        if message.node not in (None, self._task.node.node_rank):
+            return error.known_as("other-node-refused")
+        return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
+
+    def _connect(self, task: RunTask) -> HelperLink:
+        return HelperLink(task, self._training.command.env, self._on_message, self._still_s)
+
+    def _still_s(self) -> float | None:
+        """Return for how long nothing has moved in the training of this node, None where nobody can tell."""
+        if self._hang_watch is None:
+            return None
+        return self._hang_watch.still_s(self._task.node_timeout_s / 4)
+
+    def _next_message(self) -> Message | None:
+        """Return the next message of the helper. Raises Interrupted for a signal."""
+        while True:
+            try:
+                return self._heard.get_nowait()
+            except Empty:
+                select.select([self._inbox.fd], [], [])
+            self._inbox.heed()
+
+    def _on_message(self, message: Message | None) -> None:
+        """Act at once on what must not wait, in the thread of the link."""
+        if message is not None and self._health.hear(message):
+            return
+        if isinstance(message, (NodeAsks, NodesAnswered)):
+            if self._hang_watch is not None:
+                self._hang_watch.hear(message)
+            return
+        if isinstance(message, RunSoFar):
+            self._so_far = message
+            return
+        if isinstance(message, HelperSilent):
+            if self._running:
+                self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
+            return
+        if isinstance(message, ConsoleLine) and self._running:
+            self._supervisor.tell(Event(message.event, message.level, fields={"what": message.text}))
+            return
+        if isinstance(message, AllHere):
+            if self._started:  # another helper, of the same run: what runs has its place
+                return
+            self._take_place(message)
+            with self._lock:
+                self._started = self._running = True
+        elif isinstance(message, StopTraining):
+            if message.ending.kind is EndKind.FAILED:
+                self._left = self._who_left(message.ending.exit_code)
+            self._stop_for(message.ending)
+        elif isinstance(message, Settled) and message.outcome.closed:
+            self._alone = True
+        elif isinstance(message, RendezvousLost):
+            self._on_lost(message.ending)
+        elif message is None and self._rejoin():
+            return
+        self._heard.put(message)
+        self._inbox.wake()
+
+    def _who_left(self, exit_code: int) -> NodeEnding | None:
+        """Return that the others lost their connection to a rank of this node, which ended too early."""
+        failed = failed_local_ranks(self._supervisor.tail)
+        said = self._hang_watch.say_who_left(failed) if self._hang_watch is not None else ""
+        cause = Cause("rank_left", (said,), (said,))
+        return self._of_this_node(EndKind.LEFT, exit_code, cause) if said else None
+
+    def _take_over(self) -> None:
+        """Speak as the node whose place this one takes, if it is another's."""
+        rank = self.place.node_rank
+        if rank != self._came_as:
+            self._console.tell(event("spare-stands-in", spare=self._came_as, node=rank))
+            self._console.speak_for(rank, self._training.prefix)
+
+    def _take_place(self, message: AllHere) -> None:
+        """Prepare the training of the place that this node has, before anything can happen to it."""
+        node = self._task.node
+        self.place = Meeting(message.node_rank, message.restarts_used)
+        if message.node_rank != node.node_rank:
+            node = replace(node, node_rank=message.node_rank, stand_in=True)
+        self._task = replace(self._task, node=node, spare=False)
+        self._prepare(self._training_at(message.node_rank, message.restarts_used))
+
+    def _stop_for(self, ending: NodeEnding) -> None:
+        grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
+        self._supervisor.stop(describe_ending(ending), grace_s, ending.stopped_by)
+
+    def _on_lost(self, ending: NodeEnding) -> None:
+        with self._lock:
+            if self._started:
+                self._lost = ending
+                self._stop_for(ending)
+
+    def _rejoin(self) -> bool:
+        """Start another helper where ours was lost during the run, which is no reason to stop."""
+        ended = TrainingEnded in self._told
+        if not self._started or self._lost is not None or self._alone or self._closed.is_set():
+            return False
+        if ended and self._late_rejoins == _LATE_REJOINS:
+            return False
+        if self._leads and self._so_far is None:
+            self._on_lost(self._of_this_node(EndKind.HELPER_KILLED, NodesAbsentError.exit_code))
+            return False
+        self._rejoins += 1
+        self._late_rejoins += ended
+        if self._rejoins > _QUICK_REJOINS and self._closed.wait(min(2**self._rejoins, _MOST_PAUSE_S)):
+            return False
+        with self._lock:
+            if self._closed.is_set():
+                return False
+            self._link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
+            self._supervisor.spare(self._link.pid)
+        for message in list(self._told.values()):
+            self._link.send(message)
+        return True
+
+    def _on_ending(self, reason: str) -> None:
+        """A signal reached this node alone: the others end with it, in good order."""
+        if self._hang_watch is not None:
+            self._hang_watch.hush()
+        if reason in signal.Signals.__members__:
+            self._tell(StopAll(self._of_this_node(EndKind.STOPPED, 0, stopped_by=reason)))
+
+    def _on_hang(self, report: HangReport) -> None:
+        """End the training of all nodes, which hangs."""
+        self.hung = True
+        self._hang_s = report.still_s
+        culprit = next(iter(report.finding.culprits), None)
+        cause = Cause("hang", (), tuple(report.finding.lines()[:_MOST_LINES]))
+        ending = self._of_this_node(EndKind.HUNG, HangError.exit_code, cause)
+        if culprit is not None and culprit.node_rank is not None:
+            ending = replace(ending, node_rank=culprit.node_rank, host=culprit.host)
+        self._tell(StopAll(ending))
+        self._stop_for(ending)
+
+    def _on_exit(self, code: int) -> None:
+        if self._hang_watch is not None:
+            self._hang_watch.hush()
+            if code and not self.hung and self._supervisor.stopped_by is None:
+                self._hang_watch.say_who_left(failed_local_ranks(self._supervisor.tail))
+        if code and not self.hung:
+            self._tell(StopAll(self._of_this_node(EndKind.FAILED, code)))

@@ -1,0 +1,153 @@
+"""What a run cost: which part of its time brought the training further, and where the rest went. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from platform_launch.launch.steps import StepReading, StepsNamed
+
+# Fewer readings, or a shorter time, say nothing about how the speed changed.
+_ENOUGH_READINGS = 8
+_ENOUGH_S = 120.0
+
+
+@dataclass(frozen=True)
+class StartCost:
+    """One start of a training: how long the nodes were waited for, how long it ran, and what it named.
+
+    ``hang_s`` is for how long nothing had moved when it was ended for that.
+    """
+
+    waited_s: float
+    trained_s: float
+    steps: StepsNamed = field(default_factory=StepsNamed)
+    hang_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run cost, in seconds of this node. None where the output names no steps.
+
+    ``steps`` were done, of which ``lost_steps`` were done again after restarts. ``starting_s`` is from a
+    start to its first step, ``restart_s`` the wait for nodes before each start but the first.
+    ``productive_share`` is the part of all time in which steps were done that lasted. ``speed_change`` is the
+    speed of the last quarter relative to the first one's, less 1. ``eta_s``: until the step that is
+    announced.
+    """
+
+    steps: int | None
+    lost_steps: int
+    first_step_s: float | None
+    waiting_s: float
+    starting_s: float
+    training_s: float
+    hang_s: float
+    restart_s: float
+    productive_share: float | None
+    steps_per_s: float | None
+    speed_change: float | None
+    eta_s: float | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it as it stands in the launch record."""
+        return {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+    def in_words(self) -> str:
+        """Return it as one line."""
+        parts = []
+        if self.steps is not None:
+            again = f", {self.lost_steps} of them lost by restarts" if self.lost_steps else ""
+            parts.append(f"{self.steps} steps{again}")
+        if self.first_step_s is not None:
+            parts.append(f"the first after {seconds(self.first_step_s)}")
+        spent = {
+            "waiting for nodes": self.waiting_s,
+            "starting": self.starting_s,
+            "training": self.training_s,
+            "hanging": self.hang_s,
+            "restarts": self.restart_s,
+        }
+        shown = ", ".join(f"{name} {seconds(value)}" for name, value in spent.items() if value >= 0.5)
+        parts.append(f"time: {shown or '0 s'}")
+        if self.productive_share is not None:
+            parts.append(f"{self.productive_share:.0%} productive")
+        if self.steps_per_s:
+            change = "" if self.speed_change is None else f" ({self.speed_change:+.0%} since the beginning)"
+            parts.append(f"{self.steps_per_s:.3g} steps/s{change}")
+        if self.eta_s:
+            parts.append(f"{seconds(self.eta_s)} to go")
+        return "; ".join(parts)
+
+
+def run_cost(starts: Sequence[StartCost]) -> RunCost:
+    """Add up the starts of a run, in their order."""
+    named = [start.steps.readings for start in starts]
+    done = sum(_steps_done(start.steps) for start in starts)
+    lost = _lost_steps([readings for readings in named if readings])
+    waiting, restart = starts[0].waited_s if starts else 0.0, sum(start.waited_s for start in starts[1:])
+    hang = sum(start.hang_s for start in starts)
+    starting = sum(readings[0].at_s for readings in named if readings)
+    training = max(sum(start.trained_s for start in starts) - starting - hang, 0.0)
+    total = waiting + restart + hang + starting + training
+    share = training * (1 - lost / done) / total if done and total else None
+    last = starts[-1].steps if starts else StepsNamed()
+    speed = _speed(last.readings)
+    left = last.target - last.readings[-1].step if last.target is not None and last.readings else 0
+    return RunCost(
+        steps=done or None,
+        lost_steps=lost,
+        first_step_s=named[0][0].at_s + waiting if named and named[0] else None,
+        waiting_s=waiting,
+        starting_s=starting,
+        training_s=training,
+        hang_s=hang,
+        restart_s=restart,
+        productive_share=share,
+        steps_per_s=speed,
+        speed_change=_change(last.readings),
+        eta_s=left / speed if speed and left > 0 else None,
+    )
+
+
+def _steps_done(named: StepsNamed) -> int:
+    """Return how many steps a start did; one that counts from 0 to its last step names one more."""
+    if not named.readings:
+        return 0
+    steps = named.readings[-1].step - named.readings[0].step + 1
+    return steps if named.target is None else min(steps, named.target)
+
+
+def _lost_steps(named: Sequence[Sequence[StepReading]]) -> int:
+    """Return how many steps were done more than once: each start begins at a checkpoint of those before."""
+    lost = reached = 0
+    for readings in named:
+        lost += max(0, min(reached, readings[-1].step) - readings[0].step + 1) if reached else 0
+        reached = max(reached, readings[-1].step)
+    return lost
+
+
+def _speed(readings: Sequence[StepReading]) -> float | None:
+    if len(readings) < 2 or readings[-1].at_s <= readings[0].at_s:
+        return None
+    return (readings[-1].step - readings[0].step) / (readings[-1].at_s - readings[0].at_s)
+
+
+def _change(readings: Sequence[StepReading]) -> float | None:
+    if len(readings) < _ENOUGH_READINGS or readings[-1].at_s - readings[0].at_s < _ENOUGH_S:
+        return None
+    quarter = len(readings) // 4
+    early, late = _speed(readings[: quarter + 1]), _speed(readings[-quarter - 1 :])
+    return late / early - 1 if early and late is not None else None
+
+
+def seconds(value: float) -> str:
+    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,211 @@
+"""One start of a training under the hang monitor: what it finds is said, kept, and acted on when asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+
+from platform_launch import files
+from platform_launch.errors import InputError
+from platform_launch.events import Event, event, line
+from platform_launch.launch.peers import LinkPeers
+from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.control import ControlSocket
+from platform_launch.observe.hang import FindingKind, judge
+from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, HangReport, NodeReply
+from platform_launch.observe.overview import overview, stack_lines
+from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
+from platform_launch.rendezvous.messages import Message
+
+REPORT, STOP, RESTART = "report", "stop", "restart"
+
+
+@dataclass(frozen=True)
+class HangOptions:
+    """What the hang monitor of this node needs to know.
+
+    ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
+    where no hang is looked for, which leaves ``inspect`` its answers.
+    """
+
+    folder: Path | None
+    node_rank: int
+    world_size: int
+    host: str
+    log: Path
+    on_hang: str = REPORT
+    after_s: float = 300.0
+    gpus: dict[int, str] = field(default_factory=dict)
+
+
+class HangWatch:
+    """For one start. ``tell(event)`` says something, ``act(report)`` ends the training where that is asked.
+
+    ``send`` reaches the other nodes, None where there are none; ``also`` returns what else ``inspect`` shows.
+    """
+
+    def __init__(
+        self,
+        options: HangOptions,
+        tell: Callable[[Event], None],
+        act: Callable[[HangReport], None],
+        send: Callable[[Message], None] | None = None,
+        also: Callable[[], Mapping[str, object]] = dict,
+    ) -> None:
+        self._also = also
+        self._options = options
+        self._tell = tell
+        self._act = act
+        self._probe: NodeProbe | None = None
+        self._said_of_left: Event | None = None
+        self._monitor: HangMonitor | None = None
+        self._control: ControlSocket | None = None
+        self._peers = LinkPeers(send, self._reply, self._on_notice) if send is not None else None
+
+    def start(self) -> None:
+        """Begin, with an empty folder: an earlier start may have left files there."""
+        options = self._options
+        if options.folder is None:
+            return
+        try:
+            files.private_folder(options.folder, "the training's processes will answer questions there")
+            for path in options.folder.iterdir():
+                path.unlink()
+            self._probe = probe = NodeProbe(options.folder, options.node_rank, options.host, options.gpus)
+            self._monitor = HangMonitor(
+                probe,
+                options.log,
+                world_size=options.world_size,
+                hang_after_s=options.after_s or float("inf"),
+                leads=options.node_rank == 0,
+                peers=self._peers or Alone(),
+                reported=self._on_report,
+                resumed=lambda still_s: self._tell(event("progress-again", still_s=still_s)),
+                failed=lambda problem: self._tell(event("not-observed", problem=problem)),
+            )
+            self._control = ControlSocket(options.folder, self._inspect)
+        except (OSError, InputError) as error:
+            self._tell(event("not-observed", problem=str(error)))
+            return
+        self._control.start()
+        self._monitor.start()
+
+    def hush(self) -> None:
+        """Look for hangs no more: the training was asked to end, or has ended."""
+        if self._monitor is not None:
+            self._monitor.stop()
+
+    def stop(self) -> None:
+        """End; a question that waits for other nodes is not waited for."""
+        self.hush()
+        if self._control is not None:
+            self._control.stop()
+        if self._options.folder is not None:
+            shutil.rmtree(self._options.folder, ignore_errors=True)
+
+    def say_who_left(self, failed_local_ranks: Collection[int]) -> str:
+        """Say once which ranks of this node ended without an error before others failed; return it, or "".
+
+        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
+        """
+        if self._probe is None:
+            return ""
+        left = self._probe.finished(failed_local_ranks=failed_local_ranks)
+        if not left:
+            return ""
+        said = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))
+        if said != self._said_of_left:
+            self._said_of_left = said
+            self._tell(said)
+        return line(said)
+
+    def hear(self, message: Message) -> None:
+        """Take a message of the link that may be the monitors'."""
+        if self._peers is not None:
+            self._peers.hear(message)
+
+    def still_s(self, within_s: float) -> float | None:
+        """Return for how long nothing has moved on this node, see HangMonitor; None where nobody can tell."""
+        return self._monitor.still_s(within_s) if self._monitor is not None else None
+
+    def _reply(self, still_s: float) -> NodeReply:
+        return self._monitor.reply(still_s) if self._monitor is not None else NodeReply(0.0)
+
+    def _on_report(self, report: HangReport) -> None:
+        """The monitor of this node found something: all nodes shall say it."""
+        if self._peers is not None:
+            self._peers.tell(report)
+        self._say(report)
+        path = self._record(report)
+        if path is not None:
+            self._tell(event("hang-recorded", path=str(path)))
+        if self._options.on_hang != REPORT and report.finding.kind is not FindingKind.BUSY:
+            self._tell(event("hang-ends-training", on_hang=self._options.on_hang))
+            self.hush()
+            self._act(report)
+
+    def _on_notice(self, report: HangReport) -> None:
+        if self._monitor is not None:
+            self._monitor.note(report)
+        self._say(report)
+
+    def _say(self, report: HangReport) -> None:
+        finding = report.finding
+        name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
+        headline, *details = finding.lines()
+        self._tell(
+            event(
+                name,
+                still_s=report.still_s,
+                headline=headline,
+                kind=finding.kind.value,
+                ranks="+".join(map(str, finding.suspect_ranks)),
+                finding=finding.as_dict(),
+            )
+        )
+        for text in details:
+            self._tell(event(f"{name}-detail", text=text))
+
+    def _record(self, report: HangReport) -> Path | None:
+        """Keep what all ranks were doing beside the log, and what an earlier start left there."""
+        path = next(
+            path for n in count(1) if not (path := self._options.log.with_suffix(f".hang{n}.json")).exists()
+        )
+        document = {
+            "hang": {
+                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "still_s": round(report.still_s, 1),
+                "lines": report.finding.lines(),
+                **report.finding.as_dict(),
+            },
+            "nodes": [asdict(node) for node in report.nodes],
+        }
+        with suppress(OSError, ValueError):
+            files.write_whole(path, json.dumps(document, indent=1) + "\n", mode=files.SHARED)
+            return path
+        return None
+
+    def _inspect(self) -> dict[str, object]:
+        """Answer ``platform-launch inspect``."""
+        reply = self._reply(0.0)
+        given, silent = {self._options.node_rank: reply}, dict[int, str]()
+        if self._peers is not None:
+            replies = self._peers.ask(0.0, ANSWER_LIMIT_S)
+            given, silent = {**replies.given, **given}, dict(replies.silent)
+        nodes: list[NodeSnapshot] = [one.snapshot for _, one in sorted(given.items()) if one.snapshot]
+        still_s = min(one.still_s for one in given.values())
+        return {
+            "still_s": round(still_s, 1),
+            "lines": overview(nodes, silent),
+            "stack_lines": stack_lines(nodes),
+            "finding": judge(nodes, self._options.world_size, silent).as_dict(),
+            "silent_nodes": {str(rank): name for rank, name in silent.items()},
+            "nodes": [asdict(node) for node in nodes],
+            **self._also(),
+        }

@@ -1,0 +1,271 @@
+"""The devices of one node while a training runs: asked again and again, and once more when it has failed.
+
+What begins and what ends is said; every node tells the others a sample of its last minutes over the
+rendezvous, and node 0 compares them. A driver that hangs holds up one thread of the launcher only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Condition, Thread
+
+from platform_launch.errors import HardwareError
+from platform_launch.events import Event, event
+from platform_launch.hardware import Gpu, HcaPort, port_health
+from platform_launch.hardware.gpu_health import GpuHealthProbe, Xid
+from platform_launch.health.comparison import NodeSample, compare, sample
+from platform_launch.health.conditions import CALM_S, Conditions
+from platform_launch.health.conditions import Condition as DeviceCondition
+from platform_launch.health.faults import faults
+from platform_launch.health.finding import DeviceFinding, Grade, NodeHealth, node_health
+from platform_launch.health.reading import DeviceHistory, DeviceReading
+from platform_launch.health.trends import trends
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.run.launcher import ReadShared, SharedTexts, ShareText
+
+SHARE_EVERY_S = 60.0
+# How long XIDs are waited for at a time, and so how late an end is noticed.
+_SLICE_S = 0.5
+# A training has failed, and the other nodes wait for what this one says.
+_ASK_LIMIT_S = 3.0
+_PEERS_LIMIT_S = 3.0
+
+_LEVELS = {Grade.BAD: "ERROR", Grade.SUSPECT: "WARN", Grade.HEALTHY: "INFO"}
+
+
+@dataclass(frozen=True)
+class HealthOptions:
+    """The devices of a training on a node, and how often they are asked; 0: only when it has failed."""
+
+    interval_s: float
+    node_rank: int
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+    ports: tuple[HcaPort, ...] = ()
+    sys_root: Path = Path("/sys")
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.gpus or self.ports)
+
+
+NO_DEVICES = HealthOptions(0.0, 0, "")
+
+
+@dataclass(frozen=True)
+class HealthSample(Message):
+    """What a node tells the others of its devices."""
+
+    sample: NodeSample
+
+
+class HealthWatch:
+    """For one start. ``tell(event)`` says something; ``send`` reaches the rendezvous, if there is one."""
+
+    def __init__(
+        self,
+        options: HealthOptions,
+        tell: Callable[[Event], None],
+        send: Callable[[Message], None] | None = None,
+    ) -> None:
+        self._options = options
+        self._tell = tell
+        self._send = send
+        self._changed = Condition()
+        self._ended = self._asked = False
+        self._readings = 0
+        self._history = DeviceHistory()
+        self._conditions = Conditions()
+        self._between_nodes = Conditions()
+        self._shared: tuple[DeviceFinding, ...] | None = None
+        self._shared_at = float("-inf")
+        self._problem = ""
+        self._peers: tuple[NodeSample, ...] = ()
+        self._peers_read = 0
+        self._thread = Thread(target=self._run, name="health", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._options.interval_s and self._options.has_devices:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End; a driver that does not answer is not waited for."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def ask(self) -> NodeHealth | None:
+        """Ask the devices once more; return what they make of this node, with all that was seen before.
+
+        None where there are none.
+        """
+        if not self._options.has_devices:
+            return None
+        with self._changed:
+            self._asked, before, self._problem = True, self._readings, ""
+            if not self._thread.is_alive():
+                Thread(target=self._once, name="health-once", daemon=True).start()
+            self._changed.wait_for(lambda: self._readings > before or self._problem, _ASK_LIMIT_S)
+            found = [*self._conditions.now, *self._found()]
+            if self._readings == before:
+                found.append(_silent(self._problem))
+        return node_health(found)
+
+    def hear(self, message: Message) -> bool:
+        """Take what the other nodes share; tell whether the message was of that kind."""
+        if not isinstance(message, SharedTexts):
+            return False
+        found = []
+        for rank, text in message.texts.items():
+            with suppress(InvalidMessageError):
+                found.append(replace(decode(text.encode(), HealthSample).sample, node_rank=rank))
+        with self._changed:
+            self._peers, self._peers_read = tuple(found), self._peers_read + 1
+            self._changed.notify_all()
+        return True
+
+    def overview(self) -> dict[str, object]:
+        """Return how the devices of all nodes are, for ``platform-launch inspect``."""
+        own = sample(self._history, self._options.node_rank, self._options.host, self._conditions.now)
+        nodes = {own.node_rank: own}
+        if self._send is not None:
+            with self._changed:
+                before = self._peers_read
+                self._send(ReadShared())
+                self._changed.wait_for(lambda: self._peers_read > before, _PEERS_LIMIT_S)
+                nodes = {**{peer.node_rank: peer for peer in self._peers}, **nodes}
+        healths = [(nodes[rank], node_health(nodes[rank].findings)) for rank in sorted(nodes)]
+        return {
+            "health": [
+                {
+                    "node_rank": node.node_rank,
+                    "host": node.host,
+                    "grade": health.grade.value,
+                    "reasons": list(health.reasons),
+                }
+                for node, health in healths
+            ],
+            "health_lines": [
+                f"node {node.node_rank} ({node.host}) is {health.grade.value}: {reason}"
+                for node, health in healths
+                for reason in health.reasons
+            ]
+            or [f"devices: nothing is wrong on {len(healths)} node(s)"],
+        }
+
+    def _run(self) -> None:
+        options, probe = self._options, GpuHealthProbe(self._options.gpus)
+        try:
+            probe.open()
+            if probe.xids_problem:
+                self._tell(event("xids-not-heard", problem=probe.xids_problem))
+            due = 0.0
+            while not self._ended:
+                xids = probe.wait(_SLICE_S) if self._readings else ()
+                if not (xids or self._asked or time.monotonic() >= due):
+                    continue
+                due = time.monotonic() + options.interval_s
+                self._take(self._read(probe), xids)
+        except HardwareError as error:
+            self._tell(event("devices-not-watched", problem=error.message))
+        except Exception as error:  # whatever it is, the training goes on
+            self._tell(event("devices-not-watched", problem=f"{type(error).__name__}: {error}"))
+        finally:
+            probe.close()
+
+    def _once(self) -> None:
+        """Read once, where nothing was watched."""
+        probe = GpuHealthProbe(self._options.gpus)
+        try:
+            probe.open()
+            self._take(self._read(probe), ())
+        except HardwareError as error:
+            with self._changed:
+                self._problem = error.message
+                self._changed.notify_all()
+        finally:
+            probe.close()
+
+    def _found(self) -> list[DeviceFinding]:
+        """Return what the readings so far tell of this node."""
+        last = self._history.last
+        if last is None:
+            return []
+        return [*faults(last, self._history.first, self._history.xids), *trends(self._history)]
+
+    def _read(self, probe: GpuHealthProbe) -> DeviceReading:
+        ports = port_health.read(self._options.ports, self._options.sys_root)
+        return DeviceReading(time.monotonic(), probe.read(), ports)
+
+    def _take(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:
+        """Judge a reading, and say what has begun and what has ended."""
+        with self._changed:
+            self._history.add(reading, xids)
+            begun, ended = self._conditions.update(self._found(), reading.at_s)
+            self._readings += 1
+            self._asked = False
+            self._changed.notify_all()
+        self._say(begun, ended)
+        self._share(reading.at_s)
+        self._compare(reading.at_s)
+
+    def _share(self, at_s: float) -> None:
+        """Let the others know: at first, when something has changed, and once a minute."""
+        known = self._conditions.now
+        if self._send is None or (known == self._shared and at_s - self._shared_at < SHARE_EVERY_S):
+            return
+        told = sample(self._history, self._options.node_rank, self._options.host, known)
+        self._send(ShareText(encode(HealthSample(told)).decode()))
+        if self._options.node_rank == 0 and at_s - self._shared_at >= SHARE_EVERY_S:
+            self._send(ReadShared())
+        self._shared, self._shared_at = known, at_s
+
+    def _compare(self, at_s: float) -> None:
+        """On node 0: say which node differs from the others."""
+        if self._options.node_rank != 0 or not self._peers:
+            return
+        with self._changed:
+            peers = self._peers
+        hosts = {peer.node_rank: peer.host for peer in peers}
+        found = [
+            replace(finding, where=f"node {rank} ({hosts[rank]}), {finding.where}")
+            for rank, finding in compare(peers)
+        ]
+        self._say(*self._between_nodes.update(found, at_s))
+
+    def _say(self, begun: Iterable[DeviceFinding], ended: Iterable[DeviceCondition]) -> None:
+        for finding in begun:
+            self._tell(_begin(finding))
+        for condition in ended:
+            self._tell(_end(condition.finding, condition.seen_s - condition.began_s))
+
+
+def _silent(problem: str) -> DeviceFinding:
+    return DeviceFinding(
+        "device-driver-silent",
+        Grade.SUSPECT,
+        "the GPU driver",
+        problem or f"does not answer for {_ASK_LIMIT_S:g} s",
+        "look in dmesg, and reboot the node if nvidia-smi hangs too",
+    )
+
+
+def _begin(finding: DeviceFinding) -> Event:
+    fields = {"what": f"{finding.where}: {finding.what}", "hint": finding.hint, "grade": finding.grade.value}
+    return Event(finding.id, _LEVELS[finding.grade], finding.where, fields)
+
+
+def _end(finding: DeviceFinding, after_s: float) -> Event:
+    return event(
+        "device-well-again",
+        where=finding.where,
+        what=finding.what,
+        finding=finding.id,
+        after_s=after_s + CALM_S,
+    )

@@ -1,0 +1,311 @@
+"""One node's launch from its request to its exit code: decide, announce, train, and say how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import resource
+import select
+import time
+from contextlib import ExitStack, nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from platform_launch import files, hardware
+from platform_launch.console import Console
+from platform_launch.console.languages import event_line
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError, LaunchError
+from platform_launch.events import event
+from platform_launch.hardware import cgroup
+from platform_launch.launch.attempt import SpareNotNeededError
+from platform_launch.launch.memory_peak import MemoryPeak
+from platform_launch.launch.nodes import telling_the_others, train
+from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.outcome import beside, ending, tell_outcome
+from platform_launch.launch.record import write_record, write_termination_message
+from platform_launch.launch.said import left_an_exit_barrier
+from platform_launch.launch.stages import announce
+from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
+from platform_launch.plan.launch_plan import LaunchPlan, build_plan
+from platform_launch.plan.request import Request
+from platform_launch.platforms import detect
+from platform_launch.supervise.processes import fill_closed_descriptors
+from platform_launch.supervise.signals import ENDING, Interrupted, SignalInbox
+from platform_launch.topology import Topology, node_prefix
+
+if TYPE_CHECKING:
+    from platform_launch.doctor import Finding
+    from platform_launch.launch.run import Result
+    from platform_launch.supervise import Outcome
+    from platform_launch.why import Verdict
+
+# Set by `simulate` for nodes whose facts another one tells on the same terminal.
+BRIEF = "PLATFORM_LAUNCH_BRIEF"
+# To read the log for the first cause: a gigabyte takes seconds, and a disk may hang. The second is what is
+# left when a scheduler asks for the end meanwhile.
+_WHY_S = 60.0
+_WHY_HURRIED_S = 2.0
+_RECORD_S = 5.0
+_FEWEST_FILES = 32
+
+
+def run_node(
+    env: Environment, request: Request, together: TogetherFlags, ranks_from: Path | None, *, examine: bool
+) -> int:
+    """Be the node that the variables, or a folder of ranks, say; return the exit code. See :func:`launch`."""
+    fill_closed_descriptors()
+    _expect_descriptors()
+    inbox = SignalInbox().open()
+    try:
+        with ExitStack() as stack:
+            with inbox.raising():
+                if ranks_from is not None:
+                    from platform_launch.launch.ranks_from import holding_rank
+
+                    rank = holding_rank(ranks_from, request, env, together.roll_call_timeout_s)
+                    request = dataclasses.replace(request, overrides=stack.enter_context(rank))
+                # The variables first: what they say wrong must not wait for a driver.
+                topology = detect(env, request.overrides)
+            return launch(topology, env, request, together, inbox, examine=examine)
+    except Interrupted as interrupted:
+        Console().tell(event("launch-left", signal=interrupted.number.name))
+        return 128 + interrupted.number
+    except LaunchError:
+        inbox.close()
+        raise
+
+
+def _expect_descriptors() -> None:
+    """Refuse where too few files may be open for a launch. Raises InstallationError."""
+    may_be_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= may_be_open < _FEWEST_FILES:
+        raise InstallationError(
+            f"{may_be_open} files may be open at a time (ulimit -n): expected {_FEWEST_FILES} at least, "
+            "and a training needs thousands",
+            "raise the limit of this container or shell, e.g. ulimit -n 65536",
+        )
+
+
+def launch(
+    topology: Topology,
+    env: Environment,
+    request: Request,
+    together: TogetherFlags,
+    inbox: SignalInbox,
+    *,
+    examine: bool,
+) -> int:
+    """Lead this node's part of the job from first to last; return the training's exit code.
+
+    Main thread only. Raises the LaunchError for which a launch is refused, which is in its log by then.
+    ``inbox`` keeps what arrives from here on: a request to end is heeded until the training is over, and
+    then only hurries the last words. A scheduler that sees one node fail sends SIGTERM to the others at once
+    (srun --kill-on-bad-exit), and would replace this node's exit code and reason by 143 and silence.
+    """
+    started = datetime.now(timezone.utc)
+    prefix = node_prefix(topology.node_rank) if topology.nnodes > 1 else ""
+    console = Console(prefix, node_rank=topology.node_rank)
+    try:
+        with inbox.raising(), telling_the_others(topology, env, together, console, inbox):
+            machine = hardware.detect(env, master_addr=topology.master_addr)
+            quarantine = quarantine_file(env, together.quarantine)
+            refuse_if_quarantined(quarantine, env, machine.gpus.devices)
+            plan = build_plan(env, machine, request)
+            plan = _with_log(plan, console)
+            _make_private_folders(plan, request)
+            with console.only_noting_facts() if BRIEF in env else nullcontext():
+                announce(plan, console, _findings(plan, env) if examine else [])
+        oom_kills = cgroup.OomKills()
+        places = _Places(plan, env, request)
+        gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
+        with MemoryPeak(gpus) as memory:
+            result = train(places.plan_at, topology, env, request, together, console, inbox)
+        plan = places.plan_at(result.node_rank)
+        remembered = remember(quarantine, env, machine.gpus.devices, result.health, plan.job_name)
+        if remembered is not None:
+            console.tell(remembered)
+        verdict = _verdict(result, plan, oom_kills.so_far(), inbox)
+        _conclude(plan, result, verdict, memory, console, started)
+    except LaunchError as error:
+        error.marked = True
+        console.refused(error)
+        raise
+    except Interrupted as interrupted:
+        console.tell(event("launch-left", signal=interrupted.number.name))
+        return 128 + interrupted.number
+    except SpareNotNeededError as spare:
+        tell_outcome(spare.outcome, console)
+        console.tell(event("spare-not-needed"))
+        return spare.outcome.exit_code
+    finally:
+        console.close()
+    return result.exit_code
+
+
+class _Places:
+    """This node's plan in its own place, and in those of nodes for which it may stand in."""
+
+    def __init__(self, plan: LaunchPlan, env: Environment, request: Request) -> None:
+        self._env = env
+        self._request = request
+        self._plans = {plan.topology.node_rank: plan}
+        self._own = plan
+
+    def plan_at(self, node_rank: int) -> LaunchPlan:
+        """Return the plan for a rank; the log and what was found on this machine stay the same."""
+        if node_rank not in self._plans:
+            overrides = dataclasses.replace(self._request.overrides, stands_in_for=node_rank)
+            request = dataclasses.replace(self._request, overrides=overrides)
+            plan = build_plan(self._env, self._own.hardware, request)
+            self._plans[node_rank] = dataclasses.replace(plan, log_path=self._own.log_path)
+        return self._plans[node_rank]
+
+
+def _with_log(plan: LaunchPlan, console: Console) -> LaunchPlan:
+    """Begin the log, and return the plan with the name it got: two launchers never write one file."""
+    log = console.keep(plan.log_path)
+    if log is None:
+        return plan
+    console.tell(event("log-opened", path=str(log)))
+    return dataclasses.replace(plan, log_path=log)
+
+
+def _make_private_folders(plan: LaunchPlan, request: Request) -> None:
+    """Make the folder for compiled code now: what lies in it is loaded by the training."""
+    chosen = {variable.name: Path(variable.value) for variable in plan.env}
+    extensions, temporary = chosen.get("TORCH_EXTENSIONS_DIR"), Path(request.temporary)
+    if extensions is not None and extensions.is_relative_to(temporary):
+        hint = "remove it, or set TMPDIR or TORCH_EXTENSIONS_DIR to another folder"
+        files.private_folder(temporary, "compiled code will be loaded from there", hint)
+
+
+def _findings(plan: LaunchPlan, env: Environment) -> list[Finding]:
+    from platform_launch.doctor import examine
+    from platform_launch.doctor.gather import gather
+
+    return examine(gather(env, plan))
+
+
+def _conclude(
+    plan: LaunchPlan,
+    result: Result,
+    verdict: Verdict | None,
+    memory: MemoryPeak,
+    console: Console,
+    started: datetime,
+) -> None:
+    """Say how it ended and why, and leave it where a person or Kubernetes looks later."""
+    happened: list[str] = []
+    verdict = beside(verdict, result.run)
+    why = verdict.lines() if verdict else []
+    if result.run is not None:
+        # What the others repeat of this node's log, its own verdict says in full.
+        quote = verdict is None or result.first_failed != plan.topology.node_rank
+        happened = tell_outcome(result.run, console, quote=quote)
+    if verdict is not None:
+        console.tell(event("verdict", **verdict.as_dict()), lines=why)
+    _close(plan, result, result.outcome, verdict, memory, console, started)
+    if result.exit_code:
+        write_termination_message("\n".join([*happened, *why]))
+
+
+def _close(
+    plan: LaunchPlan,
+    result: Result,
+    outcome: Outcome,
+    verdict: Verdict | None,
+    memory: MemoryPeak,
+    console: Console,
+    started: datetime,
+) -> None:
+    """Say how the training ended, and where to look."""
+    followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
+    ended = ending(outcome, followed)
+    written: list[Path | None] = []
+    values = {
+        "exit_code": result.exit_code,
+        "duration_s": round(outcome.duration_s, 3),
+        "first_failed_node": result.first_failed,
+        "why": verdict.as_dict() if verdict else None,
+        "unwell_nodes": [dataclasses.asdict(node) for node in result.run.unwell] if result.run else [],
+        "memory_peak": memory.as_dict(),
+        "cost": result.cost.as_dict() if result.cost else None,
+    }
+    writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
+    writing.start()
+    writing.join(_RECORD_S)  # a disk that hangs keeps no launch from ending
+    record = written[0] if written else None
+    if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
+        console.tell(event("exit-barrier-left"))
+    peak = memory.as_event()
+    if peak is not None:
+        console.tell(peak)
+    console.tell(ended)
+    if result.cost is not None:
+        console.tell(event("run-cost", text=result.cost.in_words(), **result.cost.as_dict()))
+    if outcome.log_path is not None:
+        console.tell(event("log-opened", path=str(outcome.log_path)))
+    if record is not None:
+        console.tell(event("record-written", path=str(record)))
+    console.banner(
+        event_line(ended),
+        [
+            ("job", plan.job_name),
+            ("why", verdict.headline() if verdict else ""),
+            ("fix", verdict.fix if verdict else ""),
+            ("memory", memory.in_words() if peak else ""),
+            ("cost", result.cost.in_words() if result.cost else ""),
+            ("log", str(outcome.log_path or "")),
+            ("record", str(record or "")),
+        ],
+        ended.level,
+    )
+
+
+def _verdict(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
+    """Ask the log why a training failed here; None where nothing failed, or where another node began it.
+
+    What a node's log says that lost its partner is a consequence, and would stand beside the cause.
+    """
+    outcome = result.outcome
+    if outcome.exit_code == 0 or outcome.stopped_by:
+        return None
+    if result.run is not None and result.first_failed != plan.topology.node_rank:
+        return None
+    return _in_time(outcome, oom_kills, inbox)
+
+
+def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:
+    """Read a log, which may be large or on a disk that hangs; None when that takes too long.
+
+    Where there is none, the end of the output is in memory.
+    """
+    from platform_launch.why import LogSource, explain, explain_file
+
+    def explained() -> Verdict:
+        if outcome.log_path is not None:
+            return explain_file(outcome.log_path, oom_kills)
+        return explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
+
+    found: list[Verdict] = []
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            found.append(explained())
+        except Exception as error:  # raised where it is waited for
+            failed.append(error)
+        inbox.wake()
+
+    Thread(target=read, name="why", daemon=True).start()
+    deadline = time.monotonic() + _WHY_S
+    while not found and not failed and (left_s := deadline - time.monotonic()) > 0:
+        select.select([inbox.fd], [], [], left_s)
+        if ENDING.intersection(inbox.take()):
+            deadline = min(deadline, time.monotonic() + _WHY_HURRIED_S)
+    if failed:
+        raise failed[0]
+    return found[0] if found else None

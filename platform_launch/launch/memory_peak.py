@@ -1,0 +1,103 @@
+"""The most memory that this node's training held at any time: its processes together, and each GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Event as Flag
+from threading import Thread
+from types import TracebackType
+
+import psutil
+
+from platform_launch.events import Event, event
+from platform_launch.hardware.gpu_use import GpuMeter
+from platform_launch.hardware.gpus import Gpu
+
+_GIB = 1024**3
+_INTERVAL_S = 5.0
+_FIRST_S = 1.0  # a short training is to be seen, too
+_LAST_WAIT_S = 1.0
+
+
+class MemoryPeak:
+    """Looks every few seconds while it is entered. ``devices`` are the GPUs that the training uses.
+
+    What a process held for less than that may be missed. Memory that processes share is counted once, as far
+    as the kernel's cheap figures tell; a GPU's is all that is in use on it, by whomever.
+    """
+
+    def __init__(self, devices: Sequence[Gpu], interval_s: float = _INTERVAL_S) -> None:
+        self.processes_gib = 0.0
+        self.gpus_gib: dict[int, float] = {}
+        self._meter = GpuMeter(devices)
+        self._interval_s = interval_s
+        self._over = Flag()
+        # A driver that hangs must not hold up the end of a launch.
+        self._thread = Thread(target=self._watch, name="memory-peak", daemon=True)
+
+    def __enter__(self) -> MemoryPeak:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(_LAST_WAIT_S)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the figures in GiB, as they stand in the launch record; GPUs by their index."""
+        return {
+            "processes_gib": round(self.processes_gib, 3),
+            "gpus_gib": {str(index): round(gib, 3) for index, gib in sorted(self.gpus_gib.items())},
+        }
+
+    def as_event(self) -> Event | None:
+        """Return what to say of it; None where nothing was seen."""
+        if not self.processes_gib and not self.gpus_gib:
+            return None
+        return event("memory-peak", **self.as_dict(), shown=self.in_words())
+
+    def in_words(self) -> str:
+        """Return the figures as people read them; GPUs that held the same are named together."""
+        parts = [f"processes {_shown(self.processes_gib)}"]
+        alike: dict[str, list[int]] = {}
+        for index, gib in sorted(self.gpus_gib.items()):
+            alike.setdefault(_shown(gib), []).append(index)
+        for amount, indices in alike.items():
+            parts.append(f"GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}")
+        return "; ".join(parts)
+
+    def look(self) -> None:
+        """Take one reading."""
+        private = shared = 0
+        for process in _descendants():
+            with suppress(psutil.Error):
+                memory = process.memory_info()
+                private += max(0, memory.rss - memory.shared)
+                shared = max(shared, memory.shared)
+        self.processes_gib = max(self.processes_gib, (private + shared) / _GIB)
+        for use in self._meter.read():
+            if use.memory_used_gib is not None:
+                self.gpus_gib[use.index] = max(self.gpus_gib.get(use.index, 0.0), use.memory_used_gib)
+
+    def _watch(self) -> None:
+        wait_s = min(_FIRST_S, self._interval_s)
+        while not self._over.wait(wait_s):
+            wait_s = self._interval_s
+            with suppress(OSError):  # a worth-having figure, never worth a training
+                self.look()
+        self._meter.close()
+
+
+def _shown(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
+
+
+def _descendants() -> list[psutil.Process]:
+    try:
+        return psutil.Process(os.getpid()).children(recursive=True)
+    except psutil.Error:
+        return []

@@ -1,0 +1,268 @@
+"""Hand-off: this node's training alone, or together with those of the other nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from platform_launch.console import Console
+from platform_launch.doctor.checks.rdma import selects
+from platform_launch.environment import Environment
+from platform_launch.errors import HangError, LaunchError, TopologyError, UnfitNodeError
+from platform_launch.events import Event, event
+from platform_launch.hardware import storage
+from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.launch.attempt import HANG_GRACE_S, TrainingCommand, was_failure
+from platform_launch.launch.exit_file import exit_file
+from platform_launch.launch.hang_watch import RESTART, HangOptions, HangWatch
+from platform_launch.launch.health_watch import HealthOptions, HealthWatch
+from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.record import git_revision, versions
+from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
+from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.said import failed_local_ranks
+from platform_launch.observe.monitor import HangReport
+from platform_launch.observe.workers import FOLDER_VARIABLE
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.nccl import training_ports
+from platform_launch.plan.request import Request
+from platform_launch.rendezvous.authentication import read_secret
+from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
+from platform_launch.rendezvous.fingerprint import Fingerprint, take
+from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
+from platform_launch.supervise.signals import SignalInbox
+from platform_launch.topology import Topology, node_prefix
+
+_HIGHEST_PORT = 65535
+_GIB = 2**30
+
+
+def train(
+    plan_at: Callable[[int], LaunchPlan],
+    topology: Topology,
+    env: Environment,
+    request: Request,
+    flags: TogetherFlags,
+    console: Console,
+    inbox: SignalInbox,
+) -> Result:
+    """Run this node's plan to its end; ``plan_at(rank)`` is the one for the place of a node.
+
+    Raises LaunchError when the nodes cannot start together, Interrupted when a signal comes before they do,
+    and SpareNotNeededError.
+    """
+    with exit_file() as said:
+
+        def training_at(node_rank: int) -> TrainingCommand:
+            plan = plan_at(node_rank)
+            return TrainingCommand(
+                said.told(Command(plan.argv, plan.child_environment(env.inherited()))),
+                plan.log_path,
+                node_prefix(node_rank) if topology.nnodes > 1 else "",
+                DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
+                said,
+                _hang_options(plan, env, flags),
+                _health_options(plan, env, flags),
+                int(request.log_limit_gib * _GIB),
+            )
+
+        rank = topology.node_rank
+        if topology.nnodes > 1 and not flags.no_roll_call:
+            fingerprint = _fingerprint(plan_at(rank), training_at(rank).command)
+            place = meeting_place(topology, env, flags)
+            return run_together(training_at, fingerprint, place, console, inbox)
+        if topology.nnodes > 1:
+            console.tell(event("roll-call-skipped"))
+        max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
+        return _train_alone(training_at(rank), rank, max_hangs, console, inbox)
+
+
+def _train_alone(
+    training: TrainingCommand, node_rank: int, max_hangs: int, console: Console, inbox: SignalInbox
+) -> Result:
+    """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
+    restarts = 0
+    clock = RunClock()
+    while True:
+        outcome, hung, worth = _train_once(started_again(training, restarts), console, inbox, clock)
+        bad = worth is not None and worth.grade is Grade.BAD
+        if not hung or bad or restarts == max_hangs:
+            break
+        restarts += 1
+        console.tell(event("node-restarts", restart=restarts, max_restarts=max_hangs))
+    failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
+    code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
+    run = None if worth is None else RunOutcome(code, well=1)
+    if worth is not None and worth.grade is not Grade.HEALTHY:
+        run = RunOutcome(code, unwell=(UnwellNode(node_rank, training.health.host, worth),))
+    return Result(
+        code,
+        outcome,
+        node_rank,
+        run,
+        restarts=restarts,
+        first_failed=node_rank if failed else None,
+        cost=clock.total(),
+        health=worth,
+    )
+
+
+def _train_once(
+    training: TrainingCommand, console: Console, inbox: SignalInbox, clock: RunClock
+) -> tuple[Outcome, bool, NodeHealth | None]:
+    """Run it to its end; return whether that was a hang, and how its devices are after a failure."""
+    found: list[HangReport] = []
+
+    def end(report: HangReport) -> None:
+        found.append(report)
+        supervisor.stop("the training hangs", HANG_GRACE_S)
+
+    def ended(code: int) -> None:
+        if watching is not None:
+            watching.hush()
+            if code and not found and supervisor.stopped_by is None:
+                watching.say_who_left(failed_local_ranks(supervisor.tail))
+
+    def overview() -> dict[str, object]:
+        return {**health.overview(), **clock.overview()}
+
+    supervisor = Supervisor(
+        training.command,
+        log_path=training.log_path,
+        prefix=training.prefix,
+        grace_s=training.grace_s,
+        log_limit_bytes=training.log_limit_bytes,
+        told=console.note,
+        on_ending=lambda _reason: watching.hush() if watching is not None else None,
+        on_exit=ended,
+        inbox=inbox,
+    )
+    inbox.heed()
+    health = HealthWatch(training.health, supervisor.tell)
+    watching = (
+        HangWatch(
+            training.hangs, supervisor.tell, end, also=lambda: {**health.overview(), **clock.overview()}
+        )
+        if training.hangs is not None
+        else None
+    )
+    training.exit_file.clear()
+    clock.begin(training.log_path)
+    health.start()
+    if watching is not None:
+        watching.start()
+    try:
+        outcome = training.exit_file.corrected(supervisor.run())
+        return outcome, bool(found), health.ask() if found or was_failure(outcome) else None
+    finally:
+        clock.end(found[0].still_s if found else 0.0)
+        if watching is not None:
+            watching.stop()
+        health.stop()
+
+
+def _hang_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) -> HangOptions | None:
+    """Return what the hang monitor needs; None where the training's processes were not to be touched."""
+    folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
+    if folder is None:
+        return None
+    topology = plan.topology
+    return HangOptions(
+        Path(folder),
+        topology.node_rank,
+        topology.world_size or 1,
+        env.hostname,
+        plan.log_path,
+        flags.on_hang,
+        flags.hang_after_s,
+        {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
+    )
+
+
+def _health_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) -> HealthOptions:
+    """Return the devices that the training uses: its GPUs, and the ports that carry its traffic."""
+    machine = plan.hardware
+    chosen = env.get("NCCL_IB_HCA")
+    ports = training_ports(machine.hca_ports)
+    if chosen is not None:
+        ports = [port for port in machine.hca_ports if port.active and selects(chosen, port)]
+    return HealthOptions(
+        flags.health_interval_s,
+        plan.topology.node_rank,
+        env.hostname,
+        () if machine.assumed else machine.gpus.devices,
+        tuple(ports) if plan.topology.nnodes > 1 else (),
+    )
+
+
+@contextmanager
+def telling_the_others(
+    topology: Topology, env: Environment, flags: TogetherFlags, console: Console, inbox: SignalInbox
+) -> Iterator[None]:
+    """Let the other nodes know why this one does not start: they would wait for it, and not know why."""
+    try:
+        yield
+    except LaunchError as error:
+        # A spare that cannot start is one spare less, and no reason for the others to end.
+        if topology.nnodes > 1 and not flags.no_roll_call and not topology.is_spare:
+            fingerprint = Fingerprint(
+                topology.node_rank,
+                topology.nnodes,
+                env.hostname,
+                (env.address,) if env.address != env.hostname else (),
+                _identity(),
+                topology.job_id,
+                refusal=error.message,
+                refusal_code=error.exit_code,
+            )
+            console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
+            tell(fingerprint, meeting_place(topology, env, flags), env.inherited(), console, inbox)
+        raise
+
+
+def meeting_place(topology: Topology, env: Environment, flags: TogetherFlags) -> MeetingPlace:
+    """Return where the nodes meet, and for how long they wait. Raises TopologyError as rendezvous_port,
+    and InputError as read_secret."""
+    return MeetingPlace(
+        topology.master_addr,
+        topology.master_port,
+        rendezvous_port(topology, env),
+        flags.roll_call_timeout_s,
+        flags.node_timeout_s,
+        flags.max_restarts,
+        read_secret(env),
+        topology.spares,
+    )
+
+
+def rendezvous_port(topology: Topology, env: Environment) -> int:
+    """Return the port of node 0 where the nodes meet: INIT_MASTER_PORT, by default the one after MASTER_PORT.
+
+    Raises TopologyError when INIT_MASTER_PORT is no port, or is MASTER_PORT.
+    """
+    chosen = env.port("INIT_MASTER_PORT")
+    above = topology.master_port + 1
+    port = chosen.value if chosen else above if above <= _HIGHEST_PORT else topology.master_port - 1
+    if port == topology.master_port:
+        raise TopologyError(
+            f"INIT_MASTER_PORT={port} is MASTER_PORT too: expected a port of its own for the roll call",
+            "unset INIT_MASTER_PORT to use the port after MASTER_PORT, or pass --no-roll-call",
+        )
+    return port
+
+
+def _fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
+    return take(
+        plan,
+        command.env,
+        identity=_identity(),
+        versions=versions(),
+        git_revision=git_revision(plan.training.script),
+        free_gib=storage.look(plan.log_path.parent).free_gib,
+    )
+
+
+def _identity() -> str:
+    return os.urandom(16).hex()

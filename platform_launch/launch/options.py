@@ -1,0 +1,25 @@
+"""What a user may say about how the nodes of a job meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TogetherFlags:
+    """How the nodes of a job meet and stay together, as given by flags.
+
+    ``on_hang`` is what follows when nothing moves any more for ``hang_after_s``; 0 looks for no hang.
+    ``health_interval_s`` is how often GPUs and ports are asked how they are; 0: only after a failure.
+    ``quarantine`` is the file of nodes that no job should be put on.
+    """
+
+    no_roll_call: bool
+    roll_call_timeout_s: float
+    node_timeout_s: float
+    max_restarts: int
+    on_hang: str
+    hang_after_s: float
+    health_interval_s: float
+    quarantine: Path | None

@@ -1,0 +1,83 @@
+"""How it ended, said: the training of this node, and what that meant for the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from platform_launch.console import Console
+from platform_launch.events import Event, event, line
+from platform_launch.rendezvous.ending import RunOutcome, UnwellNode, ending_event, quote_event
+from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
+from platform_launch.supervise import Outcome
+
+if TYPE_CHECKING:
+    from platform_launch.why import Verdict
+
+
+def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> list[str]:
+    """Say how the run ended for all nodes, nothing where every node finished; return the lines.
+
+    ``quote`` repeats what the log of the node says that the others followed.
+    """
+    said: list[tuple[Event, list[str]]] = []
+    if run.ending is not None:
+        said.append((ending_event(run.ending), []))
+        quoted = quote_event(run.ending) if quote else None
+        if quoted is not None:
+            said.append(quoted)
+    said += [(_unwell(node), []) for node in run.unwell]
+    if run.well and not run.stopped:
+        said.append((event("nodes-well", nodes=run.well), []))
+    not_again = run.not_again
+    if said and not_again is not None and not_again.kind is not NotAgainKind.NOT_ASKED_FOR:
+        said.append((event("not-restarted", reason=describe_not_again(not_again)), []))
+    for one, lines in said:
+        console.tell(one, lines)
+    return [text for one, lines in said for text in lines or [line(one)]]
+
+
+def _unwell(node: UnwellNode) -> Event:
+    return event(
+        "node-bad" if node.bad else "node-suspect",
+        node=node.node_rank,
+        host=node.host,
+        grade=node.health.grade.value,
+        reasons=list(node.health.reasons),
+    )
+
+
+def beside(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
+    """Return what the log tells with what the devices tell: where one is bad, no log says otherwise."""
+    bad = [node for node in (run.unwell if run is not None else ()) if node.bad]
+    if verdict is None or not bad:
+        return verdict
+    reason = f"node {bad[0].node_rank} ({bad[0].host}) is bad: {bad[0].health.reasons[0]}"
+    return replace(verdict, retry="another_node", retry_reason=reason)
+
+
+def ending(outcome: Outcome, followed: int | None = None) -> Event:
+    """Return how the training ended; ``followed`` is the other node whose failure ended it, if one's did."""
+    values: dict[str, object] = {
+        "exit_code": outcome.exit_code,
+        "duration": _duration(outcome.duration_s),
+        "duration_s": round(outcome.duration_s, 3),
+    }
+    if outcome.exit_code == 0:
+        return event("training-finished", **values)
+    if outcome.stopped_by is not None and followed is not None:
+        return event("training-followed", node=followed, **values)
+    if outcome.stopped_by is not None:
+        # torchrun answers a signal with a traceback, which looks like a failure and is none.
+        return event("training-stopped", reason=outcome.stopped_by, **values)
+    if outcome.signal is not None:
+        return event("training-killed", signal=outcome.signal.name, **values)
+    return event("training-failed", **values)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,148 @@
+"""The other nodes of a run, as the hang monitor asks them: over the helper that stands in the rendezvous.
+
+A question and its answers are messages of this module, packed into texts that the rendezvous only carries.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Condition, Thread
+from typing import ClassVar
+
+from platform_launch.observe.hang import HangFinding
+from platform_launch.observe.monitor import HangReport, NodeReply, Replies
+from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes, NodeAsks, NodesAnswered
+
+# What one node's snapshot may unpack to.
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_PENDING = 64
+_MOST_THREADS = 12
+_MOST_FRAMES = 64
+# The rendezvous itself passes a question and its answers on within three heartbeats.
+_WAY_S = 4.0
+
+
+class ObserveMessage(Message):
+    """What the monitors of two nodes say to each other."""
+
+    most_bytes: ClassVar[int] = _MOST_BYTES
+
+
+@dataclass(frozen=True)
+class StillQuestion(ObserveMessage):
+    """Has anything moved at your node for the last ``still_s``? If not, what do you see?"""
+
+    still_s: float
+
+
+@dataclass(frozen=True)
+class StillAnswer(ObserveMessage):
+    """See NodeReply."""
+
+    still_s: float
+    snapshot: NodeSnapshot | None = None
+
+
+@dataclass(frozen=True)
+class HangNotice(ObserveMessage):
+    """What was found, for all nodes to say. Nothing is answered."""
+
+    still_s: float
+    finding: HangFinding
+
+
+class LinkPeers:
+    """Asks the other nodes over a link; ``answer`` replies to theirs, ``noticed`` hears what they found."""
+
+    def __init__(
+        self,
+        send: Callable[[Message], None],
+        answer: Callable[[float], NodeReply],
+        noticed: Callable[[HangReport], None],
+    ) -> None:
+        self._send = send
+        self._answer = answer
+        self._noticed = noticed
+        self._number = 0
+        self._answered: dict[int, NodesAnswered] = {}
+        self._changed = Condition()
+
+    def ask(self, still_s: float, limit_s: float) -> Replies:
+        """Ask all nodes for a reply, and wait for those that come in time."""
+        number = self._post(StillQuestion(still_s), limit_s)
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._answered, limit_s + _WAY_S)
+            answered = self._answered.pop(number, None)
+        if answered is None:
+            return Replies()
+        given = {}
+        for rank, text in answered.answers.items():
+            with suppress(InvalidMessageError):
+                answer = unpack(text)
+                if isinstance(answer, StillAnswer):
+                    given[rank] = NodeReply(answer.still_s, answer.snapshot)
+        return Replies(given, answered.silent)
+
+    def tell(self, report: HangReport) -> None:
+        """Let all nodes know what was found."""
+        self._post(HangNotice(report.still_s, report.finding), _WAY_S)
+
+    def hear(self, message: Message) -> None:
+        """Take a message of the link; what takes long is done in a thread of its own."""
+        if isinstance(message, NodesAnswered):
+            with self._changed:
+                self._answered[message.number] = message
+                self._changed.notify_all()
+        elif isinstance(message, NodeAsks):
+            Thread(target=self._heed, args=(message,), name="hang-answer", daemon=True).start()
+
+    def _post(self, question: ObserveMessage, limit_s: float) -> int:
+        with self._changed:
+            self._number += 1
+            number = self._number
+        self._send(AskNodes(number, limit_s, pack(question)))
+        return number
+
+    def _heed(self, asked: NodeAsks) -> None:
+        with suppress(InvalidMessageError):
+            question = unpack(asked.body)
+            if isinstance(question, StillQuestion):
+                reply = self._answer(question.still_s)
+                answer = StillAnswer(reply.still_s, reply.snapshot and shortened(reply.snapshot))
+                self._send(AnswerNode(asked.key, pack(answer)))
+            elif isinstance(question, HangNotice):
+                self._noticed(HangReport(question.still_s, question.finding))
+
+
+def pack(message: ObserveMessage) -> str:
+    """Return a message as a text: stacks repeat themselves, and shrink to a tenth."""
+    return base64.b64encode(zlib.compress(encode(message))).decode()
+
+
+def unpack(text: str) -> ObserveMessage:
+    """Read :func:`pack` back, which a stranger may have written. Raises InvalidMessageError."""
+    try:
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+    except (zlib.error, binascii.Error, ValueError) as error:
+        raise InvalidMessageError(f"expected a packed message: {error}") from error
+    return decode(data, ObserveMessage)
+
+
+def shortened(snapshot: NodeSnapshot) -> NodeSnapshot:
+    """Return a snapshot of bounded size: a rank may have a hundred threads, and thousands of operations."""
+    return replace(snapshot, ranks=tuple(_shortened(rank) for rank in snapshot.ranks))
+
+
+def _shortened(rank: RankSnapshot) -> RankSnapshot:
+    threads = tuple(replace(one, frames=one.frames[:_MOST_FRAMES]) for one in rank.threads[:_MOST_THREADS])
+    trace = rank.trace and replace(rank.trace, pending=rank.trace.pending[:_MOST_PENDING])
+    children = tuple(replace(child, threads=child.threads[:1]) for child in rank.children)
+    return replace(rank, threads=threads, trace=trace, children=children)

@@ -1,0 +1,283 @@
+"""Ranks from a folder that all nodes see, where nothing else tells them apart: ``--ranks-from FOLDER``.
+
+A node takes the lowest free rank by creating a file that did not exist, and keeps it by counting up a number
+in it. Nothing depends on clocks: a claim whose number does not change while it is watched is left over, and
+may be taken by whoever creates its next generation first.
+
+    <job>.rank-<rank>.<generation>     {"host", "address", "job", "nonce", "count"}, rewritten every second
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from threading import Event, Thread
+
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, NodesAbsentError, TopologyError, UsageError, shown
+from platform_launch.plan.request import Request
+from platform_launch.topology import Overrides
+
+_COUNT_EVERY_S = 1.0
+# A file server that stalls for less than this costs no node its rank.
+_LEFT_OVER_S = 15.0
+_LOOK_S = 0.2
+_LONGEST_CLAIM = 4096
+
+
+@dataclass(frozen=True)
+class NodeIdentity:
+    """Who asks for a rank. ``command`` is what the node will run: nodes of one job run the same."""
+
+    host: str
+    address: str
+    command: tuple[str, ...]
+
+    @property
+    def job(self) -> str:
+        """Return what must be equal on all nodes."""
+        return sha256(json.dumps(self.command).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    rank: int
+    generation: int
+    path: Path
+    host: str = ""
+    address: str = ""
+    job: str = ""
+    nonce: str = ""
+    count: int = -1
+
+
+@contextmanager
+def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: float) -> Iterator[Overrides]:
+    """Hold a rank of a folder's, and yield the flags that would have said it.
+
+    Raises UsageError without a number of nodes or beside flags that give a rank, else as
+    :meth:`RankFolder.take`.
+    """
+    said = request.overrides
+    if said.nnodes is None:
+        raise UsageError("--ranks-from without --nnodes: expected the number of nodes", "add --nnodes N")
+    if said.node_rank is not None or said.master_addr is not None:
+        raise UsageError(
+            "--ranks-from beside --node-rank or --master-addr: expected one of them",
+            "leave the others out",
+        )
+    console = Console()
+    script = str(request.script.resolve()) if request.script else ""
+    command = (str(said.nnodes), request.launcher, script, *request.script_args)
+    me = NodeIdentity(env.hostname, env.address, command)
+    ranks = RankFolder(folder.absolute(), said.nnodes, request.job_name or "job", console.info)
+    claim = ranks.take(me, timeout_s)
+    try:
+        console.info(f"rank {claim.node_rank} of {said.nnodes} from {folder}; node 0 is {claim.master_addr}")
+        yield replace(said, node_rank=claim.node_rank, master_addr=claim.master_addr)
+    finally:
+        claim.release()
+
+
+class RankClaim:
+    """A rank that is this node's own until :meth:`release`. ``master_addr`` is node 0's address."""
+
+    def __init__(self, node_rank: int, path: Path, values: dict[str, object]) -> None:
+        self.node_rank = node_rank
+        self.master_addr = ""
+        self.path = path
+        self._values = values
+        self._released = Event()
+        # A thread, for a file server that hangs must not stop the launch.
+        self._thread = Thread(target=self._count, name="rank", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Give the rank back."""
+        self._released.set()
+        self._thread.join(2 * _COUNT_EVERY_S)
+        with suppress(OSError):
+            self.path.unlink()
+
+    def _count(self) -> None:
+        count = 0
+        while not self._released.wait(_COUNT_EVERY_S):
+            count += 1
+            with suppress(OSError):
+                _write(self.path, {**self._values, "count": count})
+
+
+class RankFolder:
+    """The ranks of one job in a shared folder. ``say(text)`` hears what is waited for."""
+
+    def __init__(self, folder: Path, nnodes: int, job_name: str, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._nnodes = nnodes
+        self._say = say
+        self._prefix = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', job_name) or 'job'}.rank-"
+        # Claim by (path, nonce) → its last count, and when that was first seen; None until it has changed.
+        self._seen: dict[tuple[Path, str], tuple[int, float]] = {}
+        self._alive: set[tuple[Path, str]] = set()
+
+    def take(self, me: NodeIdentity, timeout_s: float) -> RankClaim:
+        """Take the lowest free rank, and learn where node 0 is.
+
+        Raises InputError where the folder cannot be used, TopologyError where it is another job's or all
+        ranks are taken, NodesAbsentError when node 0 does not show in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        claim = self._take_rank(me)
+        try:
+            claim.master_addr = me.address if claim.node_rank == 0 else self._address_of_node_0(me, deadline)
+        except BaseException:
+            claim.release()
+            raise
+        return claim
+
+    def _take_rank(self, me: NodeIdentity) -> RankClaim:
+        said = False
+        while True:
+            claims = self._look(me)
+            for rank in range(self._nnodes):
+                mine = self._try(rank, claims.get(rank, []), me)
+                if mine is not None:
+                    return mine
+            alive = {
+                rank: [claim for claim in found if self._is_alive(claim)] for rank, found in claims.items()
+            }
+            if all(alive.get(rank) for rank in range(self._nnodes)):
+                holders = ", ".join(f"node {rank} on {shown(alive[rank][0].host)}" for rank in sorted(alive))
+                raise TopologyError(
+                    f"--ranks-from {self._folder}: all {self._nnodes} ranks are taken ({holders}): "
+                    "this is a node too many",
+                    "start as many nodes as --nnodes says; give a second job its own --job-name or folder",
+                )
+            if not said:
+                said = True
+                self._say(
+                    f"all ranks in {self._folder} have an owner: watching for {_LEFT_OVER_S:g} s who is left"
+                )
+            time.sleep(_LOOK_S)
+
+    def _try(self, rank: int, found: list[_Claim], me: NodeIdentity) -> RankClaim | None:
+        """Create the next generation of a rank that nobody holds; None where somebody does, or may."""
+        if not all(self._is_left_over(claim) for claim in found):
+            return None
+        generation = max((claim.generation for claim in found), default=-1) + 1
+        path = self._folder / f"{self._prefix}{rank}.{generation}"
+        nonce = os.urandom(8).hex()
+        values: dict[str, object] = {
+            "host": me.host,
+            "address": me.address,
+            "job": me.job,
+            "nonce": nonce,
+            "count": 0,
+        }
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            _write(path, values)
+        except FileExistsError:
+            return None
+        except OSError as error:
+            raise InputError(
+                f"--ranks-from {self._folder}: cannot create {path.name}: {error.strerror}",
+                "name a folder that every node can write, on storage that they share",
+            ) from error
+        left_over = {claim.path for claim in found}
+        if any(claim.path not in left_over | {path} for claim in self._claims() if claim.rank == rank):
+            # Somebody created another generation at the same time, from an older look: both step back.
+            path.unlink(missing_ok=True)
+            time.sleep(random.uniform(0, 2 * _LOOK_S))  # noqa: S311 - spreads nodes, keeps no secret
+            return None
+        for old in left_over:
+            with suppress(OSError):
+                old.unlink()
+        return RankClaim(rank, path, values)
+
+    def _address_of_node_0(self, me: NodeIdentity, deadline: float) -> str:
+        say_at = time.monotonic() + 2.0
+        while True:
+            for claim in self._look(me).get(0, []):
+                if self._is_alive(claim):
+                    return claim.address
+            now = time.monotonic()
+            if now >= deadline:
+                raise NodesAbsentError(
+                    f"--ranks-from {self._folder}: no node holds rank 0",
+                    "did the other nodes start, with the same folder, --nnodes and --job-name?",
+                )
+            if now >= say_at:
+                say_at = now + 10.0
+                self._say(f"waiting for node 0 to show itself in {self._folder}")
+            time.sleep(_LOOK_S)
+
+    def _look(self, me: NodeIdentity) -> dict[int, list[_Claim]]:
+        """Return the claims of each rank. Raises TopologyError where a living one is another job's."""
+        now, claims = time.monotonic(), list(self._claims())
+        found: dict[int, list[_Claim]] = {}
+        for claim in claims:
+            key = (claim.path, claim.nonce)
+            count, since = self._seen.setdefault(key, (claim.count, now))
+            if claim.count != count:
+                self._alive.add(key)
+                self._seen[key] = (claim.count, now)
+            elif now - since >= _LEFT_OVER_S:
+                self._alive.discard(key)
+            found.setdefault(claim.rank, []).append(claim)
+            if claim.job != me.job and key in self._alive:
+                raise TopologyError(
+                    f"--ranks-from {self._folder}: {shown(claim.host)} runs another job there",
+                    "run the same command on all nodes; give a second job its own --job-name or folder",
+                )
+        return found
+
+    def _is_alive(self, claim: _Claim) -> bool:
+        return (claim.path, claim.nonce) in self._alive
+
+    def _is_left_over(self, claim: _Claim) -> bool:
+        _, since = self._seen.get((claim.path, claim.nonce), (0, time.monotonic()))
+        return time.monotonic() - since >= _LEFT_OVER_S
+
+    def _claims(self) -> Iterator[_Claim]:
+        shape = re.compile(re.escape(self._prefix) + r"([0-9]{1,6})\.([0-9]{1,6})")
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - names alone are wanted
+        except OSError as error:
+            raise InputError(
+                f"--ranks-from {self._folder} cannot be read: {error.strerror}",
+                "name an existing folder that every node can write, on storage that they share",
+            ) from error
+        for name in names:
+            match = shape.fullmatch(name)
+            if match:
+                yield _read(int(match[1]), int(match[2]), self._folder / name)
+
+
+def _write(path: Path, values: dict[str, object]) -> None:
+    """Rewrite a claim that exists, in place: one that was taken away must not come back."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, json.dumps(values).encode().ljust(256) + b"\n", 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(rank: int, generation: int, path: Path) -> _Claim:
+    """Read a claim; one that is being written, or is no claim, has no owner and is left over in time."""
+    try:
+        with path.open("rb") as file:
+            values = json.loads(file.read(_LONGEST_CLAIM))
+        texts = {name: str(values[name])[:200] for name in ("host", "address", "job", "nonce")}
+        return _Claim(rank, generation, path, **texts, count=int(values["count"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return _Claim(rank, generation, path)

@@ -1,0 +1,198 @@
+"""The way of one node through a job of several: meet, train, settle, and perhaps once more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from platform_launch.console import Console
+from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
+from platform_launch.events import event
+from platform_launch.health.finding import NodeHealth
+from platform_launch.launch.attempt import Attempt, Meeting, TrainingCommand
+from platform_launch.launch.cost import RunCost
+from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.hang_watch import STOP
+from platform_launch.launch.outcome import tell_outcome
+from platform_launch.launch.run_clock import RunClock
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.ending import RunOutcome
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, highest_step, why_not_again
+from platform_launch.rendezvous.run.launcher import RunTask
+from platform_launch.supervise import Command, Outcome
+from platform_launch.supervise.signals import Interrupted, SignalInbox
+
+# The training finds here how often it was started again.
+RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
+
+_TELL_S = 30.0
+
+
+@dataclass(frozen=True)
+class MeetingPlace:
+    """Where the nodes meet, and the user's settings. ``max_restarts`` of node 0 counts for all."""
+
+    master_addr: str
+    master_port: int
+    port: int
+    roll_call_timeout_s: float = 600.0
+    node_timeout_s: float = 60.0
+    max_restarts: int = 0
+    secret: Secret | None = None
+    spares: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """How it ended.
+
+    ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
+    ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
+    others followed, ``node_rank`` the place that this one had at the end, ``cost`` where its time went;
+    ``health`` is what this node's devices said after a failure.
+    """
+
+    exit_code: int
+    outcome: Outcome
+    node_rank: int
+    run: RunOutcome | None = None
+    restarts: int = 0
+    first_failed: int | None = None
+    cost: RunCost | None = None
+    health: NodeHealth | None = None
+
+
+def run_together(
+    training_at: Callable[[int], TrainingCommand],
+    fingerprint: Fingerprint,
+    meeting: MeetingPlace,
+    console: Console,
+    inbox: SignalInbox,
+) -> Result:
+    """Run a node's training together with those of the other nodes. Main thread only.
+
+    ``training_at(rank)`` is what this node runs in the place of a node; a spare waits for one. Raises
+    LaunchError when the nodes cannot start, on all of them the same, Interrupted when a signal ends this node
+    before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
+    whatever happens elsewhere.
+    """
+    failed: list[FailedRun] = []
+    restarts = 0
+    replaced: tuple[int, ...] = ()
+    clock = RunClock()
+    training = training_at(fingerprint.node_rank)
+    console.tell(
+        event(
+            "roll-call-opened",
+            nnodes=fingerprint.nnodes,
+            master_addr=meeting.master_addr,
+            port=meeting.port,
+            limit_s=meeting.roll_call_timeout_s,
+        )
+    )
+    while True:
+        task = replace(_task(fingerprint, meeting, training, restarts), replaced=replaced)
+        attempt = Attempt(
+            training,
+            lambda rank, earlier: started_again(training_at(rank), earlier),
+            task,
+            inbox,
+            console,
+            clock,
+        )
+        try:
+            outcome, met = _trained(attempt)
+            restarts, rank = met.restarts, met.node_rank
+            if rank != fingerprint.node_rank:
+                fingerprint = replace(fingerprint, node_rank=rank, stand_in=True)
+                training = training_at(rank)
+            failed.append(FailedRun(highest_step(attempt.said.text()), outcome.duration_s))
+            not_again = why_not_again(failed, restarts, meeting.max_restarts)
+            if attempt.hung and training.hangs and training.hangs.on_hang == STOP:
+                not_again = NotAgain(NotAgainKind.HANG)
+            settled = attempt.settle(outcome, not_again)
+        finally:
+            attempt.close()
+        if settled.restart and rank in settled.bad:
+            console.tell(event("node-left-out"))
+        if not settled.restart or rank in settled.bad:
+            code, first_failed = exit_code(outcome, settled, rank), settled.first_failed
+            cost = clock.total()
+            return Result(code, outcome, rank, settled, restarts, first_failed, cost, attempt.health)
+        restarts += 1
+        replaced = settled.replaced
+        tell_outcome(settled, console)
+        console.tell(event("nodes-restart", restart=restarts, max_restarts=meeting.max_restarts))
+
+
+def _trained(attempt: Attempt) -> tuple[Outcome, Meeting]:
+    """Meet the others and train; return how it ended here, and in which place."""
+    try:
+        attempt.meet()
+        return attempt.train(), attempt.place
+    except Interrupted as interrupted:
+        outcome = attempt.not_begun(interrupted.number)
+        if outcome is None:
+            raise
+        return outcome, attempt.place
+
+
+def tell(
+    fingerprint: Fingerprint,
+    meeting: MeetingPlace,
+    environment: Mapping[str, str],
+    console: Console,
+    inbox: SignalInbox,
+) -> None:
+    """Tell the other nodes that this one cannot start (``Fingerprint.refusal``); give up after a while."""
+    console.tell(event("refusal-told", limit_s=_TELL_S))
+    hurried = replace(meeting, roll_call_timeout_s=min(_TELL_S, meeting.roll_call_timeout_s))
+    training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
+    task = _task(fingerprint, hurried, training, 0)
+    attempt = Attempt(training, lambda _rank, _restarts: training, task, inbox, console, RunClock())
+    try:
+        with suppress(LaunchError, Interrupted):
+            attempt.meet()
+    finally:
+        attempt.close()
+
+
+def exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
+    """Return the code of a node: its training's, that of who failed first, or what its devices are worth."""
+    finished = outcome.exit_code == 0 and outcome.stopped_by is None
+    if finished or settled.exit_code == 0:
+        return outcome.exit_code
+    bad = [node.node_rank for node in settled.unwell if node.bad]
+    if node_rank in bad:
+        return UnfitNodeError.exit_code
+    return NodesAbsentError.exit_code if bad else settled.exit_code
+
+
+def started_again(training: TrainingCommand, restarts: int) -> TrainingCommand:
+    """Return the command of a start after so many others, which it finds in its environment."""
+    command = training.command
+    return replace(
+        training, command=Command(command.argv, {**command.env, RESTART_COUNT: str(restarts)}, command.cwd)
+    )
+
+
+def _task(
+    fingerprint: Fingerprint, meeting: MeetingPlace, training: TrainingCommand, restarts: int
+) -> RunTask:
+    return RunTask(
+        node=replace(fingerprint, restarts_used=restarts),
+        master_addr=meeting.master_addr,
+        master_port=meeting.master_port,
+        rendezvous_port=meeting.port,
+        roll_call_timeout_s=meeting.roll_call_timeout_s,
+        node_timeout_s=meeting.node_timeout_s,
+        grace_s=training.grace_s,
+        log_path=str(training.log_path),
+        secret=meeting.secret.reveal() if meeting.secret else "",
+        spares=meeting.spares,
+        spare=fingerprint.node_rank >= fingerprint.nnodes,
+    )

@@ -1,0 +1,48 @@
+"""Where the time of a run goes, counted as it passes: asked at any time, and at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from platform_launch.launch.cost import RunCost, StartCost, run_cost
+from platform_launch.launch.steps import StepWatch
+
+
+class RunClock:
+    """Counts the starts of a run. It goes from when it is made, which is when the nodes begin to meet."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._starts: list[StartCost] = []
+        self._since = clock()
+        self._began = 0.0
+        self._watch: StepWatch | None = None
+
+    def begin(self, log: Path) -> None:
+        """A training begins, which writes into ``log``."""
+        self._began = self._clock()
+        watch = StepWatch(log)
+        watch.start()
+        self._watch = watch
+
+    def end(self, hang_s: float = 0.0) -> None:
+        """It has ended; nothing had moved for ``hang_s`` before."""
+        if self._watch is None:
+            return
+        now = self._clock()
+        start = StartCost(self._began - self._since, now - self._began, self._watch.stop(), hang_s)
+        self._starts.append(start)
+        self._watch, self._since = None, now
+
+    def total(self) -> RunCost:
+        """Return what the trainings that have ended cost."""
+        return run_cost(self._starts)
+
+    def overview(self) -> dict[str, object]:
+        """Return what the run cost so far, for ``platform-launch inspect``."""
+        now, watch = self._clock(), self._watch
+        running = [StartCost(self._began - self._since, now - self._began, watch.named)] if watch else []
+        cost = run_cost([*self._starts, *running])
+        return {"cost": cost.as_dict(), "cost_line": f"cost so far: {cost.in_words()}"}

@@ -1,0 +1,96 @@
+"""What the training of one start wrote, from memory: a log may be missing, lost or on a disk that hangs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from platform_launch.hardware.cgroup import OomKills
+from platform_launch.rendezvous.ending import Cause
+from platform_launch.rendezvous.first_failure import last_words
+
+_TAIL_BYTES = 256 * 1024
+_MOST_LINES = 6
+# Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
+# could not be read, whatever else a script raises.
+_LASTING = frozenset(
+    {
+        "batch_arithmetic",
+        "command_missing",
+        "config_invalid",
+        "deepspeed_config",
+        "extension_abi",
+        "library_missing",
+        "missing_module",
+        "module_shadowed",
+        "no_kernel_image",
+        "numpy_abi",
+        "script_missing",
+        "syntax_error",
+        "wrong_arguments",
+    }
+)
+_LONGEST_LINE = 240
+
+
+class Said:
+    """The end of what a training wrote. ``tail()`` returns it as it stands in the log at ``log``."""
+
+    def __init__(self, log: Path, tail: Callable[[], bytes]) -> None:
+        self._log = log
+        self._tail = tail
+        self._lines_before: int | None = 0  # None: too many to be counted
+        self._oom_kills = OomKills()
+
+    def begin(self) -> None:
+        """Take what comes from now on for the training's; earlier starts and the launcher wrote there too."""
+        self._oom_kills = OomKills()
+        try:
+            with self._log.open("rb") as file:
+                before = file.read(_TAIL_BYTES)
+                self._lines_before = before.count(b"\n") if len(before) < _TAIL_BYTES else None
+        except OSError:
+            self._lines_before = 0
+
+    def text(self) -> str:
+        """Return the end of it."""
+        return self._tail().decode(errors="replace")
+
+    def why(self) -> Cause | None:
+        """Return what the other nodes should repeat: the cause where one can be told, else the last lines."""
+        from platform_launch.why import LogSource, explain
+
+        text, name = self.text(), self._log.name
+        if len(text) < _TAIL_BYTES and self._lines_before is not None:
+            text = "\n" * self._lines_before + text
+        else:  # line numbers would mislead
+            name = f"the end of {name}"
+        verdict = explain([LogSource(name, io.BytesIO(text.encode()))], self._oom_kills.so_far())
+        if verdict.kind in ("cause", "suspect", "unknown"):
+            first = (verdict.first_error,) if verdict.first_error else ()
+            evidence = (verdict.title, *(found.text for found in (*verdict.evidence, *first)))
+            lasting = verdict.kind == "cause" and (verdict.retry != "no" or verdict.cause in _LASTING)
+            retry = (verdict.retry or "") if lasting else ""
+            return Cause(verdict.cause or "", _short(evidence), _short(verdict.lines()), retry)
+        words = last_words(text)
+        return Cause("", words, words) if words else None
+
+
+def failed_local_ranks(tail: bytes) -> frozenset[int]:
+    """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
+    from platform_launch.why.endings import TORCHRUN_LINE
+
+    return frozenset(int(found[2]) for found in TORCHRUN_LINE.finditer(tail.decode(errors="replace")))
+
+
+def left_an_exit_barrier(tail: bytes) -> bool:
+    """Tell whether torchrun's agent complains, at the end of its output, of a store that was gone before it.
+
+    All workers had finished by then; the agent that holds the store just did not wait for the others.
+    """
+    return b"Error waiting on exit barrier" in tail
+
+
+def _short(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(line[:_LONGEST_LINE] for line in lines if line)[:_MOST_LINES]

@@ -1,0 +1,116 @@
+"""When a training named which step, read along in its log as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from platform_launch.rendezvous.restarts import STEP
+
+_LOOK_S = 1.0
+# Of a log that grows faster the latest lines are enough.
+_MOST_BYTES = 256 * 1024
+_MOST_READINGS = 128
+
+
+@dataclass(frozen=True)
+class StepReading:
+    """A step was named ``at_s`` seconds after the training began."""
+
+    at_s: float
+    step: int
+
+
+@dataclass(frozen=True)
+class StepsNamed:
+    """The steps of one start, thinned out; ``target`` is the last one that the output announces."""
+
+    readings: tuple[StepReading, ...] = ()
+    target: int | None = None
+
+
+class StepWatch:
+    """Reads along from the end of a log; a convenience that never holds up or ends a training."""
+
+    def __init__(self, log: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._readings: list[StepReading] = []
+        self._target: int | None = None
+        self._every, self._seen = 1, 0
+        self._offset = 0
+        self._rest = b""
+        self._ended = Event()
+        self._thread = Thread(target=self._follow, name="steps", daemon=True)
+        self._began = clock()
+
+    def start(self) -> None:
+        """Begin: what comes from now on is the training's."""
+        self._began = self._clock()
+        self._offset = self._size()
+        self._thread.start()
+
+    def stop(self) -> StepsNamed:
+        """Read the rest, and return what was named."""
+        self._ended.set()
+        self._thread.join(_LOOK_S)  # not for ever: a log on a network file system can hang
+        return self.named
+
+    @property
+    def named(self) -> StepsNamed:
+        """What was named so far."""
+        return StepsNamed(tuple(self._readings), self._target)
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        size = self._size()
+        if size < self._offset:  # a new file under the same name
+            self._offset = 0
+        if size <= self._offset:
+            return
+        start = max(self._offset, size - _MOST_BYTES)
+        try:
+            with self._log.open("rb") as file:
+                file.seek(start)
+                data = file.read(size - start)
+        except OSError:
+            return
+        text = (self._rest if start == self._offset else b"") + data
+        self._offset = start + len(data)
+        whole, newline, self._rest = text.replace(b"\r", b"\n").rpartition(b"\n")
+        self._rest = self._rest[-4096:]
+        found = STEP.findall((whole + newline).decode(errors="replace"))
+        if found:
+            numbers = [int(step) for step, _ in found]
+            targets = [int(target) for _, target in found if target]
+            if not self._readings:
+                self._note(min(numbers), targets)
+            self._note(max(numbers), targets)
+
+    def _note(self, step: int, targets: list[int]) -> None:
+        self._target = targets[-1] if targets else self._target
+        reading = StepReading(self._clock() - self._began, step)
+        if self._readings and step <= self._readings[-1].step:
+            return
+        self._seen += 1
+        # The last one is always kept; of those before it every 2nd, 4th, … once there are many.
+        if len(self._readings) > 1 and (self._seen - 1) % self._every:
+            self._readings[-1] = reading
+            return
+        self._readings.append(reading)
+        if len(self._readings) > _MOST_READINGS:
+            self._readings = [*self._readings[::2], reading]
+            self._every *= 2
+
+    def _size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0

@@ -1,0 +1,71 @@
+"""This node and the quarantine: it takes no part while it is in it, and goes in when its devices fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, UnfitNodeError
+from platform_launch.events import Event, event
+from platform_launch.hardware import Gpu
+from platform_launch.health import quarantine
+from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.health.quarantine import (
+    DEFAULT_S,
+    FILE_VARIABLE,
+    NODE_NAME_VARIABLE,
+    QuarantinedNode,
+    quarantined,
+)
+
+
+def node_name(env: Environment) -> str:
+    """Return the name by which a scheduler knows this machine; a pod's own name says nothing of it."""
+    said = env.text(NODE_NAME_VARIABLE) or env.text("SLURMD_NODENAME")
+    return said.value if said is not None and said.value else env.hostname
+
+
+def quarantine_file(env: Environment, flag: Path | None) -> Path | None:
+    """Return the file that was named by flag or variable."""
+    said = env.text(FILE_VARIABLE)
+    return flag or (Path(said.value) if said is not None and said.value else None)
+
+
+def held_by(file: Path, env: Environment, gpus: Sequence[Gpu]) -> QuarantinedNode | None:
+    """Return the entry that holds this node or one of its GPUs. Raises InputError as read."""
+    name = node_name(env)
+    return quarantined(quarantine.read(file), {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
+
+
+def refuse_if_quarantined(file: Path | None, env: Environment, gpus: Sequence[Gpu]) -> None:
+    """Raise UnfitNodeError where this node, or one of its GPUs, is in quarantine; InputError as read."""
+    if file is None:
+        return
+    name = node_name(env)
+    held = held_by(file, env, gpus)
+    if held is not None:
+        under = f", under the name {held.node}" if held.node != name else ""
+        raise UnfitNodeError(
+            f"node {name} is {held.in_words()}{under} ({file})",
+            f"use another node; `platform-launch doctor --release --quarantine {file}` there releases it",
+        )
+
+
+def remember(
+    file: Path | None, env: Environment, gpus: Sequence[Gpu], health: NodeHealth | None, job: str
+) -> Event | None:
+    """Put this node in quarantine for a day where it is bad; return what to say of it."""
+    if file is None or health is None or health.grade is not Grade.BAD:
+        return None
+    now, name = time.time(), node_name(env)
+    uuids = tuple(
+        gpu.uuid for gpu in gpus if any(text.startswith(f"GPU {gpu.index}:") for text in health.reasons)
+    )
+    reason = "; ".join(health.reasons)
+    try:
+        quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids))
+    except InputError as error:
+        return event("not-quarantined", node_name=name, problem=error.message)
+    return event("node-quarantined", node_name=name, until=quarantine.utc(now + DEFAULT_S), path=str(file))

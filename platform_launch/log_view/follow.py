@@ -1,0 +1,127 @@
+"""Growing logs, as they grow: by ``tail -F``'s rules, of all nodes at once, also those that come later."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from platform_launch.log_view.entry import EntryReader, LogEntry
+from platform_launch.log_view.launch import NodeLog, missing_nodes
+from platform_launch.log_view.merge import Shown
+from platform_launch.log_view.selection import Selection
+
+_PAUSE_S = 0.3
+# How often to look for the logs of nodes that were not there yet, and whether all have ended.
+_LOOK_AROUND_S = 2.0
+_MOST_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 16
+
+
+class GrowingLog:
+    """A log that is written to. A file that was replaced or emptied is read from its start."""
+
+    def __init__(self, log: NodeLog) -> None:
+        self.log = log
+        self._path: Path = log.path
+        self._file = -1
+        self._inode = 0
+        self._held = b""
+        self._reader = EntryReader(log.events(), log.began)
+
+    def backlog(self) -> Iterator[LogEntry]:
+        """Yield the lines that are there now."""
+        while entries := self.new_entries():
+            yield from entries
+
+    def new_entries(self) -> list[LogEntry]:
+        """Return the lines that were finished since the last call."""
+        self._reopen_if_replaced()
+        if self._file < 0:
+            return []
+        try:
+            data = os.read(self._file, _MOST_BYTES)
+        except OSError:  # a stale handle of a network file system, say: opened again at the next call
+            self.close()
+            return []
+        *lines, self._held = (self._held + data).split(b"\n")
+        if len(self._held) > _LONGEST_LINE:
+            lines, self._held = [*lines, self._held], b""
+        return [self._reader.read(line) for line in lines]
+
+    def rest(self) -> list[LogEntry]:
+        """Return the unfinished last line, if there is one."""
+        held, self._held = self._held, b""
+        return [self._reader.read(held)] if held else []
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _reopen_if_replaced(self) -> None:
+        try:
+            now = self._path.stat()
+        except OSError:  # being rotated: what is open is read to its end
+            return
+        if self._file >= 0 and now.st_ino == self._inode:
+            if now.st_size < os.lseek(self._file, 0, os.SEEK_CUR):
+                os.lseek(self._file, 0, os.SEEK_SET)
+                self._held = b""
+            return
+        if self._file >= 0 and os.fstat(self._file).st_size > os.lseek(self._file, 0, os.SEEK_CUR):
+            return  # the old file first
+        self.close()
+        try:
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        self._inode, self._held = os.fstat(self._file).st_ino, b""
+
+
+def followed(
+    find: Callable[[], Sequence[NodeLog]], selection: Selection, tail: int | None = None
+) -> Iterator[Shown]:
+    """Yield the wanted lines that are there, the last ``tail`` of them only, and then those that come.
+
+    ``find`` tells which logs there are now. What came since the last look is put in order by its times. Ends
+    when the launchers of all logs have said how it ended, and no node's log is missing.
+    """
+    growing: dict[Path, GrowingLog] = {log.path: GrowingLog(log) for log in find()}
+    try:
+        backlog = (_wanted(one.log, one.backlog(), selection) for one in growing.values())
+        there = heapq.merge(*backlog, key=lambda shown: shown.entry.time_s)
+        yield from there if tail is None else deque(there, maxlen=tail)
+        while True:
+            logs = find()
+            for log in logs:
+                growing.setdefault(log.path, GrowingLog(log))
+            # Asked before the logs are read: what was written until then is read below.
+            ended = bool(logs) and all(log.has_ended for log in logs) and not missing_nodes(logs)
+            until = time.monotonic() + _LOOK_AROUND_S
+            while (new := _sorted(growing.values(), GrowingLog.new_entries)) or time.monotonic() < until:
+                yield from (shown for shown in new if selection.takes(shown.entry))
+                if not new and ended:
+                    break
+                if not new:
+                    time.sleep(_PAUSE_S)
+            if ended:
+                last = _sorted(growing.values(), GrowingLog.rest)
+                yield from (shown for shown in last if selection.takes(shown.entry))
+                return
+    finally:
+        for one in growing.values():
+            one.close()
+
+
+def _wanted(log: NodeLog, entries: Iterable[LogEntry], selection: Selection) -> Iterator[Shown]:
+    return (Shown(log, entry) for entry in entries if selection.takes(entry))
+
+
+def _sorted(growing: Iterable[GrowingLog], read: Callable[[GrowingLog], list[LogEntry]]) -> list[Shown]:
+    found = [Shown(one.log, entry) for one in growing for entry in read(one)]
+    return sorted(found, key=lambda shown: shown.entry.time_s)

@@ -1,0 +1,124 @@
+"""The logs of one launch: which files, of which nodes, what their events tell, where the first cause is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.events import Event
+from platform_launch.project import logs_folder
+from platform_launch.topology import node_prefix
+from platform_launch.why.sources import events_of, logs_in, node_of, started_of
+
+# With one of these a launcher has said its last word of the training; the record and the log's name follow.
+CLOSING = frozenset(
+    [
+        "training-finished",
+        "training-failed",
+        "training-killed",
+        "training-stopped",
+        "training-followed",
+        "launch-left",
+        "nodes-absent",
+        "nodes-disagree",
+        "nodes-misplaced",
+        "other-node-refused",
+        "launch-refused",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class NodeLog:
+    """One log. ``label`` names it where several are shown and the line itself does not."""
+
+    path: Path
+    node: int | None
+    label: str
+    began: datetime | None
+
+    def events(self) -> tuple[Event, ...]:
+        """Return what its launcher said so far; empty where that is not known."""
+        return events_of(self.path) or ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether its launcher has said how the training ended, or why none began."""
+        return any(said.id in CLOSING or said.id.startswith("refused-") for said in self.events())
+
+
+@dataclass(frozen=True)
+class CauseLine:
+    """A line of a log, and the verdict that names it."""
+
+    log: str
+    number: int
+    verdict: Event
+
+
+def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]:
+    """Return the logs that a person names: files, folders (of each the newest launch) or jobs.
+
+    Without a name: the newest launch of the project's log folder.
+
+    Raises InputError for a name that is none of them.
+    """
+    folder = folder or logs_folder()
+    paths: list[Path] = []
+    for name in names or (str(folder),):
+        if Path(name).exists():
+            paths += logs_in([Path(name)])
+        elif not folder.is_dir():
+            raise InputError(
+                f"{name!r} is no file, and there is no folder {folder} with logs of jobs",
+                "give the logs themselves: platform-launch logs FILE…",
+            )
+        elif "/" in name:
+            raise InputError(f"{name} does not exist: expected a log, a folder of logs or a job's name", "")
+        else:
+            paths += logs_in([folder], job=name)
+    return [_node_log(path) for path in dict.fromkeys(paths)]
+
+
+def _node_log(path: Path) -> NodeLog:
+    node = node_of(path.name)
+    label = f"[{path.stem}] " if node is None else node_prefix(node)
+    return NodeLog(path, node, label, started_of(path))
+
+
+def missing_nodes(logs: Sequence[NodeLog]) -> list[int]:
+    """Return the nodes of the launch whose logs are not here, as far as the others' events count them."""
+    counts = [
+        count
+        for log in logs
+        for said in log.events()
+        if said.id == "launch-opened" and isinstance(count := said.fields.get("nnodes"), int)
+    ]
+    here = {log.node for log in logs}
+    return [node for node in range(min(max(counts, default=0), 1 << 16)) if node not in here]
+
+
+def first_cause(logs: Sequence[NodeLog]) -> CauseLine | None:
+    """Return the line that the launch's verdict rests on: that of the node that failed first.
+
+    Known by the events alone; None while no launcher has judged, or its verdict names no line.
+    """
+    verdicts, failed = [], None
+    for log in logs:
+        for said in log.events():
+            if said.id == "verdict":
+                verdicts.append(said)
+            elif said.id == "node-failed" and failed is None:
+                failed = said.fields.get("node")
+    verdicts.sort(key=lambda said: (said.node_rank != failed, said.time))
+    return next((place for said in verdicts for place in _places(said)), None)
+
+
+def _places(verdict: Event) -> Iterator[CauseLine]:
+    evidence = verdict.fields.get("evidence")
+    for one in evidence if isinstance(evidence, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("log"), str) and isinstance(one.get("line"), int):
+            yield CauseLine(Path(one["log"]).name, one["line"], verdict)

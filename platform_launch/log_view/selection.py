@@ -1,0 +1,50 @@
+"""Which lines of the logs a person wants to see."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from platform_launch.errors import UsageError
+from platform_launch.log_view.entry import LogEntry, rank_of_level
+
+
+@dataclass(frozen=True)
+class Selection:
+    """``level``: no line below it. ``pattern``: only lines in which it is found."""
+
+    level: str = "INFO"
+    pattern: re.Pattern[str] | None = None
+
+    @property
+    def takes_all(self) -> bool:
+        """Tell whether every line of a log is taken that is read at all."""
+        return self.level == "INFO" and self.pattern is None
+
+    def takes(self, entry: LogEntry) -> bool:
+        """Tell whether a line is wanted."""
+        if self.level != "INFO" and rank_of_level(entry.level) < rank_of_level(self.level):
+            return False
+        return self.pattern is None or self.pattern.search(entry.text) is not None
+
+
+def parse_nodes(text: str) -> frozenset[int]:
+    """Read node ranks as people write them: ``3``, ``0,2``, ``0-3,7``. Raises UsageError."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,6})\s*(?:-\s*(\d{1,6})\s*)?", part)
+        if found is None:
+            raise UsageError(f"--node {text!r} cannot be read: expected ranks such as 3, 0,2 or 0-3,7")
+        ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return frozenset(ranks)
+
+
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """Read a regular expression. Raises UsageError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(
+            f"--grep {text!r} is no regular expression of Python's: {error}",
+            "put a backslash before signs that are meant as they are: ( [ { . * + ? | ^ $",
+        ) from error

@@ -1,0 +1,61 @@
+"""A line of a log as a person sees it: its node, stages and levels coloured, the first cause marked."""
+
+from __future__ import annotations
+
+from platform_launch.events import Event, printable
+from platform_launch.log_view.launch import CauseLine
+from platform_launch.log_view.merge import Shown
+
+_LEVELS = {"SUCCESS": "32", "WARN": "33", "ERROR": "31"}
+_STAGE = "1;36"
+_CAUSE = "1;31"
+_NODES = ("36", "35", "34", "32", "33", "95", "94", "96")
+
+
+class LogView:
+    """Turns entries into lines of text. ``colours``: for a terminal. ``labelled``: several logs are shown."""
+
+    def __init__(self, *, colours: bool, labelled: bool, cause: CauseLine | None) -> None:
+        self._colours = colours
+        self._labelled = labelled
+        self._cause = cause
+        self._marked = False
+
+    def lines(self, shown: Shown) -> list[str]:
+        """Return an entry's line, and below the first cause a line that says so."""
+        log, entry = shown
+        label, text = log.label if self._labelled else "", entry.text
+        if label and text.startswith(label):
+            text = text[len(label) :]
+        is_cause = self._is_cause(shown)
+        if self._colours:
+            colour = _CAUSE if is_cause else _STAGE if entry.is_stage else _LEVELS.get(entry.level)
+            text = _painted(text, colour)
+            label = _painted(label, _NODES[(log.node or 0) % len(_NODES)])
+        lines = [f"{label}{text}"]
+        if is_cause and self._cause is not None and not self._marked:
+            self._marked = True
+            told = f"^^^ first cause: {_told(self._cause.verdict)}"
+            lines.append(label + (_painted(told, _CAUSE) if self._colours else told))
+        return lines
+
+    def closing(self, cause: CauseLine | None) -> str:
+        """Return what names the first cause, as known at the end, where its line was not shown or marked."""
+        if cause is None or self._marked:
+            return ""
+        told = f"first cause, at {cause.log}:{cause.number}: {_told(cause.verdict)}"
+        return _painted(told, _CAUSE) if self._colours else told
+
+    def _is_cause(self, shown: Shown) -> bool:
+        place = self._cause
+        return place is not None and shown.entry.number == place.number and shown.log.path.name == place.log
+
+
+def _told(verdict: Event) -> str:
+    title, cause, fix = (verdict.fields.get(name) or "" for name in ("title", "cause", "fix"))
+    words = f"{title} [{cause}]" if cause else str(title or "see platform-launch why")
+    return printable(f"{words}; {fix}" if fix else words)
+
+
+def _painted(text: str, colour: str | None) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour and text else text

@@ -1,0 +1,6 @@
+"""What a running job is doing: collectives, stacks, progress.
+
+dumps        a flight recorder's dump → one rank's trace
+collectives  traces of all ranks → who waits for whom
+hook/        what opens a training's processes to questions, under their own Python
+"""

@@ -1,0 +1,77 @@
+"""Frames of Python → what a process is busy with, where that has a name: a checkpoint, a compilation, data.
+
+A table, searched from the innermost frame outwards: the first entry that fits is what it does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from platform_launch.observe.stacks import PythonFrame
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Something that takes long by nature (``lengthy``), or that waits for somebody else.
+
+    ``id`` is what programs read, ``words`` complete "rank 0 …".
+    """
+
+    id: str
+    words: str
+    file: str
+    function: str = ".*"
+    lengthy: bool = False
+
+
+ACTIVITIES = (
+    Activity("compile", "compiles its model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
+    Activity("compile", "compiles kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),
+    Activity("compile", "compiles an extension", r"/torch/utils/cpp_extension\.py$", lengthy=True),
+    Activity(
+        "compile",
+        "compiles its model",
+        r"/jax/_src/(compiler|interpreters/(mlir|pxla|partial_eval))\.py$",
+        lengthy=True,
+    ),
+    Activity(
+        "checkpoint", "is in torch.save", r"/torch/serialization\.py$", "(_legacy_)?_?save", lengthy=True
+    ),
+    Activity(
+        "checkpoint", "is in torch.load", r"/torch/serialization\.py$", "(_legacy_)?_?load", lengthy=True
+    ),
+    Activity("checkpoint", "saves or loads a checkpoint", r"/torch/distributed/checkpoint/", lengthy=True),
+    Activity("checkpoint", "saves or loads a checkpoint", r"/(orbax|safetensors)/", lengthy=True),
+    Activity("device", "waits for its GPU", r"/torch/cuda/(streams|__init__|graphs)\.py$"),
+    Activity("data", "waits for its DataLoader", r"/torch/utils/data/dataloader\.py$"),
+    Activity("collective", "waits in torch.distributed", r"/torch/distributed/distributed_c10d\.py$"),
+    Activity(
+        "collective",
+        "waits in JAX for the other processes",
+        r"/jax/(experimental/multihost_utils|_src/(array|distributed|api|pjit))\.py$",
+    ),
+    Activity(
+        "store", "waits for the other ranks in a store", r"/torch/distributed/(rendezvous|elastic/.*)\.py$"
+    ),
+    Activity(
+        "download", "downloads", r"/(huggingface_hub|requests|urllib3|boto3|fsspec|gcsfs|s3fs)/", lengthy=True
+    ),
+    Activity("import", "imports modules", r"^<frozen importlib", lengthy=True),
+    Activity(
+        "child",
+        "waits for a process it started",
+        r"/subprocess\.py$",
+        "(wait|_wait|communicate|_communicate)",
+    ),
+)
+
+
+def activity_of(frames: Sequence[PythonFrame]) -> Activity | None:
+    """Return what the innermost frame that is known tells; None where none is."""
+    for frame in frames:
+        for activity in ACTIVITIES:
+            if re.search(activity.file, frame.file) and re.fullmatch(activity.function, frame.function):
+                return activity
+    return None

@@ -1,0 +1,219 @@
+"""From the traces of all ranks to who keeps the others waiting.
+
+A rank waits for another when it has enqueued an operation that the other has not enqueued, or that the
+other's device has not reached: its completed operations of the same group are fewer. Whoever is waited for
+and waits for nobody is a suspect. So a rank that is late only because it waits elsewhere is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
+
+_POINT_TO_POINT = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Ranks that wait in one operation of one group, and those of the group that have not come to it.
+
+    ``behind`` have not enqueued it; ``stopped`` have, and their device is at an earlier one; ``differ`` are
+    at an operation of another name or shape under the same number.
+    """
+
+    operation: Collective
+    group: GroupStatus
+    ranks: tuple[int, ...]
+    behind: tuple[int, ...] = ()
+    stopped: tuple[int, ...] = ()
+    differ: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "operation": self.operation.name,
+            "sequence": self.operation.sequence,
+            "shapes": self.operation.shapes,
+            "frame": self.operation.frame,
+            "group": self.group.name,
+            "group_description": self.group.description,
+            "group_ranks": sorted(self.group.ranks),
+            "came": list(self.ranks),
+            "behind": list(self.behind),
+            "stopped": list(self.stopped),
+            "differ": list(self.differ),
+        }
+
+    def __str__(self) -> str:
+        group = f"group {self.group.name}" if self.group.name else "the group of all"
+        described = f" ({self.group.description})" if self.group.description else ""
+        caller = f", called at {self.operation.frame}" if self.operation.frame else ""
+        text = f"{ranks_in_words(self.ranks)} in {self.operation} of {group}{described}{caller}"
+        reasons = [
+            f"{ranks_in_words(ranks)} {what}"
+            for ranks, what in (
+                (self.behind, "not there yet"),
+                (self.stopped, "there, but stuck in an earlier one"),
+                (self.differ, "at another operation under the same number"),
+            )
+            if ranks
+        ]
+        return f"{text}; {', '.join(reasons)}" if reasons else text
+
+
+@dataclass(frozen=True)
+class WaitReport:
+    """Who waits for whom. ``suspect_ranks`` are sorted global ranks; empty when nobody waits."""
+
+    suspect_ranks: tuple[int, ...]
+    waiting: tuple[Waiting, ...] = ()
+    missing_ranks: tuple[int, ...] = ()
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Name ranks shortly: ``ranks 0-14 and 16``."""
+    numbers = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts: list[str] = []
+    for run in runs:
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+    shown = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown or 'none'}"
+
+
+def compare(traces: Mapping[int, RankTrace], world_size: int | None = None) -> WaitReport:
+    """Compare the traces of a job's ranks. ``world_size`` names ranks without a trace; else the groups do."""
+    members = _members(traces)
+    everyone = set(traces).union(*(ranks for ranks in members.values() if ranks), range(world_size or 0))
+    waits: dict[int, set[int]] = {rank: set() for rank in everyone}
+    waiting: list[Waiting] = []
+    for name in sorted(members, key=lambda name: (len(name), name)):
+        ranks = members[name] or _assumed_members(name, traces, everyone)
+        waiting += _waits_in_group(name, traces, ranks, waits)
+    suspects = _suspects(waits, traces)
+    if not suspects:
+        _point_to_point(traces, waits)
+        suspects = _suspects(waits, traces)
+    return WaitReport(tuple(sorted(suspects)), tuple(waiting), tuple(sorted(everyone - set(traces))))
+
+
+def _members(traces: Mapping[int, RankTrace]) -> dict[str, set[int]]:
+    """Return each group's ranks; an empty set where no dump names them."""
+    members: dict[str, set[int]] = {}
+    for trace in traces.values():
+        for name, status in trace.groups.items():
+            members.setdefault(name, set()).update(status.ranks)
+    return members
+
+
+def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[int]) -> set[int]:
+    """Return who is in a group that no dump describes: all where it is the default one, else who used it."""
+    status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
+    if name in ("", "0") or status.description == "default_pg":
+        return everyone
+    return {rank for rank, trace in traces.items() if name in trace.groups}
+
+
+def _waits_in_group(
+    name: str, traces: Mapping[int, RankTrace], ranks: Collection[int], waits: dict[int, set[int]]
+) -> list[Waiting]:
+    oldest = {}
+    for rank in ranks:
+        if rank in traces:
+            pending = [c for c in traces[rank].pending if c.group == name and not c.point_to_point]
+            if pending:
+                oldest[rank] = min(pending, key=lambda collective: collective.sequence)
+    found: dict[int, tuple[Collective, list[int], set[int], set[int], set[int]]] = {}
+    for rank, operation in sorted(oldest.items()):
+        behind, stopped = set(), set()
+        for other in ranks:
+            if other == rank:
+                continue
+            status = traces[other].groups.get(name) if other in traces else None
+            if status is None or status.enqueued is None:
+                if other not in traces or not _known_members(name, traces):
+                    behind.add(other)
+            elif status.enqueued < operation.sequence:
+                behind.add(other)
+            elif other in oldest and oldest[other].sequence < operation.sequence:
+                stopped.add(other)
+        waits[rank] |= behind | stopped
+        entry = found.setdefault(operation.sequence, (operation, [], set(), set(), set()))
+        entry[1].append(rank)
+        entry[2].update(behind)
+        entry[3].update(stopped)
+    for operation, waiters, _, _, differ in found.values():
+        kinds = Counter(_kind(oldest[rank]) for rank in waiters)
+        if len(kinds) > 1 and operation.name.partition(":")[2] not in _SHAPES_MAY_DIFFER:
+            most = max(kinds.values())
+            usual = [kind for kind, count in kinds.items() if count == most]
+            odd = {rank for rank in waiters if _kind(oldest[rank]) not in usual}
+            differ.update(odd if len(usual) == 1 else waiters)
+            for rank in waiters:
+                if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
+                    waits[rank] |= {r for r in waiters if _kind(oldest[r]) != _kind(oldest[rank])}
+                elif rank not in odd:
+                    waits[rank] |= odd
+    status = next(t.groups[name] for t in traces.values() if name in t.groups)
+    return [
+        Waiting(operation, status, tuple(waiters), *(tuple(sorted(s)) for s in (behind, stopped, differ)))
+        for operation, waiters, behind, stopped, differ in found.values()
+    ]
+
+
+# Ranks bring pieces of their own size to these.
+_SHAPES_MAY_DIFFER = frozenset(
+    {"all_to_all", "alltoall", "alltoall_base", "all_gather", "gather", "scatter", "ALLGATHER"}
+)
+
+
+def _kind(collective: Collective) -> tuple[str, str]:
+    return collective.name, collective.shapes
+
+
+def _known_members(name: str, traces: Mapping[int, RankTrace]) -> bool:
+    return any(trace.groups[name].ranks for trace in traces.values() if name in trace.groups)
+
+
+def _point_to_point(traces: Mapping[int, RankTrace], waits: dict[int, set[int]]) -> None:
+    """Let a rank wait for its partner in sends and receives that the partner has no counterpart of."""
+    pairs: Counter[tuple[str, int, int, str]] = Counter()
+    for rank, trace in traces.items():
+        for collective in trace.pending:
+            partner = _partner(collective, trace)
+            if partner is not None:
+                pairs[(collective.group, rank, partner, collective.name.partition(":")[2][:4])] += 1
+    opposite = {"send": "recv", "recv": "send"}
+    for (group, rank, partner, kind), count in pairs.items():
+        if pairs[(group, partner, rank, opposite[kind])] < count:
+            waits[rank].add(partner)
+
+
+def _partner(collective: Collective, trace: RankTrace) -> int | None:
+    """Return the global rank at the other end of ``send 1->0``, whose numbers are the group's."""
+    match = _POINT_TO_POINT.search(collective.name)
+    status = trace.groups.get(collective.group)
+    if match is None or status is None:
+        return None
+    other = int(match[4])
+    if not status.ranks:
+        return other
+    return status.ranks[other] if other < len(status.ranks) else None
+
+
+def _suspects(waits: Mapping[int, set[int]], traces: Mapping[int, RankTrace]) -> set[int]:
+    """Return who is waited for and waits for nobody; in a ring, those without a trace, else the ring."""
+    waited_for = set().union(*waits.values()) if waits else set()
+    sinks = {rank for rank in waited_for if not waits.get(rank)}
+    if sinks or not waited_for:
+        return sinks
+    return {rank for rank in waited_for if rank not in traces} or waited_for

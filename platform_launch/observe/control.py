@@ -1,0 +1,92 @@
+"""The private socket of a launch, which answers ``platform-launch inspect`` on the same machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+_NAME = "control.socket"
+_LIMIT_S = 30.0
+_MOST_BYTES = 512 * 1024 * 1024
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Give a path by which a socket can be reached wherever it lies: their addresses end at 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class ControlSocket:
+    """Answers each connection with one JSON document; the folder's mode keeps other users out."""
+
+    def __init__(self, folder: Path, answer: Callable[[], Mapping[str, object]]) -> None:
+        self._answer = answer
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with short_path(folder / _NAME) as path:
+            self._socket.bind(path)
+        (folder / _NAME).chmod(0o600)
+        self._socket.listen(4)
+
+    def start(self) -> None:
+        """Begin to answer, in a thread."""
+        Thread(target=self._serve, name="inspect", daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.settimeout(_LIMIT_S)
+                connection.sendall(json.dumps(self._answer()).encode())
+
+
+def find_sockets(temporary: Path) -> list[Path]:
+    """Return the control sockets below a folder for temporary files that this user may ask, the newest last.
+
+    A launch lies in ``platform_launch_UID/observe…``; root finds those of all users.
+    """
+    found = [
+        path
+        for path in temporary.glob(f"platform_launch_*/observe*/{_NAME}")
+        if os.geteuid() in (0, path.lstat().st_uid)
+    ]
+    return sorted(found, key=lambda path: path.lstat().st_mtime)
+
+
+def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
+    """Return what a launch answers, None when nobody listens any more. Raises TimeoutError, ValueError."""
+    deadline = time.monotonic() + limit_s
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(limit_s)
+        try:
+            with short_path(path) as short:
+                connection.connect(short)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return None
+        data = bytearray()
+        while chunk := connection.recv(1024 * 1024):
+            data += chunk
+            if time.monotonic() > deadline or len(data) > _MOST_BYTES:
+                raise TimeoutError
+    document = json.loads(bytes(data))
+    if not isinstance(document, dict):
+        raise ValueError("expected a JSON object")  # noqa: TRY004 - what was sent has the wrong value
+    return document

@@ -1,0 +1,247 @@
+"""Flight recorder dumps: what torch wrote down of a rank's last collectives, NCCL's and gloo's.
+
+A dump is a pickle of plain dictionaries and lists (NCCL's watchdog writes one a rank) or the same as JSON, as
+a worker's own server answers. Sources: torch 2.13, FlightRecorder.hpp and FlightRecorder.cpp. gloo's, as
+torch 2.13 dumps it, says every number of ``pg_status`` as text, and of at most one group who is in it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Two thousand entries with stacks stay far below this.
+_LARGEST_DUMP = 256 * 1024 * 1024
+_RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
+
+
+class UnreadableDumpError(ValueError):
+    """A file is no dump of a flight recorder; the message says why."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation of a process group, as a rank enqueued it. ``sequence`` counts those of its group from 1.
+
+    ``name`` is the recorder's, such as ``nccl:all_reduce``; ``shapes`` are its inputs', ``frame`` is the
+    innermost line of Python that called it, ``file:line (function)``, where the dump has stacks.
+    """
+
+    group: str
+    sequence: int
+    name: str
+    shapes: str = ""
+    point_to_point: bool = False
+    frame: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name.partition(':')[2] or self.name} #{self.sequence}"
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """How far a rank is in one process group; numbers are sequence numbers, None where the dump does not say.
+
+    ``ranks`` are the group's, in its own order; empty where they are not known.
+    """
+
+    name: str
+    description: str = ""
+    ranks: tuple[int, ...] = ()
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank's dump: its groups by name, and what it has enqueued and not completed, the oldest first."""
+
+    rank: int
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    pending: tuple[Collective, ...] = ()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads dictionaries, lists, text and numbers; a pickle that names any class or function is refused."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise UnreadableDumpError(f"it names {module}.{name}: expected plain dictionaries and lists")
+
+
+def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
+    """Return the dumps among files and folders, by the rank that ends each name.
+
+    Of a folder with the dumps of several launches, whose names differ before the rank, those of the last.
+    """
+    found: dict[int, Path] = {}
+    for path in paths:
+        if not path.is_dir():
+            found |= _by_rank([path])
+            continue
+        launches: dict[str, list[Path]] = {}
+        for file in sorted(path.iterdir()):
+            if _RANK_IN_NAME.search(file.name) and file.is_file() and looks_like_dump(file):
+                launches.setdefault(_RANK_IN_NAME.sub("", file.name), []).append(file)
+        if launches:
+            found |= _by_rank(max(launches.values(), key=lambda files: max(f.stat().st_mtime for f in files)))
+    return found
+
+
+def _by_rank(files: Iterable[Path]) -> dict[int, Path]:
+    found = {}
+    for file in files:
+        match = _RANK_IN_NAME.search(file.name)
+        if match:
+            found[int(match[1])] = file
+    return found
+
+
+def looks_like_dump(path: Path) -> bool:
+    """Tell by the first bytes: a pickle of protocol 2 or newer, or a JSON object that names its entries."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError:
+        return False
+    if head[:1] == b"\x80" and len(head) > 1 and 2 <= head[1] <= 5:
+        return b"entries" in head or b"pg_config" in head or b"version" in head
+    return head.lstrip()[:1] == b"{" and (b'"entries"' in head or b'"pg_status"' in head)
+
+
+def read_dump(path: Path, rank: int) -> RankTrace:
+    """Read one rank's dump. Raises UnreadableDumpError, or OSError where the file cannot be read."""
+    if path.stat().st_size > _LARGEST_DUMP:
+        raise UnreadableDumpError(
+            f"{path} is larger than {_LARGEST_DUMP >> 20} MiB: expected a dump of one rank"
+        )
+    try:
+        return parse_dump(path.read_bytes(), rank)
+    except UnreadableDumpError as error:
+        raise UnreadableDumpError(f"{path}: {error}") from None
+
+
+def parse_dump(data: bytes, rank: int) -> RankTrace:
+    """Make a trace of a dump's bytes. Raises UnreadableDumpError."""
+    document = _load(data)
+    if not isinstance(document, dict) or not isinstance(document.get("entries", []), list):
+        raise UnreadableDumpError("it holds no 'entries': expected a dump of torch's flight recorder")
+    entries = [entry for entry in document.get("entries", []) if isinstance(entry, dict)]
+    groups = _groups(document, entries)
+    pending = []
+    for entry in entries:
+        group = _group_of(entry)
+        done = groups[group].completed if group in groups else None
+        collective = _collective(entry, group)
+        if entry.get("retired") or entry.get("state") == "completed":
+            continue
+        if not collective.point_to_point and done is not None and collective.sequence <= done:
+            continue
+        pending.append(collective)
+    return RankTrace(rank, groups, tuple(pending))
+
+
+def _load(data: bytes) -> object:
+    if data.lstrip()[:1] == b"{":
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableDumpError(f"it is not whole JSON: {error}") from None
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except UnreadableDumpError:
+        raise
+    except Exception as error:  # a broken pickle raises nearly anything
+        raise UnreadableDumpError(f"it is no whole pickle: {type(error).__name__}: {error}") from None
+
+
+def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> dict[str, GroupStatus]:
+    config = document.get("pg_config")
+    config = config if isinstance(config, dict) else {}
+    status = document.get("pg_status")
+    status = status if isinstance(status, dict) else {}
+    names = [str(name) for name in config if str(name)]
+    name_of = {str(entry.get("pg_id")): _group_of(entry) for entry in entries}
+    if len(names) == len(status):
+        # Both count the groups of this rank in the order of their creation.
+        by_creation = zip(sorted(map(str, status), key=_number), sorted(names, key=_number), strict=True)
+        name_of = {**dict(by_creation), **name_of}
+    groups: dict[str, GroupStatus] = {}
+    for name in names:
+        said = config.get(name)
+        said = said if isinstance(said, dict) else {}
+        groups[name] = GroupStatus(name, str(said.get("desc", "")), _ranks(said.get("ranks")))
+    for pg_id, counts in status.items():
+        name = name_of.get(str(pg_id), str(pg_id))
+        if not isinstance(counts, dict):
+            continue
+        known = groups.get(name, GroupStatus(name))
+        groups[name] = GroupStatus(
+            name,
+            known.description,
+            known.ranks,
+            _whole(counts.get("last_enqueued_collective")),
+            _whole(counts.get("last_completed_collective")),
+        )
+    for entry in entries:
+        name = _group_of(entry)
+        if name not in groups:
+            groups[name] = GroupStatus(name, _description_of(entry))
+        elif not groups[name].description:
+            known = groups[name]
+            groups[name] = GroupStatus(
+                name, _description_of(entry), known.ranks, known.enqueued, known.completed
+            )
+    return groups
+
+
+def _collective(entry: dict[str, object], group: str) -> Collective:
+    point_to_point = bool(entry.get("is_p2p"))
+    sequence = _whole(entry.get("p2p_seq_id" if point_to_point else "collective_seq_id")) or 0
+    frame = ""
+    frames = entry.get("frames")
+    if isinstance(frames, list):
+        usual = (f for f in frames if isinstance(f, dict) and "/torch/" not in str(f.get("filename", "")))
+        first = next(usual, None)
+        if first is not None:
+            frame = f"{first.get('filename')}:{first.get('line')} ({first.get('name')})"
+    shapes = json.dumps(entry.get("input_sizes", ""))[:200]
+    return Collective(
+        group, sequence, str(entry.get("profiling_name", "?"))[:100], shapes, point_to_point, frame
+    )
+
+
+def _group_of(entry: dict[str, object]) -> str:
+    said = entry.get("process_group")
+    return str(said[0]) if isinstance(said, (list, tuple)) and said else str(entry.get("pg_id", ""))
+
+
+def _description_of(entry: dict[str, object]) -> str:
+    said = entry.get("process_group")
+    text = str(said[1]) if isinstance(said, (list, tuple)) and len(said) > 1 else ""
+    return "" if text == "undefined" else text
+
+
+def _ranks(said: object) -> tuple[int, ...]:
+    if isinstance(said, str):
+        try:
+            said = json.loads(said)
+        except ValueError:
+            return ()
+    return tuple(rank for rank in said if isinstance(rank, int)) if isinstance(said, list) else ()
+
+
+def _whole(said: object) -> int | None:
+    """Read a number that may be written as text; the recorder's -1 is a 0, nothing has happened yet."""
+    try:
+        return max(0, int(str(said)))
+    except ValueError:
+        return None
+
+
+def _number(name: str) -> tuple[int, str]:
+    return (int(name), name) if name.isdecimal() else (1 << 60, name)

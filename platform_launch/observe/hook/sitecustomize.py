@@ -1,0 +1,219 @@
+"""Opens a training's processes to their launcher's questions; Python imports it at start, before any script.
+
+Its folder stands first on PYTHONPATH, and it acts where PLATFORM_LAUNCH_OBSERVE names a private folder. It
+leaves there, for each process, ``PID.json`` (who it is), ``PID.stacks`` (faulthandler writes the stacks of
+all threads there on a real-time signal, even while a thread holds the GIL) and, once torch.distributed is
+imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL).
+
+A script must never fail because of it: whatever goes wrong here is passed over, and nothing is hooked. It
+runs under the training's interpreter, whichever that is, and imports nothing of this package.
+"""
+
+import os
+import sys
+
+_FOLDER = "PLATFORM_LAUNCH_OBSERVE"
+_HERE = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
+_SERVED = "torch.distributed.distributed_c10d"
+
+
+def _run_the_other_sitecustomize():
+    """Run the sitecustomize that this one stands before, as Python would have."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    # A launch within a launch may bring another copy of this file, which would find this one again.
+    seen = sys.__dict__.setdefault("_platform_launch_hooks", [])
+    seen.append(_HERE)
+    path = [entry for entry in sys.path if os.path.realpath(entry or ".") not in seen]
+    spec = PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _open_to_questions(folder):
+    if getattr(sys, "_platform_launch_observed", None) == os.getpid():
+        return  # a second hook on the path, of another installation
+    sys._platform_launch_observed = os.getpid()
+    import atexit
+
+    process = _Process(folder)
+    process.offer_stacks()
+    process.describe()
+    atexit.register(process.at_exit)
+    if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()):
+        return  # a helper of a worker: it has no process groups
+    if _SERVED in sys.modules:
+        _serve(process.stem + ".sock")
+    else:
+        sys.meta_path.insert(0, _AfterImport(_SERVED, lambda: _serve(process.stem + ".sock")))
+
+
+class _Process:
+    """This process, as its files tell of it."""
+
+    def __init__(self, folder):
+        self.pid = os.getpid()
+        self.stem = os.path.join(folder, str(self.pid))
+        self.rank = _number(os.environ.get("RANK"))
+        self.local_rank = _number(os.environ.get("LOCAL_RANK"))
+        self.signal = self.descriptor = self.finished = 0
+
+    def offer_stacks(self):
+        """Let faulthandler answer a signal; one that is somebody's already is left alone."""
+        import faulthandler
+        import signal
+
+        number = int(signal.SIGRTMAX) - 3  # those at both ends are taken by libc, debuggers and batch systems
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            return
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.stem + ".stacks", flags, 0o600)
+        faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
+        self.signal, self.descriptor = number, descriptor
+        signal.signal = self._giving_way(signal.signal)
+
+    def _giving_way(self, original):
+        """Return ``signal.signal`` so that a script that takes our signal for itself gets no more of ours."""
+        from functools import wraps
+
+        @wraps(original)
+        def signal(signalnum, handler):
+            if signalnum == self.signal and self.signal:
+                self.signal = 0
+                os.close(self.descriptor)  # a forked child is known by this
+                if os.getpid() == self.pid:
+                    self.describe()
+            return original(signalnum, handler)
+
+        return signal
+
+    def describe(self):
+        """Write who this is, whole or not at all."""
+        from _thread import get_ident
+
+        known = {
+            "pid": self.pid,
+            "rank": self.rank,
+            "local_rank": self.local_rank,
+            "main_thread": get_ident(),
+            "signal": self.signal,
+            "descriptor": self.descriptor,
+            "finished": self.finished,
+        }
+        said = ", ".join('"%s": %s' % (name, "null" if n is None else n) for name, n in known.items())
+        descriptor = os.open(
+            self.stem + ".part", os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600
+        )
+        os.write(descriptor, ("{%s}\n" % said).encode())
+        os.close(descriptor)
+        os.rename(self.stem + ".part", self.stem + ".json")
+
+    def at_exit(self):
+        """Take the files away; of a rank it stays known that it was there."""
+        if os.getpid() != self.pid:
+            return
+        _end_service()
+        if self.rank is not None:
+            # What an exception ended has left it here for debuggers.
+            self.finished = int(not hasattr(sys, "last_value"))
+            self.describe()
+        for ending in (".stacks", ".sock") if self.rank is not None else (".stacks", ".sock", ".json"):
+            try:
+                os.unlink(self.stem + ending)
+            except OSError:
+                pass
+
+
+def _number(text):
+    return int(text) if text and text.isdigit() and len(text) < 10 else None
+
+
+class _AfterImport:
+    """Does something when a module has been imported, once."""
+
+    def __init__(self, name, act):
+        self._name = name
+        self._act = act
+
+    def find_spec(self, fullname, path=None, target=None):
+        """Find the module as the others would, and add a step after its execution."""
+        if fullname != self._name:
+            return None
+        try:
+            sys.meta_path.remove(self)
+        except ValueError:  # two threads import it at once
+            return None
+        from importlib.util import find_spec
+
+        spec = find_spec(fullname)
+        try:
+            execute, act = spec.loader.exec_module, self._act
+
+            def execute_and_act(module):
+                execute(module)
+                try:
+                    act()
+                except Exception:
+                    pass
+
+            spec.loader.exec_module = execute_and_act
+        except AttributeError:  # not there, or loaded by something that cannot be added to
+            pass
+        return spec
+
+
+def _serve(path):
+    """Let torch answer on a socket. Raises whatever a torch without such a server raises."""
+    from torch._C._distributed_c10d import _WorkerServer
+
+    # By a short name, since the address of a socket ends at 107 bytes.
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
+
+    def start():
+        global _server
+        _server = _WorkerServer("/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
+
+    try:
+        _without_words(start)
+    finally:
+        os.close(folder)
+    os.chmod(path, 0o600)
+
+
+def _end_service():
+    """End the server before the interpreter does, which would say so in three lines."""
+    global _server
+    if _server is not None:
+        try:
+            _without_words(_server.shutdown)
+        except Exception:
+            pass
+        _server = None
+
+
+def _without_words(act):
+    """Do what torch announces on stderr, in lines that no user needs."""
+    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.set_inheritable(saved, False)
+    try:
+        os.dup2(nothing, 2)
+        act()
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nothing)
+
+
+_server = None
+try:
+    _run_the_other_sitecustomize()
+finally:
+    try:
+        if os.environ.get(_FOLDER):
+            _open_to_questions(os.environ[_FOLDER])
+    except Exception:
+        pass

@@ -1,0 +1,232 @@
+"""Watches one node's training for progress, in a thread, and finds out who is stuck when nothing moves.
+
+One node of a job leads: when nothing has moved on it for long, it asks the others, and only if none of them
+has moved either all are looked at, and judged. The others answer, and hear what was found. A monitor that
+fails says so once and is silent from then on: the training never notices it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Protocol
+
+from platform_launch.events import marked
+from platform_launch.observe.hang import FindingKind, HangFinding, judge
+from platform_launch.observe.progress import NewLines, Progress
+from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
+
+# Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
+_LOOK_S = 5.0
+_ASK_S = 15.0
+# How long the others may take to look at their ranks and to answer over the rendezvous.
+ANSWER_LIMIT_S = 8.0
+_LONGEST_READ = 1024 * 1024
+# The other nodes see the last step a moment earlier or later.
+_ABOUT_AS_LONG = 0.6
+
+
+@dataclass(frozen=True)
+class NodeReply:
+    """What a node answers: for how long nothing has moved there, and, where that is long, what it sees."""
+
+    still_s: float
+    snapshot: NodeSnapshot | None = None
+
+
+@dataclass(frozen=True)
+class Replies:
+    """The answers of the other nodes by rank, and those that gave none: rank → name."""
+
+    given: Mapping[int, NodeReply] = field(default_factory=dict)
+    silent: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HangReport:
+    """Nothing has moved anywhere for ``still_s``; ``nodes`` is what all ranks were doing."""
+
+    still_s: float
+    finding: HangFinding
+    nodes: tuple[NodeSnapshot, ...] = ()
+
+
+class Peers(Protocol):
+    """The other nodes of the job."""
+
+    def ask(self, still_s: float, limit_s: float) -> Replies:
+        """Ask all for a reply; those that have been still for ``still_s`` send a snapshot."""
+
+
+class Alone:
+    """The peers of a node that is the only one."""
+
+    def ask(self, still_s: float, limit_s: float) -> Replies:  # noqa: ARG002 - nobody is asked
+        """Return no replies."""
+        return Replies()
+
+
+class HangMonitor:
+    """Watches one start of a training. Its methods may be called from any thread.
+
+    ``reported`` hears of each finding, ``resumed`` for how long nothing had moved when it goes on after one,
+    ``failed`` what keeps the monitor from going on. Only a monitor that ``leads`` looks for hangs by itself.
+    """
+
+    def __init__(
+        self,
+        probe: NodeProbe,
+        log: Path | None,
+        *,
+        world_size: int,
+        hang_after_s: float,
+        leads: bool,
+        peers: Peers,
+        reported: Callable[[HangReport], None],
+        resumed: Callable[[float], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._probe = probe
+        self._log = log
+        self._position = 0
+        self._world_size = world_size
+        self._hang_after_s = hang_after_s
+        self._leads = leads
+        self._peers = peers
+        self._reported, self._resumed, self._failed = reported, resumed, failed
+        self._lines = NewLines()
+        now = time.monotonic()
+        self._progress = Progress(now, hang_after_s / 4)
+        self._asked_at = self._sampled_at = self._looked_at = now
+        self._known_still_s = 0.0  # of the last finding, 0 where there is none
+        self._report_at_s = hang_after_s
+        self._lock = Lock()
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="hang-monitor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self._log is not None and self._log.exists():
+            self._position = self._log.stat().st_size
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is being asked at the moment is not waited for."""
+        self._ended.set()
+
+    def reply(self, still_s: float) -> NodeReply:
+        """Answer another node, see :class:`Peers`; 0 asks for a snapshot in any case."""
+        with self._lock:
+            self._look(time.monotonic(), thoroughly=still_s > 0)
+            still = self._progress.still_s(time.monotonic())
+            return NodeReply(still, self._probe.snapshot() if still >= still_s else None)
+
+    def still_s(self, within_s: float) -> float | None:
+        """Return for how long nothing has moved here, None while no rank is seen.
+
+        What moved in the last ``within_s`` may be missed, and nothing that moved before.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
+                self._look(now, thoroughly=now - self._asked_at >= within_s)
+            return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
+
+    def note(self, report: HangReport) -> None:
+        """Hear what another node found, so that it is known here when work goes on.
+
+        A shorter time than the last means that it went on in between, though it was not seen here.
+        """
+        if report.still_s < self._known_still_s:
+            self._resumed(self._known_still_s)
+        self._known_still_s = report.still_s
+
+    def _run(self) -> None:
+        look_s = min(_LOOK_S, self._hang_after_s / 10)
+        try:
+            while not self._ended.wait(look_s):
+                with self._lock:
+                    self._look(time.monotonic())
+                still = self._progress.still_s(time.monotonic())
+                if self._known_still_s and still < self._known_still_s:
+                    self._resumed(self._known_still_s)
+                    self._known_still_s, self._report_at_s = 0.0, self._hang_after_s
+                if self._leads and still >= self._report_at_s:
+                    self._conclude()
+        except Exception as error:  # whatever it is, the training goes on
+            self._failed(f"{type(error).__name__}: {error}")
+
+    def _look(self, now: float, *, thoroughly: bool = False) -> None:
+        """Take in what is new on this node."""
+        before, self._looked_at = self._progress.moved_at, now
+        if self._lines.count(self._new_output()):
+            self._progress.output(now)
+        still = self._progress.still_s(now)
+        ask_s = min(_ASK_S, self._hang_after_s / 4)
+        quiet_s = now - self._progress.spoke_at
+        due = quiet_s >= ask_s and now - self._asked_at >= ask_s
+        if thoroughly or due or (still >= self._report_at_s and now - self._asked_at >= ask_s / 4):
+            self._asked_at = now
+            self._progress.collectives(self._probe.collectives(), now, time.time())
+        # Stacks only where it is quiet already: to give them costs a process a moment.
+        stacks = quiet_s >= self._hang_after_s / 2 and now - self._sampled_at >= self._hang_after_s / 10
+        if stacks:
+            self._sampled_at = now
+        self._progress.samples(self._probe.sample(stacks=stacks), now)
+        if self._progress.moved_at > before:
+            self._probe.forget_samples()
+
+    def _conclude(self) -> None:
+        """Nothing has moved here for long: is it so everywhere, and who is it?"""
+        with self._lock:
+            self._look(time.monotonic(), thoroughly=True)
+        still = self._progress.still_s(time.monotonic())
+        if still < self._report_at_s:
+            return
+        replies = self._peers.ask(self._hang_after_s * _ABOUT_AS_LONG, ANSWER_LIMIT_S)
+        moving = [reply.still_s for reply in replies.given.values() if reply.snapshot is None]
+        if moving:
+            # Somebody works: look again when that, too, could have been long ago.
+            self._report_at_s = still + max(self._hang_after_s - min(moving), self._hang_after_s / 10)
+            return
+        with self._lock:
+            nodes = [self._probe.snapshot()]
+        if self._ended.is_set():
+            return
+        nodes += [reply.snapshot for reply in replies.given.values() if reply.snapshot is not None]
+        nodes.sort(key=lambda node: node.node_rank)
+        still = self._progress.still_s(time.monotonic())
+        finding = judge(nodes, self._world_size, replies.silent)
+        self._known_still_s = still
+        self._report_at_s = max(still * 2, self._report_at_s)
+        self._reported(HangReport(still, finding, tuple(nodes)))
+
+    def _new_output(self) -> str:
+        if self._log is None:
+            return ""
+        try:
+            with self._log.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(self._position, size - _LONGEST_READ))
+                self._position = size
+                return _of_the_training(file.read(_LONGEST_READ).decode(errors="replace"))
+        except OSError:
+            return ""
+
+
+def _of_the_training(text: str) -> str:
+    """Leave out what the launcher itself wrote into the log."""
+    return "\n".join(line for line in text.splitlines() if marked(_without_prefix(line)) is None)
+
+
+def _without_prefix(line: str) -> str:
+    found = line.split("] ", 1)
+    return found[1] if line.startswith("[node ") and len(found) == 2 else line
+
+
+def is_hang(finding: HangFinding) -> bool:
+    """Tell whether something may be done about it: nobody works on what the others wait for."""
+    return finding.kind is not FindingKind.BUSY

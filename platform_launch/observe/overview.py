@@ -1,0 +1,66 @@
+"""What all ranks are doing now, for one screen: ranks that are at the same place are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from platform_launch.observe.activity import activity_of
+from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
+
+_MOST_LINES = 20
+
+
+def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[str]:
+    """Return the lines, the largest group of ranks first."""
+    groups: dict[tuple[str, str], list[tuple[NodeSnapshot, RankSnapshot]]] = {}
+    for node in nodes:
+        for rank in node.ranks:
+            groups.setdefault((_place(rank), rank.state.in_words), []).append((node, rank))
+    lines = []
+    for (place, state), members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        who = ranks_in_words(rank.rank for _, rank in members)
+        if len(members) == 1:
+            node, rank = members[0]
+            gpu = node.gpus.get(rank.local_rank or 0, "")
+            parts = [f"node {node.node_rank}", node.host, f"pid {rank.state.pid}", gpu]
+            who += f" ({', '.join(part for part in parts if part)})"
+        lines.append(f"{who}: {', '.join(part for part in (state, place) if part)}")
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more places (--stacks shows all)"]
+    lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
+    return lines
+
+
+def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
+    """Return the whole stacks of all ranks and of what they started."""
+    lines = []
+    for node in nodes:
+        for rank in node.ranks:
+            state = rank.state
+            lines.append(
+                f"rank {rank.rank} (node {node.node_rank}, {node.host}, pid {state.pid}) {state.in_words}"
+            )
+            for thread in rank.threads:
+                lines.append(f"  {'main thread' if thread.main else f'thread {thread.name}'.strip()}")
+                lines += [f"    {frame}" for frame in thread.frames]
+            if state.kernel_stack:
+                lines.append("  kernel")
+                lines += [f"    {function}" for function in state.kernel_stack]
+            for child in rank.children:
+                own = child.threads[0].own if child.threads else None
+                at = f" at {own}" if own is not None else ""
+                what = child.state.in_words or child.state.wchan
+                lines.append(f"  child {child.state.pid} ({child.state.name}) {what}{at}")
+            lines += [f"  not known: {problem}" for problem in rank.problems]
+    return lines
+
+
+def _place(rank: RankSnapshot) -> str:
+    main = rank.main
+    if main is None or main.own is None:
+        return "ended" if rank.state.gone else "no stack"
+    activity = activity_of(main.frames)
+    pending = rank.trace.pending if rank.trace is not None else ()
+    doing = f"in {pending[0]}" if pending else activity.words if activity is not None else ""
+    return f"{main.own}{f', {doing}' if doing else ''}"

@@ -1,0 +1,187 @@
+"""Asks the processes that the hook opened: who they are, how far their collectives came, where they are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.observe import processes
+from platform_launch.observe.control import short_path
+from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump
+
+HOOK = Path(__file__).resolve().parent / "hook"
+# The variable in which the hook finds the private folder.
+FOLDER_VARIABLE = "PLATFORM_LAUNCH_OBSERVE"
+
+_MOST_BYTES = 64 * 1024 * 1024
+_CREATED = re.compile(rb'"time_created_ns":(\d{19})')
+
+
+class NoAnswerError(Exception):
+    """A source did not answer; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class HookedProcess:
+    """A process that the hook opened, as it described itself; ``finished`` once no exception ended it."""
+
+    folder: Path
+    pid: int
+    rank: int | None
+    local_rank: int | None
+    main_thread: int | None
+    signal: int
+    descriptor: int
+    finished: bool = False
+
+    @property
+    def socket(self) -> Path:
+        """Where torch answers, once it is imported."""
+        return self.folder / f"{self.pid}.sock"
+
+    @property
+    def stacks(self) -> Path:
+        """The file that faulthandler writes to, also for forked children."""
+        return self.folder / f"{self.pid}.stacks"
+
+
+def find_hooked(folder: Path) -> list[HookedProcess]:
+    """Return the processes that described themselves, those that are gone among them."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            said = json.loads(path.read_bytes())
+            found.append(
+                HookedProcess(
+                    folder,
+                    int(path.stem),
+                    _number(said["rank"]),
+                    _number(said["local_rank"]),
+                    _number(said["main_thread"]),
+                    int(said["signal"]),
+                    int(said["descriptor"]),
+                    bool(said.get("finished")),
+                )
+            )
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def find_unhooked(folder: Path, root: int) -> list[HookedProcess]:
+    """Return the processes below another that have a rank in their environment; only /proc tells of them."""
+    found = []
+    for pid in processes.children(root):
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        named = dict(variable.partition("=")[::2] for variable in variables)
+        rank, local_rank = named.get("RANK", ""), named.get("LOCAL_RANK", "")
+        if rank.isdecimal() and local_rank.isdecimal():
+            found.append(HookedProcess(folder, pid, int(rank), int(local_rank), None, 0, -1))
+    return found
+
+
+def ask_torch(hooked: HookedProcess, question: str, limit_s: float) -> bytes:
+    """Ask the server of torch in a process. Raises NoAnswerError."""
+    if not hooked.socket.exists():
+        raise NoAnswerError("no torch server: torch.distributed is not imported, or too old for one")
+    connection = _UnixConnection(hooked.socket, limit_s)
+    try:
+        connection.request("POST", f"/handler/{question}")
+        response = connection.getresponse()
+        data = response.read(_MOST_BYTES)
+    except TimeoutError as error:
+        raise NoAnswerError(f"torch did not answer {question} within {limit_s:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise NoAnswerError(f"torch cannot be asked for {question}: {error}") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise NoAnswerError(f"torch has no {question}: {data[:80].decode(errors='replace')}")
+    return data
+
+
+def ask_collectives(hooked: HookedProcess, limit_s: float) -> tuple[RankTrace, float]:
+    """Return how far a rank's collectives came, and when it enqueued the last (time.time(); 0: never).
+
+    Both recorders are asked: a job may use NCCL for its GPUs and gloo beside it. Raises NoAnswerError.
+    """
+    answers, problem = [], NoAnswerError("it has no flight recorder")
+    for question in ("dump_nccl_trace_json?onlyactive=true", "fr_trace_json"):
+        try:
+            data = ask_torch(hooked, question, limit_s)
+            answers.append((parse_dump(data, hooked.rank or 0), data))
+        except NoAnswerError as error:
+            problem = error
+        except UnreadableDumpError as error:
+            problem = NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
+    if not answers:
+        raise problem
+    latest = max((int(found) for _, data in answers for found in _CREATED.findall(data)), default=0)
+    # Each recorder counts its groups by itself: those of the second keep their own names where they differ.
+    groups = {name: status for trace, _ in reversed(answers) for name, status in trace.groups.items()}
+    pending = tuple(collective for trace, _ in answers for collective in trace.pending)
+    return RankTrace(hooked.rank or 0, groups, pending), latest / 1e9
+
+
+def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
+    """Return the stacks of a process, or of its forked child, by its signal. Raises NoAnswerError.
+
+    The signal goes only to a process that certainly has faulthandler's handler: others it would kill.
+    """
+    if not hooked.signal or not processes.catches(pid, hooked.signal):
+        raise NoAnswerError("it has no handler for the signal that asks for stacks")
+    if not processes.holds_open(pid, hooked.descriptor, hooked.stacks):
+        raise NoAnswerError("its handler for stacks writes elsewhere")
+    try:
+        with hooked.stacks.open("rb") as file:
+            begin = file.seek(0, os.SEEK_END)
+            os.kill(pid, hooked.signal)
+            return _what_comes(file.fileno(), begin, limit_s)
+    except OSError as error:
+        raise NoAnswerError(f"its stacks cannot be asked for: {error.strerror}") from error
+
+
+def _what_comes(descriptor: int, begin: int, limit_s: float) -> str:
+    """Read what is appended to a file until no more comes."""
+    deadline, length = time.monotonic() + limit_s, 0
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        now = os.fstat(descriptor).st_size - begin
+        if now and now == length:
+            break
+        length = now
+    if not length:
+        raise NoAnswerError(f"it did not write its stacks within {limit_s:g} s")
+    return os.pread(descriptor, min(length, _MOST_BYTES), begin).decode(errors="replace")
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket, with one limit for the whole answer's every step."""
+
+    def __init__(self, path: Path, limit_s: float) -> None:
+        super().__init__("localhost", timeout=limit_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        with short_path(self._path) as path:
+            self.sock.connect(path)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()

@@ -1,0 +1,130 @@
+"""Variables found in the environment: warn of those that mislead, and translate what was meant."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection
+
+from platform_launch.environment import Environment
+from platform_launch.hardware import Hardware
+from platform_launch.plan import known_variables as known
+from platform_launch.plan.nccl import EXACTLY, exact_interface, is_gb200
+from platform_launch.plan.variables import EnvVar
+from platform_launch.plan.warning import PlanWarning
+from platform_launch.topology import Topology
+
+_ROOM = "found in the environment"
+# Which variables the shell entrypoint took from configs/platform.env, their names parted by spaces.
+FROM_FILE = "PLATFORM_LAUNCH_FROM_FILE"
+_EXACT = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA")
+_COMMUNICATION = ("NCCL_", "GLOO_", "TORCH_")
+
+
+def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
+    """Return the variables that carry what renamed and unread ones meant, and a warning for each."""
+    chosen: list[EnvVar] = []
+    found: list[PlanWarning] = []
+    for old, new in known.RENAMED.items():
+        if old in env:
+            text = f"{old} was renamed {new} in torch 2.2: the old name is not read"
+            found.append(PlanWarning("variable-renamed", old, text))
+            if new not in env:
+                chosen.append(EnvVar(new, env[old], _ROOM, f"meant by {old}"))
+    timeouts = [name for name in known.FAKE_TIMEOUTS if name in env]
+    if timeouts:
+        more_chosen, warning = _timeouts(env, timeouts)
+        chosen += more_chosen
+        found.append(PlanWarning("variable-unread", timeouts[0], warning))
+    return chosen, found
+
+
+def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], str]:
+    """Turn the longest of the timeouts nobody reads (seconds) into the variables that are read."""
+    shown = ", ".join(f"{name}={env[name]}" for name in names)
+    values = [env[name].strip() for name in names]
+    seconds = [int(value) for value in values if value.isascii() and value.isdigit()]
+    if not seconds or max(seconds) == 0:
+        return [], f"{shown}: nothing reads it, and it is not a number of seconds; unset it"
+    longest = max(seconds)
+    meant = f"meant by {', '.join(names)}"
+    chosen = [
+        EnvVar("DEEPSPEED_TIMEOUT", str(math.ceil(longest / 60)), _ROOM, f"minutes; {meant}"),
+        EnvVar("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(longest), _ROOM, f"seconds; {meant}"),
+    ]
+    chosen = [variable for variable in chosen if variable.name not in env]
+    return chosen, (
+        f"{shown}: nothing reads it. Translated to the process group's timeout: "
+        + (", ".join(f"{v.name}={v.value}" for v in chosen) or "already set by you")
+        + ". DeepSpeed takes its timeout from there. A plain Accelerator() does not: pass "
+        "InitProcessGroupKwargs(timeout=…). A script that calls init_process_group itself must pass timeout="
+    )
+
+
+def kept(env: Environment) -> list[EnvVar]:
+    """Return the variables of communication that were set outside: by user, platform or platform.env."""
+    of_file = {name for name in env.get(FROM_FILE, "").split() if not name.startswith("PLATFORM_LAUNCH_")}
+    names = sorted(
+        name for name in env if name.isidentifier() and (name.startswith(_COMMUNICATION) or name in of_file)
+    )
+    return [EnvVar(name, env[name], "outside", _why_kept(name, env[name], of_file)) for name in names]
+
+
+def _why_kept(name: str, value: str, of_file: Collection[str]) -> str:
+    who = "in platform.env" if name in of_file else "before the launch, by you or the platform"
+    exactly = f"; {EXACTLY}" if name in _EXACT and value.startswith("=") else ""
+    return f"set {who}: kept as it is{exactly}"
+
+
+def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanWarning]:
+    """Return what a user should know of the communication variables that were set outside."""
+    found = [warning for name in sorted(env) if (warning := _warning_of(name, env)) is not None]
+    if is_gb200(hardware) and env.get("NCCL_IB_DISABLE", "").strip() == "1":  # our own default there
+        found = [warning for warning in found if warning.origin != "NCCL_IB_DISABLE"]
+    chosen = env.get("NCCL_SOCKET_IFNAME")
+    if (
+        chosen is not None
+        and not hardware.assumed
+        and hardware.interfaces
+        and exact_interface(chosen, hardware) is None
+    ):
+        have = ", ".join(interface.name for interface in hardware.interfaces)
+        text = (
+            f"NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL would stop "
+            "with 'no socket interface found'"
+        )
+        found.append(PlanWarning("interface-unknown", "NCCL_SOCKET_IFNAME", text))
+    if is_gb200(hardware) and topology.nnodes > 1:
+        found += _gb200(env, hardware)
+    return found
+
+
+def _warning_of(name: str, env: Environment) -> PlanWarning | None:
+    if not name.startswith("NCCL_"):
+        return None
+    if (reason := known.lookup(known.DEBUG_ONLY, name)) is not None:
+        text = f"{name}={env[name]} is meant for debugging ({reason}); passed on as set"
+        return PlanWarning("variable-debug-only", name, text)
+    if name == "NCCL_LAUNCH_MODE" and env[name].strip().upper() != "GROUP":
+        return None
+    if (reason := known.lookup(known.DEAD, name)) is not None:
+        return PlanWarning("variable-dead", name, f"{name} is not read any more: {reason}")
+    if name in known.DEPRECATED:
+        return PlanWarning("variable-deprecated", name, f"{name} is deprecated: use {known.DEPRECATED[name]}")
+    if not known.is_known_nccl(name):
+        close = difflib.get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        return PlanWarning("variable-unknown", name, f"{name} is no variable of NCCL's documentation{meant}")
+    return None
+
+
+def _gb200(env: Environment, hardware: Hardware) -> list[PlanWarning]:
+    if env.get("NCCL_MNNVL_ENABLE") == "0":
+        text = "NCCL_MNNVL_ENABLE=0 gives up NVLink between the nodes of this rack"
+        return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
+    if not hardware.host.imex_channel and not hardware.assumed:
+        channel = "/dev/nvidia-caps-imex-channels/channel0"
+        cause = f"GB200 without an IMEX channel ({channel}): NVLink between nodes cannot be used"
+        text = f"{cause}; ask for the channel in the job, or set NCCL_MNNVL_ENABLE=0 to do without"
+        return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
+    return []

@@ -1,0 +1,170 @@
+"""The launch plan: everything that will run, decided and frozen. What is printed is what runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.hardware import Hardware
+from platform_launch.plan import found_variables, launchers, nccl, processes
+from platform_launch.plan.observation import observation_variables
+from platform_launch.plan.request import Request
+from platform_launch.plan.training import Training, choose_training
+from platform_launch.plan.variables import EnvVar, Removal
+from platform_launch.plan.warning import PlanWarning
+from platform_launch.platforms import detect
+from platform_launch.platforms.reading import DEFAULT_PORT
+from platform_launch.topology import Topology
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """One node's launch. Frozen: rendering and running only read it.
+
+    ``env`` is what this launcher adds to the environment, ``removed`` what it takes out, and ``kept`` what
+    was set outside for communication and stays; the child gets :meth:`child_environment`. ``log_path`` is
+    where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
+    ``packages`` the modules its interpreter must have for that.
+    """
+
+    topology: Topology
+    hardware: Hardware
+    training: Training
+    launcher: str
+    packages: tuple[str, ...]
+    argv: tuple[str, ...]
+    env: tuple[EnvVar, ...]
+    removed: tuple[Removal, ...]
+    kept: tuple[EnvVar, ...]
+    job_name: str
+    log_path: Path
+    warnings: tuple[PlanWarning, ...] = ()
+
+    def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the full environment of the training process."""
+        gone = {removal.name for removal in self.removed}
+        kept = {name: value for name, value in inherited.items() if name not in gone}
+        return kept | {variable.name: variable.value for variable in self.env}
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form of ``--print-env --format json`` and of the launch record."""
+        return {
+            "topology": self.topology.as_dict(),
+            "hardware": _plain(dataclasses.asdict(self.hardware)),
+            "launcher": self.launcher,
+            "training": _plain(dataclasses.asdict(self.training)),
+            "argv": list(self.argv),
+            "env": [dataclasses.asdict(variable) for variable in self.env],
+            "removed": [dataclasses.asdict(removal) for removal in self.removed],
+            "kept": [dataclasses.asdict(variable) for variable in self.kept],
+            "job_name": self.job_name,
+            "log_path": str(self.log_path),
+            "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
+        }
+
+
+def build_plan(env: Environment, hardware: Hardware, request: Request) -> LaunchPlan:
+    """Decide the launch of this node from values alone.
+
+    Raises TopologyError, InputError or UsageError for whatever can be known to fail before it starts.
+    """
+    launchers.check(request)
+    gpus = len(hardware.gpus.devices)
+    topology = detect(env, request.overrides, gpu_count=gpus or None)
+    nproc, source = launchers.processes_per_node(request, topology, hardware)
+    topology = dataclasses.replace(
+        topology, nproc_per_node=nproc, sources={**topology.sources, "nproc_per_node": source}
+    )
+    if topology.nnodes == 1 and topology.sources.get("master_port") == DEFAULT_PORT.source:
+        topology = _with_free_port(topology, hardware)
+    world_size = topology.nnodes * nproc
+    training = choose_training(
+        request, gpus=world_size if gpus else 0, nnodes=topology.nnodes, world_size=world_size
+    )
+    job = _file_name(request.job_name or topology.job_id or "job")
+    logs = (request.log_dir or request.default_log_dir).resolve()
+    translated, translation_warnings = found_variables.translate(env)
+    start = launchers.start(request, env, topology, hardware, training)
+    chosen = [
+        *start.env,
+        *translated,
+        *processes.process_variables(
+            env, hardware, nproc, None if request.temporary_problem else request.temporary
+        ),
+        *observation_variables(env, request.observe_folder),
+        *nccl.nccl_variables(env, topology, hardware, str(logs / f"flight_{job}_{request.started}_rank")),
+    ]
+    added = _first_of_each_name([v for v in chosen if launchers.reads(request, v.name)])
+    removed = processes.removals(env, keep={variable.name for variable in start.env})
+    changed = {*(variable.name for variable in added), *(removal.name for removal in removed)}
+    return LaunchPlan(
+        topology=topology,
+        hardware=hardware,
+        training=training,
+        launcher=request.launcher,
+        packages=start.packages,
+        argv=start.argv,
+        env=added,
+        removed=tuple(removed),
+        kept=tuple(variable for variable in found_variables.kept(env) if variable.name not in changed),
+        job_name=job,
+        log_path=logs / f"train_{job}_node{topology.node_rank}_{request.started}.log",
+        warnings=(
+            *_called("platform-reading", f"platform {topology.platform}", topology.warnings),
+            *_called("gpu", hardware.gpus.source, hardware.gpus.warnings),
+            *_called("rdma-no-device", "/dev/infiniband", hardware.warnings),
+            *_called("gpu-unused", source, launchers.unused_gpus(request, nproc, hardware)),
+            *translation_warnings,
+            *found_variables.warn(env, topology, hardware),
+            *_called("training-setting", training.rule, training.warnings),
+            *_called("temporary-not-private", request.temporary, _shared_temporary(env, request)),
+        ),
+    )
+
+
+def _with_free_port(topology: Topology, hardware: Hardware) -> Topology:
+    """On one node nobody needs to know the port beforehand, and two jobs on one machine are ordinary."""
+    if hardware.free_port is None:
+        return topology
+    sources = {**topology.sources, "master_port": "a free one: one node, and nobody chose"}
+    return dataclasses.replace(topology, master_port=hardware.free_port, sources=sources)
+
+
+def _called(warning_id: str, origin: str, texts: Iterable[str]) -> list[PlanWarning]:
+    return [PlanWarning(warning_id, origin, text) for text in texts]
+
+
+def _shared_temporary(env: Environment, request: Request) -> list[str]:
+    """Say that compiled code will not be kept in a folder that somebody else can have prepared."""
+    if not request.temporary_problem or "TORCH_EXTENSIONS_DIR" in env:
+        return []
+    text = (
+        f"{request.temporary} is not a folder of this user alone ({request.temporary_problem}): compiled "
+        "extensions go to torch's own folder in the home; remove it, or set TMPDIR or TORCH_EXTENSIONS_DIR"
+    )
+    return [text]
+
+
+def _first_of_each_name(variables: list[EnvVar]) -> tuple[EnvVar, ...]:
+    """Keep the first choice of each name: what the user meant comes before our own default."""
+    return tuple({variable.name: variable for variable in reversed(variables)}.values())[::-1]
+
+
+def _file_name(text: str) -> str:
+    """Make a job's name safe as a part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.")[:80] or "job"
+
+
+def _plain(value: object) -> object:
+    """Turn the paths inside a dataclass's dict into text, for JSON."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

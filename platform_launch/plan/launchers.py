@@ -1,0 +1,76 @@
+"""Who starts a node's processes: what each launcher reads, and how many processes it makes of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from platform_launch.environment import Environment
+from platform_launch.errors import UsageError
+from platform_launch.hardware import Hardware
+from platform_launch.plan import processes, starts
+from platform_launch.plan.request import Request
+from platform_launch.plan.starts import Start
+from platform_launch.plan.training import Training
+from platform_launch.topology import Topology
+
+_Launcher = Callable[[Request, Environment, Topology, Hardware, Training], Start]
+_LAUNCHERS: dict[str, _Launcher] = {
+    "accelerate": starts.accelerate,
+    "torchrun": starts.torchrun,
+    "jax": starts.jax,
+    "python": starts.python,
+}
+
+
+def check(request: Request) -> None:
+    """Refuse flags that the chosen launcher does not read. Raises UsageError."""
+    launcher = f"--launcher {request.launcher}"
+    if request.launcher != "accelerate":
+        for flag, given in (
+            ("--deepspeed-config", request.deepspeed_config),
+            ("--recipe", request.recipe),
+            ("--strict", request.strict),
+        ):
+            if given:
+                raise UsageError(
+                    f"{flag} belongs to --launcher accelerate: {launcher} reads no recipe and no yaml"
+                )
+    if request.jax_per_gpu and request.launcher != "jax":
+        raise UsageError("--jax-per-gpu belongs to --launcher jax", "add --launcher jax, or leave it out")
+    if _one_jax_process(request) and (request.overrides.nproc_per_node or 1) > 1:
+        raise UsageError(
+            f"--nproc-per-node {request.overrides.nproc_per_node}: {launcher} starts one process a node, "
+            "which drives all of its GPUs",
+            "add --jax-per-gpu for one process a GPU",
+        )
+
+
+def processes_per_node(request: Request, topology: Topology, hardware: Hardware) -> tuple[int, str]:
+    """Return how many processes of the training run on this node, and who says so."""
+    if _one_jax_process(request):
+        return 1, "--launcher jax: one process drives all GPUs of its node"
+    said, source = topology.nproc_per_node, topology.sources.get("nproc_per_node", "")
+    return processes.processes_per_node(said, source, hardware)
+
+
+def unused_gpus(request: Request, nproc_per_node: int, hardware: Hardware) -> list[str]:
+    """Warn when GPUs stay idle: with one process a GPU they do, where a process may drive several not."""
+    if request.launcher == "python" or _one_jax_process(request):
+        return []
+    return processes.unused_gpus(nproc_per_node, hardware)
+
+
+def reads(request: Request, variable: str) -> bool:
+    """Tell whether a training under this launcher has a use for one of our variables."""
+    return request.launcher != "jax" or not variable.startswith(("TORCH_", "DS_"))
+
+
+def start(
+    request: Request, env: Environment, topology: Topology, hardware: Hardware, training: Training
+) -> Start:
+    """Return what the launcher that was asked for starts on this node; ``nproc_per_node`` must be known."""
+    return _LAUNCHERS[request.launcher](request, env, topology, hardware, training)
+
+
+def _one_jax_process(request: Request) -> bool:
+    return request.launcher == "jax" and not request.jax_per_gpu

@@ -1,0 +1,178 @@
+"""NCCL, gloo and torch's flight recorder: variables fit for production, each with its reason.
+
+Nothing here overwrites what the platform or the user set. PAI Lingjun, for one, presets service levels and
+GID indices, and a launcher that replaces them makes training slower.
+"""
+
+from __future__ import annotations
+
+from platform_launch.environment import Environment
+from platform_launch.hardware import Hardware, HcaPort
+from platform_launch.plan.variables import EnvVar
+from platform_launch.topology import Topology
+
+# Shown beside NAME==value, which looks like a slip.
+EXACTLY = "the value's first = is NCCL's: these exact names"
+_ROOM = "nccl"
+# Of the machines that the main seed was written for.
+_GB200_INTERFACES = ("enP22p3s0f0np0", "enP6p3s0f0np0")
+
+
+def nccl_variables(
+    env: Environment, topology: Topology, hardware: Hardware, flight_recorder_prefix: str
+) -> list[EnvVar]:
+    """Return what to export for communication on this node.
+
+    ``flight_recorder_prefix`` is a path to which NCCL's watchdog appends the rank when it dumps.
+    """
+    wanted: list[EnvVar] = []
+    if topology.nnodes > 1:
+        wanted += _interfaces(env, topology, hardware)
+    if hardware.gpus.devices:
+        if topology.nnodes > 1:
+            wanted += _infiniband(env, hardware)
+        wanted += [
+            EnvVar("NCCL_DEBUG", "WARN", _ROOM, "NCCL's warnings name the cause; its default prints none"),
+            EnvVar(
+                "NCCL_RAS_ADDR",
+                f"localhost:{min(topology.master_port + 2, 65535)}",
+                _ROOM,
+                "NCCL's status port: every job on a node needs its own (default 28028)",
+            ),
+        ]
+        wanted += _flight_recorder(flight_recorder_prefix)
+    return [variable for variable in wanted if variable.name not in env]
+
+
+def _interfaces(env: Environment, topology: Topology, hardware: Hardware) -> list[EnvVar]:
+    """Name the sockets' interface: the platform's recommendation, else the one on the route to the master."""
+    if topology.interface is None and is_gb200(hardware):
+        return _gb200_interfaces(env, topology, hardware)
+    if topology.interface is not None:
+        name, reason = topology.interface, f"recommended by the platform ({topology.sources['interface']})"
+    elif hardware.route_interface is not None:
+        name, reason = hardware.route_interface, f"on the route to {topology.master_addr}"
+    else:
+        return []
+    return _sockets(env, topology, hardware, [name], reason)
+
+
+def _gb200_interfaces(env: Environment, topology: Topology, hardware: Hardware) -> list[EnvVar]:
+    """Name a GB200's fast Ethernet ports: with InfiniBand off (below) they carry what leaves the rack.
+
+    On a machine that is only pretended their usual names stand for them; a real one without them keeps to
+    the route, for NCCL stops where it is told to use an interface that is not there.
+    """
+    fast = sorted(item.name for item in hardware.interfaces if item.name.startswith("enP"))
+    if fast:
+        reason = "GB200: the fast Ethernet ports (enP*) of this node"
+    elif hardware.assumed:
+        fast, reason = list(_GB200_INTERFACES), "GB200: the usual names of its fast Ethernet ports"
+    elif hardware.route_interface is not None:
+        fast = [hardware.route_interface]
+        reason = f"on the route to {topology.master_addr}; this GB200 shows no enP* port that is up"
+    else:
+        return []
+    if hardware.route_interface in fast:  # gloo takes the first, and must reach the master by it
+        fast.remove(hardware.route_interface)
+        fast.insert(0, hardware.route_interface)
+    return _sockets(env, topology, hardware, fast, reason)
+
+
+def _sockets(
+    env: Environment, topology: Topology, hardware: Hardware, names: list[str], reason: str
+) -> list[EnvVar]:
+    # NCCL takes "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
+    name = names[0]
+    wanted = [EnvVar("NCCL_SOCKET_IFNAME", f"={','.join(names)}", _ROOM, f"{reason}; {EXACTLY}")]
+    chosen = env.get("NCCL_SOCKET_IFNAME")
+    if chosen is None:
+        wanted.append(EnvVar("GLOO_SOCKET_IFNAME", name, _ROOM, f"as NCCL_SOCKET_IFNAME: {reason}"))
+    elif (exact := exact_interface(chosen, hardware)) is not None:
+        wanted.append(
+            EnvVar("GLOO_SOCKET_IFNAME", exact, _ROOM, f"follows NCCL_SOCKET_IFNAME={chosen}, set outside")
+        )
+    if ":" in topology.master_addr:
+        wanted.append(EnvVar("NCCL_SOCKET_FAMILY", "AF_INET6", _ROOM, "the master's address is IPv6"))
+    return wanted
+
+
+def exact_interface(pattern: str, hardware: Hardware) -> str | None:
+    """Return the first interface of this node that an NCCL_SOCKET_IFNAME value selects, or None.
+
+    NCCL's grammar: a comma list of prefixes; a leading ``=`` asks for exact names, ``^`` excludes.
+    """
+    names = [interface.name for interface in hardware.interfaces]
+    excluding = pattern.startswith("^")
+    text = pattern.lstrip("^")
+    exact = text.startswith("=")
+    wanted = tuple(item for item in text.lstrip("=").split(",") if item)
+    for name in names:
+        hit = name in wanted if exact else name.startswith(wanted)
+        if hit != excluding:
+            return name
+    # The loopback interface is not among the usable ones; NCCL takes it when it is asked for by name.
+    return "lo" if "lo" in wanted and not excluding else None
+
+
+def _infiniband(env: Environment, hardware: Hardware) -> list[EnvVar]:
+    if is_gb200(hardware) and "NCCL_IB_HCA" not in env:
+        return [
+            EnvVar(
+                "NCCL_IB_DISABLE",
+                "1",
+                _ROOM,
+                "GB200 default of this project: traffic between racks uses TCP; set 0 to use InfiniBand",
+            )
+        ]
+    ports = training_ports(hardware.hca_ports)
+    if not ports or "NCCL_IB_DISABLE" in env:
+        return []
+    kind = ports[0].link_layer
+    rate = f" at {ports[0].rate_gbps:g} Gb/s" if ports[0].rate_gbps else ""
+    named = ",".join(f"{port.device}:{port.port}" for port in ports)
+    return [
+        EnvVar("NCCL_IB_HCA", f"={named}", _ROOM, f"{len(ports)} active {kind} port(s){rate}; {EXACTLY}"),
+        EnvVar(
+            "NCCL_IB_TIMEOUT",
+            "22",
+            _ROOM,
+            "4.096 µs × 2^22 ≈ 17 s a try: a link may flap without ending the job",
+        ),
+    ]
+
+
+def training_ports(ports: tuple[HcaPort, ...]) -> list[HcaPort]:
+    """Return the active ports of the training fabric: InfiniBand before RoCE, the fastest rate only.
+
+    Slower or Ethernet ports beside InfiniBand serve storage and management; NCCL would use all of them.
+    """
+    active = [port for port in ports if port.active]
+    infiniband = [port for port in active if port.link_layer == "InfiniBand"]
+    candidates = infiniband or active
+    fastest = max((port.rate_gbps or 0.0 for port in candidates), default=0.0)
+    return [port for port in candidates if (port.rate_gbps or 0.0) == fastest]
+
+
+def is_gb200(hardware: Hardware) -> bool:
+    """Whether this node is a Grace Blackwell one."""
+    return any("GB200" in gpu.name or "GB300" in gpu.name for gpu in hardware.gpus.devices)
+
+
+def _flight_recorder(prefix: str) -> list[EnvVar]:
+    """Record the last collectives and dump them on a timeout (both names: newer and older torch)."""
+    recorder = "flight recorder: the last collectives of each rank"
+    dump = "flight recorder: where a rank writes them after a timeout"
+    return [
+        EnvVar("TORCH_FR_BUFFER_SIZE", "2000", _ROOM, recorder),
+        EnvVar("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", _ROOM, f"{recorder} (older name)"),
+        EnvVar("TORCH_FR_DUMP_TEMP_FILE", prefix, _ROOM, dump),
+        EnvVar("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", prefix, _ROOM, f"{dump} (older name)"),
+        EnvVar("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", _ROOM, "flight recorder: write on a timeout"),
+        EnvVar(
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+            "3",
+            _ROOM,
+            "lets the flight recorder finish; torchrun would set 1",
+        ),
+    ]

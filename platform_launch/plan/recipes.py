@@ -1,0 +1,197 @@
+"""Which training config and accelerate yaml fit the hardware: the rules of ``configs/recipes.yaml``."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import InputError, shown
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One entry of recipes.yaml: what to use with ``gpus`` GPUs in the whole job."""
+
+    name: str
+    gpus: int
+    config: Path
+    deepspeed: Path
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """The whole of recipes.yaml. ``script`` is the training that the configs belong to."""
+
+    script: Path
+    recipes: tuple[Recipe, ...]
+
+
+@dataclass(frozen=True)
+class TrainingNumbers:
+    """What a training config says of its batch. Fields are None where they are not written as literals."""
+
+    batch_size: int | None = None
+    gradient_accumulation_steps: int | None = None
+    learning_rate: float | None = None
+    loader_gib: float | None = None  # of /dev/shm that one process' loader workers fill with batches
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A recipe's numbers, fitted to another number of GPUs. Batch sizes count clips in the whole job."""
+
+    recipe_gpus: int
+    gpus: int
+    gradient_accumulation_steps: int
+    learning_rate: float
+    global_batch: int
+    recipe_global_batch: int
+
+    def describe(self) -> str:
+        """Say the rule and what it gave, in one line."""
+        return (
+            f"no recipe for {self.gpus} GPU(s): the one for {self.recipe_gpus} scaled: batch per GPU kept, "
+            f"gradient accumulation {self.gradient_accumulation_steps}, global batch {self.global_batch} "
+            f"(recipe {self.recipe_global_batch}), learning rate {self.learning_rate:g} "
+            "(× square root of the change of the global batch)"
+        )
+
+
+def read_recipes(root: Path) -> Recipes:
+    """Read ``configs/recipes.yaml`` under the project's root. Raises InputError when it cannot be used."""
+    import yaml
+
+    path = root / "configs" / "recipes.yaml"
+    try:
+        loaded = yaml.safe_load(path.read_bytes())
+        recipes = tuple(
+            Recipe(str(entry["name"]), int(entry["gpus"]), root / entry["config"], root / entry["deepspeed"])
+            for entry in loaded["recipes"]
+        )
+        script = root / loaded["script"]
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}", "reinstall, or restore the file"
+        ) from error
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a list of recipes: {error!r}",
+            "expected 'script:' and 'recipes:' with entries of name, gpus, config and deepspeed",
+        ) from error
+    unique = min(len({recipe.gpus for recipe in recipes}), len({recipe.name for recipe in recipes}))
+    if not recipes or unique != len(recipes):
+        raise InputError(f"{path}: expected at least one recipe, and no name or number of GPUs twice")
+    return Recipes(script, recipes)
+
+
+def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> Recipe:
+    """Return the recipe called ``name``, else the one for ``gpus`` GPUs in the whole job, or the nearest.
+
+    Nearest is by ratio. The recipe for 0 GPUs is only chosen for 0. Raises InputError when none is left.
+    """
+    if name is not None:
+        named = next((recipe for recipe in recipes if recipe.name == name), None)
+        if named is None:
+            known = ", ".join(recipe.name for recipe in recipes)
+            raise InputError(
+                f"--recipe {shown(name)} is not in configs/recipes.yaml: expected auto, {known}",
+                "auto takes the one that fits the number of GPUs",
+            )
+        return named
+    if gpus == 0:
+        candidates = [recipe for recipe in recipes if recipe.gpus == 0]
+    else:
+        candidates = [recipe for recipe in recipes if recipe.gpus > 0]
+    if not candidates:
+        kind = "GPUs" if gpus else "a machine without GPUs"
+        raise InputError(f"configs/recipes.yaml has no recipe for {kind}", "add one, or pass --config")
+    return min(candidates, key=lambda r: (abs(math.log(gpus / r.gpus)) if gpus and r.gpus else 0.0, -r.gpus))
+
+
+def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None:
+    """Fit a recipe to another number of GPUs by the rule in recipes.yaml, or None when it already fits.
+
+    Raises InputError when the config does not say the three numbers as literals.
+    """
+    if recipe.gpus == gpus or not (recipe.gpus and gpus):  # by name, a CPU's recipe fits any machine
+        return None
+    batch, steps, rate = numbers.batch_size, numbers.gradient_accumulation_steps, numbers.learning_rate
+    if batch is None or steps is None or rate is None:
+        raise InputError(
+            f"{recipe.config} does not state batch_size, gradient_accumulation_steps and learning_rate "
+            f"as plain numbers: it cannot be scaled from {recipe.gpus} to {gpus} GPU(s)",
+            "write them as literals, or pass --config with one made for this number of GPUs",
+        )
+    wanted = recipe.gpus * batch * steps
+    fitted_steps = max(1, round(wanted / (gpus * batch)))
+    fitted = gpus * batch * fitted_steps
+    return Scaling(
+        recipe_gpus=recipe.gpus,
+        gpus=gpus,
+        gradient_accumulation_steps=fitted_steps,
+        learning_rate=rate * math.sqrt(fitted / wanted),
+        global_batch=fitted,
+        recipe_global_batch=wanted,
+    )
+
+
+def read_numbers(path: Path) -> TrainingNumbers:
+    """Read what a training config says of its batch. Raises InputError as :func:`read_literals`."""
+    said = read_literals(path)
+    return TrainingNumbers(
+        batch_size=_whole(said, "batch_size"),
+        gradient_accumulation_steps=_whole(said, "gradient_accumulation_steps"),
+        learning_rate=_real(said, "learning_rate"),
+        loader_gib=_loader_gib(said),
+    )
+
+
+def _loader_gib(said: Mapping[str, object]) -> float | None:
+    """Return what two batches of uint8 RGB frames a worker take: torch's loader works that far ahead."""
+    keys = ("num_workers", "batch_size", "num_frames", "height", "width")
+    numbers = [_whole(said, key) for key in keys]
+    return None if None in numbers else 2 * 3 * math.prod(n for n in numbers if n is not None) / 2**30
+
+
+def read_literals(path: Path) -> dict[str, object]:
+    """Read the literal keyword arguments of ``config = …(…)`` in a training config, without running it.
+
+    Raises InputError when the file is missing or is not Python.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist", "check --config") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}", "check --config") from error
+    except SyntaxError as error:
+        raise InputError(f"{path}, line {error.lineno} is not Python: {error.msg}") from error
+    said: dict[str, object] = {}
+    for statement in tree.body:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Call)
+            and any(isinstance(t, ast.Name) and t.id == "config" for t in statement.targets)
+        ):
+            said = {k.arg: _literal(k.value) for k in statement.value.keywords if k.arg is not None}
+    return said
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+
+
+def _whole(said: Mapping[str, object], key: str) -> int | None:
+    value = said.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _real(said: Mapping[str, object], key: str) -> float | None:
+    value = said.get(key)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

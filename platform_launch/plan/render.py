@@ -1,0 +1,181 @@
+"""A plan as text: aligned sections for people, exports for a shell, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable
+
+import click
+
+from platform_launch.confidential import masked
+from platform_launch.hardware import Hardware
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.topology import Topology
+
+Row = tuple[str, str, str]
+
+
+def render_json(plan: LaunchPlan) -> str:
+    """Return the plan as one JSON document."""
+    return json.dumps(plan.as_dict(), indent=2, ensure_ascii=False)
+
+
+def render_shell(plan: LaunchPlan) -> str:
+    """Return the child's environment as POSIX shell, safe to ``eval``; the command follows as a comment.
+
+    Something else can be started with the same variables: what launchers take as flags is in it as well.
+    """
+    topology = plan.topology
+    values = {
+        "MASTER_ADDR": topology.master_addr,
+        "MASTER_PORT": str(topology.master_port),
+        "NNODES": str(topology.nnodes),
+        "NODE_RANK": str(topology.node_rank),
+        "NPROC_PER_NODE": str(topology.nproc_per_node),
+        **{variable.name: variable.value for variable in (*plan.kept, *plan.env)},
+    }
+    lines = [f"unset {removal.name}" for removal in plan.removed if _is_name(removal.name)]
+    lines = [line for line in lines if line.removeprefix("unset ") not in values]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in values.items() if _is_name(name)]
+    # A newline inside an argument would end the comment and run what follows it.
+    command = shlex.join(plan.argv).replace("\n", "\n# ")
+    return "\n".join([*lines, f"# {command}"])
+
+
+def render_table(plan: LaunchPlan, width: int) -> str:
+    """Return the plan as sections of aligned lines, in the order of the launch's stages.
+
+    Values are never broken, so that they can be copied; a reason that does not fit into ``width`` columns
+    moves to a line of its own. Carries terminal styles, which click.echo strips where they do not belong.
+    """
+    sections = [
+        ("Topology", topology_rows(plan.topology)),
+        ("Hardware", hardware_rows(plan.hardware)),
+        ("Training", training_rows(plan)),
+        ("Exported", [(variable.name, variable.value, variable.reason) for variable in plan.env]),
+        ("Set outside", [(kept.name, masked(kept.name, kept.value), "") for kept in plan.kept]),
+        ("Removed", [(removal.name, "", removal.reason) for removal in plan.removed]),
+    ]
+    parts = [_section(title, rows, width) for title, rows in sections if rows]
+    command = click.style("Command", bold=True) + f"\n  {command_text(plan.argv)}"
+    return "\n\n".join([*parts, command])
+
+
+def _section(title: str, rows: list[Row], width: int) -> str:
+    names = max(len(name) for name, _, _ in rows)
+    lines = [click.style(title, bold=True)]
+    fitting = [len(value) for _, value, note in rows if names + len(value) + len(note) + 6 <= width]
+    values = max(fitting, default=0)
+    for name, value, note in rows:
+        line = f"  {name:<{names}}  {_visible(value)}"
+        if note and names + max(len(value), values) + len(note) + 6 <= width:
+            line += " " * (values - len(value)) + "  " + click.style(_visible(note), dim=True)
+        elif note:
+            line += f"\n  {'':<{names}}  " + click.style(f"({_visible(note)})", dim=True)
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def _is_name(text: str) -> bool:
+    """Tell whether a shell takes a text for a variable's name: an environment can hold any other as well."""
+    return text.isascii() and text.isidentifier()
+
+
+def _visible(text: str) -> str:
+    """Show control characters instead of obeying them: values come from outside."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def command_text(argv: Iterable[str]) -> str:
+    """Return a command over several lines, one option with its value on each, safe to paste."""
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("--") or (lines[-1] and lines[-1][0].startswith("--") and len(lines[-1]) == 2):
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n    ".join(shlex.join(line) for line in lines)
+
+
+def topology_rows(topology: Topology) -> list[Row]:
+    """Return name, value and source of each field of a topology."""
+    source = topology.sources.get
+    nproc = topology.nproc_per_node
+    rows = [
+        ("platform", topology.platform, source("platform", "")),
+        ("nodes", str(topology.nnodes), source("nnodes", "")),
+        ("node rank", _role(topology), source("node_rank", "")),
+        ("master address", topology.master_addr, source("master_addr", "")),
+        ("master port", str(topology.master_port), source("master_port", "")),
+        ("processes per node", "unknown" if nproc is None else str(nproc), source("nproc_per_node", "")),
+        (
+            "world size",
+            "unknown" if nproc is None else f"{topology.world_size} processes",
+            "nodes × processes per node",
+        ),
+    ]
+    if topology.hosts:
+        rows.append(("hosts", ", ".join(topology.hosts), source("hosts", "")))
+    if topology.job_id:
+        rows.append(("job", topology.job_id, source("job_id", "")))
+    if topology.restart_count:
+        rows.append(("restarts", str(topology.restart_count), source("restart_count", "")))
+    return rows
+
+
+def _role(topology: Topology) -> str:
+    if topology.nnodes == 1:
+        return "0"
+    if topology.is_spare:
+        return f"{topology.node_rank} (spare)"
+    return f"{topology.node_rank} ({'master' if topology.is_master else 'worker'})"
+
+
+def hardware_rows(hardware: Hardware) -> list[Row]:
+    """Return what was found on the machine, one line a kind."""
+    gpus, host = hardware.gpus, hardware.host
+    if gpus.devices:
+        first = gpus.devices[0]
+        same = all(gpu.name == first.name for gpu in gpus.devices)
+        names = first.name if same else ", ".join(sorted({gpu.name for gpu in gpus.devices}))
+        size = "" if first.memory_gib is None else f", {first.memory_gib:.0f} GiB"
+        shown = f"{len(gpus.devices)} × {names}{size}"
+        versions = ", ".join(
+            f"{name} {version}" for name, version in (("driver", gpus.driver), ("CUDA", gpus.cuda)) if version
+        )
+        rows = [("GPUs", shown, f"{gpus.source}{', ' + versions if versions else ''}")]
+    else:
+        rows = [("GPUs", "none: training on the CPU", gpus.source)]
+    limits = [f"{host.cpus:g} CPUs"]
+    for label, gib in (("memory", host.memory_gib), ("shared memory", host.shm_gib)):
+        if gib is not None:
+            limits.append(f"{label} {gib:.1f} GiB")
+    rows.append(("host", host.hostname, ", ".join(limits)))
+    if hardware.interfaces:
+        names = ", ".join(interface.name for interface in hardware.interfaces)
+        route = f"{hardware.route_interface} leads to the master" if hardware.route_interface else ""
+        rows.append(("network", names, route))
+    active = [port for port in hardware.hca_ports if port.active]
+    if hardware.hca_ports:
+        kinds = ", ".join(sorted({port.link_layer for port in active}))
+        rows.append(("RDMA", f"{len(active)} of {len(hardware.hca_ports)} ports active", kinds))
+    return rows
+
+
+def training_rows(plan: LaunchPlan) -> list[Row]:
+    """Return the chosen files with the rule that chose them, and the batch they give."""
+    training = plan.training
+    yaml = training.accelerate_yaml
+    rows = [("launcher", plan.launcher, ""), ("script", str(training.script), "" if yaml else training.rule)]
+    if training.config is not None:
+        rows.append(("config", str(training.config), training.rule))
+    if yaml is not None:
+        rows.append(("accelerate yaml", str(yaml.path), training.rule))
+    if training.global_batch is not None:
+        rows.append(("global batch", str(training.global_batch), "batch per GPU × accumulation × world size"))
+    if training.gradient_accumulation_steps is not None:
+        rows.append(("gradient accumulation", str(training.gradient_accumulation_steps), ""))
+    if training.learning_rate is not None:
+        rows.append(("learning rate", f"{training.learning_rate:g}", ""))
+    rows.append(("log", str(plan.log_path), ""))
+    return rows

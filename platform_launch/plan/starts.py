@@ -1,0 +1,212 @@
+"""The command that starts a node's processes: one small function a launcher, values to values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from platform_launch import helper
+from platform_launch.environment import Environment
+from platform_launch.hardware import Hardware
+from platform_launch.plan.request import Request
+from platform_launch.plan.training import Training
+from platform_launch.plan.variables import EnvVar
+from platform_launch.topology import Topology
+
+
+@dataclass(frozen=True)
+class Start:
+    """A launcher's part of a plan.
+
+    ``packages``: what the interpreter must be able to import, by module name. ``env`` may hold names that the
+    platform set for the node: for the training they count processes.
+    """
+
+    argv: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+
+
+def accelerate(
+    request: Request, env: Environment, topology: Topology, _hardware: Hardware, training: Training
+) -> Start:
+    """``accelerate launch`` with the yaml, per-node values on the command line (they win)."""
+    yaml, steps = training.accelerate_yaml, training.gradient_accumulation_steps
+    assert yaml is not None
+    accumulation: tuple[str, ...] = ()
+    if yaml.uses_deepspeed and not yaml.names_json and steps is not None:
+        accumulation = ("--gradient_accumulation_steps", str(steps))
+    # accelerate's DeepSpeed path imports transformers without declaring it.
+    deepspeed = ("deepspeed", "transformers") if yaml.uses_deepspeed else ()
+    return Start(
+        argv=(
+            *(request.python, "-m", "accelerate.commands.launch"),
+            *("--config_file", str(yaml.path)),
+            *("--num_machines", str(topology.nnodes)),
+            *("--num_processes", str(topology.world_size)),
+            *("--machine_rank", str(topology.node_rank)),
+            *("--main_process_ip", _bracketed(topology.master_addr)),
+            *("--main_process_port", str(topology.master_port)),
+            *accumulation,
+            *(_template(training) if yaml.uses_torchrun else _program(training)),
+        ),
+        packages=("torch", "accelerate", *deepspeed),
+        env=(*_node(topology), *_elastic(env)),
+    )
+
+
+def torchrun(
+    request: Request, env: Environment, topology: Topology, _hardware: Hardware, training: Training
+) -> Start:
+    """torchrun with static rendezvous: the ranks are known, so nobody need negotiate them.
+
+    c10d's use is to let nodes come and go; it gives out ranks by arrival and takes the master's address from
+    a host name that other pods often cannot resolve.
+    """
+    return Start(
+        argv=(
+            *(request.python, "-m", "torch.distributed.run"),
+            *("--nnodes", str(topology.nnodes)),
+            *("--nproc-per-node", str(topology.nproc_per_node)),
+            *("--node-rank", str(topology.node_rank)),
+            *("--master-addr", _bracketed(topology.master_addr)),
+            *("--master-port", str(topology.master_port)),
+            *_template(training),
+        ),
+        packages=("torch",),
+        env=(*_node(topology), *_elastic(env)),
+    )
+
+
+def python(
+    request: Request, _env: Environment, topology: Topology, _hardware: Hardware, training: Training
+) -> Start:
+    """One plain process a node: it is the node's only one, or starts the others itself."""
+    node = [
+        *_node(topology),
+        _variable(
+            "NPROC_PER_NODE", topology.nproc_per_node, "processes of this node, for the script to start"
+        ),
+        *_master(topology),
+    ]
+    if topology.nproc_per_node == 1:
+        node += [*_job_of_processes(topology), *_rank(topology, topology.node_rank, 0)]
+    return Start((request.python, *_program(training)), env=tuple(node))
+
+
+def jax(
+    request: Request, env: Environment, topology: Topology, hardware: Hardware, training: Training
+) -> Start:
+    """One process a node, or several started together, each told its place by JAX_… and the usual names."""
+    nproc = topology.nproc_per_node or 1
+    first = topology.node_rank * nproc
+    coordinator = f"{_bracketed(topology.master_addr)}:{topology.master_port}"
+    common = [
+        *_node(topology),
+        _variable("JAX_COORDINATOR_ADDRESS", coordinator, "node 0, for jax.distributed.initialize"),
+        _variable("JAX_NUM_PROCESSES", topology.world_size, "processes in the job, for the same"),
+        *_master(topology),
+        *_job_of_processes(topology),
+        *_xla(env, bool(hardware.gpus.devices)),
+    ]
+    program = (request.python, *_program(training))
+    if nproc == 1:
+        own = _variable("JAX_PROCESS_ID", first, "rank of this node's process, for the same")
+        return Start(program, ("jax",), (*common, own, *_rank(topology, first, 0)))
+    ranks, local_ranks = range(first, first + nproc), range(nproc)
+    each: dict[str, range] = {"JAX_PROCESS_ID": ranks, "RANK": ranks, "LOCAL_RANK": local_ranks}
+    if hardware.gpus.devices:
+        # All GPUs stay visible, so that NCCL can connect neighbours directly; JAX takes the one named here.
+        each["JAX_LOCAL_DEVICE_IDS"] = local_ranks
+    lists = tuple(f"{name}={','.join(map(str, values))}" for name, values in each.items())
+    grace = () if request.grace_s is None else ("--grace-period", f"{request.grace_s:g}")
+    argv = helper.command("side-by-side", *grace, *lists, "--", *program, python=request.python)
+    return Start(argv, ("jax",), tuple(common))
+
+
+def _program(training: Training) -> tuple[str, ...]:
+    return (str(training.script), *training.script_args)
+
+
+def _template(training: Training) -> tuple[str, ...]:
+    """Return the program as torchrun must be given it, which reads each word as a string.Template."""
+    return tuple(word.replace("$", "$$") for word in _program(training))
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _variable(name: str, value: object, reason: str) -> EnvVar:
+    return EnvVar(name, str(value), "launcher", reason)
+
+
+def _node(topology: Topology) -> list[EnvVar]:
+    return [
+        _variable("NNODES", topology.nnodes, "nodes in the job"),
+        _variable("NODE_RANK", topology.node_rank, "rank of this node"),
+    ]
+
+
+def _master(topology: Topology) -> list[EnvVar]:
+    return [
+        _variable("MASTER_ADDR", topology.master_addr, "node 0"),
+        _variable("MASTER_PORT", topology.master_port, "rendezvous port on node 0"),
+    ]
+
+
+def _job_of_processes(topology: Topology) -> list[EnvVar]:
+    return [
+        _variable("WORLD_SIZE", topology.world_size, "processes in the job"),
+        _variable("LOCAL_WORLD_SIZE", topology.nproc_per_node, "processes of this node"),
+    ]
+
+
+def _rank(topology: Topology, rank: int, local_rank: int) -> list[EnvVar]:
+    return [
+        _variable("RANK", rank, f"this process among {topology.world_size}"),
+        _variable("LOCAL_RANK", local_rank, "this process on its node"),
+    ]
+
+
+def _elastic(env: Environment) -> tuple[EnvVar, ...]:
+    """Return what torchrun, also inside accelerate, needs to leave a checkpoint its time.
+
+    Sources: pytorch pull requests 160690 (``--signals-to-handle``; its environment name is overwritten by the
+    flag's default, so the flag's own PET_ name it is) and 172596 (shutdown timeout). A torch from before them
+    ends by SIGUSR1, and kills its workers 30 s after SIGTERM.
+    """
+    wanted = (
+        EnvVar(
+            "PET_SIGNALS_TO_HANDLE",
+            "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2",
+            "launcher",
+            "torchrun passes on a batch system's early warning instead of dying of it",
+        ),
+        EnvVar(
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            "600",
+            "launcher",
+            "seconds for a last checkpoint: torchrun would kill after 30; --grace-period still counts",
+        ),
+    )
+    return tuple(variable for variable in wanted if variable.name not in env)
+
+
+def _xla(env: Environment, gpus: bool) -> list[EnvVar]:
+    """Return JAX's choices of devices and memory, leaving out those already made."""
+    wanted = []
+    if "JAX_PLATFORM_NAME" not in env:  # the older name, which a user may have set
+        reason = (
+            "a broken CUDA plugin fails instead of training on the CPU" if gpus else "no GPU: look for none"
+        )
+        wanted.append(_variable("JAX_PLATFORMS", "cuda,cpu" if gpus else "cpu", reason))
+    if gpus:
+        wanted += [
+            _variable(
+                "XLA_PYTHON_CLIENT_PREALLOCATE", "false", "GPU memory is taken as needed, not at start"
+            ),
+            _variable(
+                "XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9", "most of a GPU's memory to take; XLA's own: 0.75"
+            ),
+        ]
+    return [variable for variable in wanted if variable.name not in env]

@@ -1,0 +1,14 @@
+"""What a user should know of a plan, under an id that programs and the doctor may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PlanWarning:
+    """One warning. ``id`` is a finding's (docs/reference/findings.md), ``origin`` names what it is about."""
+
+    id: str
+    origin: str
+    text: str

@@ -1,0 +1,75 @@
+"""How busy this node and its GPUs are, read in threads of their own: a driver may not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from platform_launch.hardware.gpu_use import GpuMeter
+from platform_launch.hardware.machine_use import read_machine_use
+from platform_launch.procguard.api.wire import GpuReport, MachineReport
+
+T = TypeVar("T")
+
+_EVERY_S = 2.0
+# What is older says nothing any more: the driver hangs.
+_FRESH_S = 15.0
+_MOST = 32
+
+
+class MachineMonitor:
+    """Keeps the last readings; ``directory`` is on the disk whose room is read."""
+
+    def __init__(self, meter: GpuMeter, directory: Path) -> None:
+        self._meter = meter
+        self._directory = directory
+        self.machine: MachineReport | None = None
+        self._last: tuple[GpuReport, ...] = ()
+        self._read_at = float("-inf")
+
+    def start(self) -> None:
+        """Read from now on, as long as the process lives."""
+        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._read_machine, daemon=True).start()
+
+    def latest(self) -> tuple[GpuReport, ...]:
+        """Return the last reading of the GPUs, nothing when there is no fresh one."""
+        return self._last if time.monotonic() - self._read_at < _FRESH_S else ()
+
+    def _read_machine(self) -> None:
+        while True:
+            use = read_machine_use(self._directory)
+            self.machine = MachineReport.model_validate(
+                asdict(use) | {"cpu_percent": min(use.cpu_percent, 100.0)}
+            )
+            time.sleep(_EVERY_S)
+
+    def _run(self) -> None:
+        while True:
+            self._last = tuple(
+                GpuReport(
+                    index=use.index,
+                    name=use.name,
+                    utilization_percent=use.utilization_percent,
+                    memory_used_gib=use.memory_used_gib,
+                    memory_total_gib=use.memory_total_gib,
+                )
+                for use in self._meter.read()
+            )
+            self._read_at = time.monotonic()
+            time.sleep(_EVERY_S)
+
+
+def share(found: Sequence[T], number: int, workers: int) -> tuple[T, ...]:
+    """Return what worker ``number`` of ``workers`` holds: one each where they are as many, else even parts.
+
+    Of fewer GPUs than workers, several hold the same one. These are what a page shows; which GPU a process
+    uses, its LOCAL_RANK says.
+    """
+    first = number * len(found) // workers
+    after = max(first + 1, (number + 1) * len(found) // workers)
+    return tuple(found[first:after][:_MOST])

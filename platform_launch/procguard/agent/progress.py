@@ -1,0 +1,61 @@
+"""How fast a training goes, from its own output: the steps it counts, and when they came."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from pathlib import Path
+
+# "Step 120/500", "step=120", "global_step: 120", "steps 120".
+_STEP = re.compile(rb"(?i)(?<![a-z])(?:global_)?steps?[ =:#]{1,3}(\d{1,12})\b")
+_LOOK_EVERY_S = 2.0
+_MOST_BYTES = 256 * 1024
+_WINDOW_S = 120.0
+
+
+class StepMeter:
+    """Reads what is new in a run's output, and tells the steps of each second; None while it counts none."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._offset = 0
+        self._next_at = 0.0
+        self._seen: deque[tuple[float, int]] = deque(maxlen=64)
+
+    def read(self, path: Path | None) -> float | None:
+        """Return the rate of the run whose output lies at ``path``; cheap, and never raises."""
+        now = time.monotonic()
+        if path != self._path:
+            self._path, self._offset = path, 0
+            self._seen.clear()
+        elif now < self._next_at:
+            return self._rate(now)
+        self._next_at = now + _LOOK_EVERY_S
+        if path is not None:
+            self._look(path, now)
+        return self._rate(now)
+
+    def _look(self, path: Path, now: float) -> None:
+        try:
+            with path.open("rb") as file:
+                end = file.seek(0, 2)
+                file.seek(max(self._offset, end - _MOST_BYTES))
+                found = _STEP.findall(file.read(_MOST_BYTES))
+        except OSError:
+            return
+        self._offset = end
+        if not found:
+            return
+        step = int(found[-1])
+        if self._seen and step < self._seen[-1][1]:  # another epoch, or a checkpoint that was gone back to
+            self._seen.clear()
+        self._seen.append((now, step))
+
+    def _rate(self, now: float) -> float | None:
+        while self._seen and now - self._seen[0][0] > _WINDOW_S:
+            self._seen.popleft()
+        if len(self._seen) < 2:
+            return None
+        (first_at, first), (last_at, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (last_at - first_at)

@@ -1,0 +1,167 @@
+"""One training and its supervisor, which outlives the agent: a helper process, given the run's folder.
+
+It ends the training when the agent has written down that it shall (``stop.json``), and when no agent has
+lived for long: nothing runs for ever that nobody can stop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from platform_launch.files import PRIVATE, write_whole
+from platform_launch.hardware import cgroup, running
+from platform_launch.procguard.agent import records
+from platform_launch.procguard.agent.launch import RunLaunch
+from platform_launch.procguard.agent.lock import is_free
+from platform_launch.supervise import Command, Outcome, Supervisor
+
+GONE = "the agent of this node is gone"
+_LOOK_S = 0.1
+_LOOK_FOR_AGENT_S = 1.0
+# What the verdict may cost: the machine may have other work by then.
+_VERDICT_S = 30
+_PROCESS = "[Rank {RANK}] World Size: {WORLD_SIZE}, Local Rank: {LOCAL_RANK}, Master Addr: {MASTER_ADDR}\n"
+_LAUNCHER = "[Node {NODE_RANK}] Nodes: {NNODES}, Master Addr: {MASTER_ADDR}\n"
+_VERDICT_BYTES = 64 * 1024 * 1024
+
+
+class _Watcher:
+    """A thread that looks for the wish to end the training, and for the agent."""
+
+    def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
+        self.asked: str | None = None
+        self._folder = folder
+        self._launch = launch
+        self._supervisor = supervisor
+        self._grace_s = float("inf")
+        self._missed_since: float | None = None
+        self._look_for_agent_at = 0.0
+
+    def run(self) -> None:
+        """Look until the process ends."""
+        while True:
+            self._look_for_stop()
+            now = time.monotonic()
+            if now >= self._look_for_agent_at:
+                self._look_for_agent_at = now + _LOOK_FOR_AGENT_S
+                self._look_for_agent(now)
+            time.sleep(_LOOK_S)
+
+    def _look_for_stop(self) -> None:
+        try:
+            record = records.read(self._folder / records.STOP)
+        except OSError:  # a disk that does not answer is no wish
+            return
+        if record is None:
+            return
+        grace_s = float(record.get("grace_s", self._launch.grace_s))
+        if grace_s < self._grace_s:
+            self._grace_s = grace_s
+            self.asked = self.asked or str(record.get("reason", "stopped"))
+            self._supervisor.stop(self.asked, grace_s)
+
+    def _look_for_agent(self, now: float) -> None:
+        if not is_free(Path(self._launch.lock)):
+            self._missed_since = None
+            return
+        self._missed_since = self._missed_since or now
+        if now - self._missed_since > self._launch.orphan_after_s:
+            self._supervisor.stop(GONE)
+
+
+def keep(folder: Path) -> None:
+    """Run the training of a run's folder to its end, unless somebody else does or has given it up."""
+    launch = RunLaunch.read(folder)
+    exited, ended = records.Reserved(folder / records.EXITED), records.Reserved(folder / records.ENDED)
+    me = running.look(os.getpid())
+    record = {"pid": os.getpid(), "started": me.started if me else 0}
+    if not records.claim(folder / records.SUPERVISOR, record):
+        return
+    RunLaunch.forget(folder)
+    _write_first_line(folder / records.LOG, launch.environment)
+    oom_kills = cgroup.OomKills()
+    supervisor = Supervisor(
+        Command(launch.command, launch.environment, Path(launch.directory)),
+        log_path=folder / records.LOG,
+        grace_s=launch.grace_s,
+        on_start=lambda pid: _note(folder / records.TRAINING, {"pid": pid}),
+        on_ending=lambda reason: _note(folder / records.ENDING, {"reason": reason}),
+        on_exit=lambda code: exited.write({**_now(), "exit_code": code}),
+    )
+    watcher = _Watcher(folder, launch, supervisor)
+    threading.Thread(target=watcher.run, daemon=True).start()
+    outcome = supervisor.run()
+    asked = watcher.asked is not None and outcome.stopped_by == watcher.asked
+    ended.write(
+        {
+            **_now(),
+            "exit_code": outcome.exit_code,
+            "asked": asked,
+            "reason": _reason(outcome),
+        }
+    )
+    if outcome.exit_code and outcome.stopped_by is None:
+        _explain(folder, oom_kills.so_far())
+
+
+def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
+    """Begin the log with whose it is; a full disk must not keep the training from starting."""
+    form = _PROCESS if "RANK" in place else _LAUNCHER
+    with suppress(OSError, KeyError):  # a place that is not whole is not told
+        log.write_text(form.format_map(place), encoding="utf-8")
+
+
+def _reason(outcome: Outcome) -> str:
+    if outcome.stopped_by is not None:
+        stuck = f"; {len(outcome.killed)} process(es) had to be killed" if outcome.killed else ""
+        return f"{outcome.stopped_by}{stuck}"
+    return f"killed by {outcome.signal.name}" if outcome.signal else ""
+
+
+def _explain(folder: Path, oom_kills: int | None) -> None:
+    """Write down what ``why`` makes of the end of the log; an alarm ends this process where it takes long."""
+    signal.alarm(_VERDICT_S)
+    from platform_launch.why import LogSource, explain
+
+    log = folder / records.LOG
+    with log.open("rb") as stream:
+        skipped = _skip(stream, log.stat().st_size - _VERDICT_BYTES)
+        verdict = explain([LogSource(records.LOG, stream)], oom_kills)
+    if verdict.kind not in ("nothing", "finished"):
+        line = next((one.line for one in (*verdict.evidence, verdict.first_error) if one is not None), None)
+        if line is not None:
+            records.write(folder / records.CAUSE, {"line": skipped + line})
+        text = "\n".join(verdict.lines())
+        write_whole(folder / records.VERDICT, text.encode(errors="replace"), mode=PRIVATE)
+
+
+def _skip(stream: BinaryIO, many: int) -> int:
+    """Go on after so many bytes, at the beginning of a line; return how many lines were left behind."""
+    lines = 0
+    while many > 0 and (block := stream.read(min(many, 1024 * 1024))):
+        many -= len(block)
+        lines += block.count(b"\n")
+    return lines + (1 if stream.tell() and stream.readline() else 0)
+
+
+def _now() -> dict[str, object]:
+    return {"boot": running.boot_id(), "at": records.clock_s()}
+
+
+def _note(path: Path, record: dict[str, object]) -> None:
+    """Write down what is good to know; a full disk must not end the training."""
+    with suppress(OSError):
+        records.write(path, record)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Keep the run whose folder is given."""
+    keep(Path(arguments[0]))
+    return 0

@@ -1,0 +1,1 @@
+"""What crosses a border of ProcGuard: the agents' wire, the API's JSON, ranks by rule, refusals. Pure."""

@@ -1,0 +1,204 @@
+"""What an agent and the server say to each other. Level-triggered: every message says the whole state.
+
+The agent sends a :class:`Heartbeat` every few seconds and at once when something changed; the answer holds a
+:class:`WorkerOrder` for each of its workers. An order is a wish, not an event: it is repeated until it is
+replaced, so that none is lost and, because it carries its generation, none is carried out twice.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
+MAX_WORKERS_PER_NODE = 64
+MAX_LOG_CHUNK = 256 * 1024
+"""Bytes of log in one message."""
+
+PROTOCOL = 2
+"""What this version's agents understand: 2 knows an order's ``variables`` and ``directory``."""
+
+NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL cannot hold NUL; a program's output may."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+Instance = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
+Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_storable)]
+ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
+LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
+Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
+Generation = Annotated[int, Field(ge=0, lt=2**31)]
+Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+class WireMessage(BaseModel):
+    """Unknown fields are ignored, so that a newer agent can talk to an older server."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class JoinRequest(WireMessage):
+    """A node asks to take part: sent once with the join token, answered with :class:`JoinAnswer`.
+
+    ``instance`` is new for every installation (state folder) of an agent: two of one node name differ in it.
+    ``allowed`` are the commands the agent is limited to, None where it runs any; ``command`` the one it runs
+    for a group that names none.
+    """
+
+    node: NodeName
+    instance: Instance
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS_PER_NODE)]
+    hostname: ShortText = ""
+    addresses: Annotated[tuple[ShortText, ...], Field(max_length=32)] = ()
+    version: ShortText = ""
+    command: Annotated[tuple[Text, ...], Field(max_length=256)] = ()
+    allowed: Annotated[tuple[Text, ...], Field(max_length=64)] | None = None
+    credential: Annotated[str, StringConstraints(max_length=100)] = ""
+    """What joining was answered with before: an agent that is alive is replaced by nobody else."""
+    protocol: Annotated[int, Field(ge=1, lt=1000)] = 1
+    """What the agent understands; see :data:`PROTOCOL`."""
+
+
+class JoinAnswer(WireMessage):
+    """The agent's own credential, for the Authorization header of all that follows (``Bearer``)."""
+
+    credential: str
+    heartbeat_s: float
+
+
+PLACE_VARIABLES = frozenset(
+    {
+        "BACKEND",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NNODES",
+        "NODE_RANK",
+        "RANK",
+        "WORLD_SIZE",
+    }
+)
+"""What says a worker's place: ``environment`` of an order holds nothing else."""
+
+
+class OrderAction(str, Enum):
+    """What is wanted of a worker."""
+
+    STOP = "stop"
+    """Nothing of this generation or an earlier one may run."""
+    PREPARE = "prepare"
+    """Nothing of an earlier generation may run; look whether this one could start, and say so."""
+    RUN = "run"
+    """This generation runs, or has run: one that was prepared and not started is started."""
+
+
+class WorkerOrder(WireMessage):
+    """What is wanted of one worker. ``command`` to ``directory`` come with PREPARE and RUN.
+
+    ``variables`` are the group's own; ``directory`` is where to start, from the agent's, or empty.
+    """
+
+    action: OrderAction
+    generation: Generation
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    directory: str = ""
+    check_port: int | None = None
+    """With PREPARE: the port on this node that rank 0 will listen on, and that must be free."""
+    grace_s: float = 25.0
+    log_offset: int = 0
+    """Bytes of this generation's log that the server has."""
+
+
+class WorkerState(str, Enum):
+    """What a worker is doing, about the generation its report names."""
+
+    IDLE = "idle"
+    """Nothing runs."""
+    READY = "ready"
+    """Prepared: it could start."""
+    REFUSED = "refused"
+    """It cannot start here, ``reason`` says why."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    """It ran and ended: ``exit_code``, ``ended_s_ago``, and ``asked`` where the end was an order."""
+    LOST = "lost"
+    """It ran, or was to run, and nobody can tell how it ended: its agent's memory or supervisor is gone."""
+
+
+class GpuReport(WireMessage):
+    """Use of one GPU that a worker holds."""
+
+    index: Annotated[int, Field(ge=0, lt=1024)]
+    name: ShortText = ""
+    utilization_percent: Annotated[float, Field(ge=0, le=100)] | None = None
+    memory_used_gib: Annotated[float, Field(ge=0)] | None = None
+    memory_total_gib: Annotated[float, Field(ge=0)] | None = None
+
+
+class MachineReport(WireMessage):
+    """How busy a node is, and how much room is on the disk where its commands start."""
+
+    cpu_percent: Annotated[float, Field(ge=0, le=100)]
+    memory_used_gib: Annotated[float, Field(ge=0)]
+    memory_total_gib: Annotated[float, Field(ge=0)]
+    disk_free_gib: Annotated[float, Field(ge=0)] | None = None
+    disk_total_gib: Annotated[float, Field(ge=0)] | None = None
+
+
+class WorkerReport(WireMessage):
+    """One worker, as its agent sees it.
+
+    ``ended_s_ago`` counts on the agent's own monotonic clock: wall clocks of nodes are never compared.
+    ``verdict`` is what ``why`` makes of the log of a worker that failed.
+    """
+
+    number: Number
+    state: WorkerState
+    generation: Generation = 0
+    pid: Code | None = None
+    exit_code: Code | None = None
+    ended_s_ago: Annotated[float, Field(ge=0)] | None = None
+    asked: bool = False
+    reason: Text = ""
+    verdict: LongText = ""
+    cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+    """The line of its log that the verdict rests on, from 1."""
+    log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
+    steps_per_s: Annotated[float, Field(ge=0)] | None = None
+
+
+class Heartbeat(WireMessage):
+    """A heartbeat. ``workers`` holds every worker of the node, by number."""
+
+    node: NodeName
+    instance: Instance
+    machine: MachineReport | None = None
+    workers: Annotated[tuple[WorkerReport, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
+
+
+class WorkerOrders(WireMessage):
+    """The answer to a heartbeat: an order for each worker, by number, and when to send the next."""
+
+    orders: dict[int, WorkerOrder]
+    heartbeat_s: float
+
+
+class LogTaken(WireMessage):
+    """The answer to a chunk of log: how many bytes of this run's log the server has now.
+
+    A chunk is the body of ``POST /api/v1/agent/log?number=&generation=&offset=``, bytes as they were written.
+    One that overlaps what is there is cut, one that leaves a gap is not taken: go on from ``offset``.
+    """
+
+    offset: int

@@ -1,0 +1,145 @@
+"""The next generation of a group: its rank table and commands, or why it has none. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from platform_launch.errors import shown, shown_list
+from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName, assign
+from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.core.group import CannotStartError, GroupRun
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
+
+Members = Mapping[WorkerName, WorkerSnapshot]
+
+HIGHEST_GENERATION = 2**31 - 1
+"""What a message can hold."""
+
+
+def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members) -> RankTable:
+    """Give out the ranks, with all that speaks against a start: the command's problems as well."""
+    table = assign(
+        workers,
+        master_addr=settings.master_addr,
+        master_port=settings.master_port,
+        world_size=settings.world_size,
+        kind=settings.kind,
+        aliases={worker.node: members[worker].names for worker in workers if worker in members},
+        avoided=_unfit(settings, workers, members),
+    )
+    ranked = [place.worker for place in table.places] or workers
+    found = (
+        _problem_of_command(settings.command, ranked, members),
+        _too_old(settings, ranked, members),
+        _drained(ranked, members),
+    )
+    problems = [problem for problem in found if problem is not None]
+    return replace(table, problems=(*table.problems, *problems)) if problems else table
+
+
+def freeze(
+    settings: GroupSettings, workers: tuple[WorkerName, ...], members: Members, after: int
+) -> GroupRun:
+    """Return the run that a start now would be. Raises CannotStartError.
+
+    Its generation is higher than ``after`` and than any that one of the workers ever had: a worker that comes
+    from another group must not take a new order for an old one.
+    """
+    table = rank_table(settings, workers, members)
+    if table.problems:
+        raise CannotStartError(table.problems)
+    known = [_highest(members[worker]) for worker in workers if worker in members]
+    generation = max([after, *known]) + 1
+    if generation > HIGHEST_GENERATION:
+        raise CannotStartError((_too_high(workers, members, generation),))
+    own = tuple(_split(settings.command) or ())
+    nodes = {place.worker.node: place.worker for place in table.places}
+    return GroupRun(
+        generation=generation,
+        settings=settings,
+        places=table.places,
+        idle=table.idle,
+        commands={node: own or members[worker].command for node, worker in nodes.items()},
+    )
+
+
+def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Members) -> set[str]:
+    """Return the nodes that a spare should stand in for: drained, or with a worker that is not heard."""
+    known = (members[worker] for worker in workers if worker in members)
+    return {one.worker.node for one in known if one.drained or one.silent_s > settings.silent_after_s}
+
+
+def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+    """An agent of an older version would start the command without its variables, somewhere else."""
+    if not settings.environment and not settings.directory:
+        return None
+    old = sorted({worker.node for worker in ranked if worker in members and members[worker].protocol < 2})
+    if not old:
+        return None
+    names = shown_list(old)
+    return RankProblem(
+        "agent-too-old",
+        f"the agent of {names} is of an older version: it knows no variables and no directory of a group",
+        "update it, or leave both empty",
+        {"nodes": names},
+    )
+
+
+def _drained(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+    drained = sorted({worker.node for worker in ranked if worker in members and members[worker].drained})
+    if not drained:
+        return None
+    names = shown_list(drained)
+    return RankProblem(
+        "node-drained",
+        f"{names}: drained, nothing new starts there",
+        "take its workers out of the group, or end the drain on the page of nodes",
+        {"nodes": names},
+    )
+
+
+def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int) -> RankProblem:
+    names = shown_list([str(worker) for worker in workers if _highest(members[worker]) + 1 == generation])
+    return RankProblem(
+        "generation-too-high",
+        f"{names} report(s) generation {generation - 1}: expected less",
+        "its agent's folder is damaged: stop that agent, remove the folder and start it again",
+        {"workers": names, "generation": str(generation - 1)},
+    )
+
+
+def _highest(member: WorkerSnapshot) -> int:
+    return max(member.generation, member.report.generation if member.report else 0)
+
+
+def _split(command: str) -> list[str] | None:
+    """Return the words, or None where they cannot be told apart."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return None
+
+
+def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+    words = _split(command)
+    if words is None:
+        return RankProblem(
+            "bad-command",
+            f"the command {shown(command)} cannot be split into words",
+            "close every quotation mark; write a quotation mark that is meant as such as \\'",
+            {"command": command[:200]},
+        )
+    if words:
+        return None
+    without = sorted({worker.node for worker in ranked if worker in members and not members[worker].command})
+    if not without:
+        return None
+    names = shown_list(without)
+    return RankProblem(
+        "no-command",
+        f"no command: neither the group nor the agent of {names} names one",
+        "enter the group's command, or start those agents with --command",
+        {"nodes": names},
+    )

@@ -1,0 +1,101 @@
+"""A group as a frozen value: what people set, which run it is in and how far that has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from platform_launch.procguard.api.ranks import Place, RankProblem, WorkerName
+from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings
+
+ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
+"""The phases in which a group's members cannot change."""
+
+LONGEST_BACKOFF_S = 300.0
+
+
+@dataclass(frozen=True)
+class GroupRun:
+    """One generation: its rank table, settings and commands as they were when it began.
+
+    ``commands`` are by node: the group's own, or what each agent runs for a group that names none.
+    """
+
+    generation: int
+    settings: GroupSettings
+    places: tuple[Place, ...]
+    idle: tuple[WorkerName, ...]
+    commands: Mapping[str, tuple[str, ...]]
+
+    @cached_property
+    def place_of(self) -> Mapping[WorkerName, Place]:
+        """Return the places by worker."""
+        return {place.worker: place for place in self.places}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group. ``workers`` are its members in order; they and ``settings`` concern the next run.
+
+    ``run_number`` counts its runs; the generation is higher where a worker was in other groups before.
+    ``previous_failure`` is why it was restarted. ``then`` is, while it stops, the phase that follows;
+    PREPARING there means "start again when stopped". ``failed_at`` is when the failing worker ended, on the
+    server's monotonic clock, and ``silent`` are the workers whose heartbeat is overdue while it runs: neither
+    is written down, both come with the reports.
+    """
+
+    name: str
+    settings: GroupSettings
+    phase: GroupPhase
+    phase_since: datetime
+    workers: tuple[WorkerName, ...] = ()
+    generation: int = 0
+    run: GroupRun | None = None
+    run_number: int = 0
+    requested_by: str = ""
+    requested_at: datetime | None = None
+    restarts_used: int = 0
+    then: GroupPhase | None = None
+    failure: GroupFailure | None = None
+    previous_failure: GroupFailure | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    failed_at: float | None = None
+    silent: tuple[WorkerName, ...] = ()
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is under way, or waits to be started again."""
+        return self.phase in ACTIVE
+
+    @property
+    def backoff_s(self) -> float:
+        """How long to wait before the next restart: doubled each time, five minutes at most."""
+        settings = self.run.settings if self.run else self.settings
+        return min(LONGEST_BACKOFF_S, settings.backoff_s * 2.0 ** min(self.restarts_used, 16))
+
+
+@dataclass(frozen=True)
+class GroupEvent:
+    """Something to write into the audit log about a group."""
+
+    action: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class GroupStep:
+    """What became of a group, and what to tell of it."""
+
+    group: Group
+    events: tuple[GroupEvent, ...] = ()
+
+
+class CannotStartError(Exception):
+    """The group has no rank table: ``problems`` say why."""
+
+    def __init__(self, problems: tuple[RankProblem, ...]) -> None:
+        super().__init__("; ".join(problem.text for problem in problems))
+        self.problems = problems

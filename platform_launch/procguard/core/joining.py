@@ -1,0 +1,156 @@
+"""How nodes come and go: whose name is whose, and the credentials of agents."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.wire import JoinRequest
+from platform_launch.procguard.core.ledger import Ledger, WorkerRow
+from platform_launch.procguard.core.registry import (
+    DEFAULT_SILENT_AFTER_S,
+    NodeEntry,
+    NodeRecord,
+    Registry,
+    WorkerEntry,
+)
+
+_MOST_TOLD = 16
+"""Installations that asked for one living agent's name: further ones are not in the audit log."""
+
+
+def credential_hash(credential: str) -> str:
+    """Return what is kept of a credential. It is 256 random bits: a fast hash is enough."""
+    return sha256(credential.encode()).hexdigest()
+
+
+def registry_of(ledger: Ledger) -> Registry:
+    """Return the nodes that were written down, none of them heard yet."""
+    registry = Registry()
+    workers: dict[str, dict[int, WorkerEntry]] = {node.name: {} for node in ledger.nodes}
+    for worker in ledger.world.workers:
+        workers[worker.node][worker.number] = WorkerEntry(worker)
+    for node in ledger.nodes:
+        registry.put(NodeEntry(node, workers[node.name]))
+    return registry
+
+
+class Joining:
+    """Takes nodes in and lets them go. The caller holds the ledger's lock."""
+
+    def __init__(self, ledger: Ledger, registry: Registry, now: Callable[[], datetime]) -> None:
+        self._ledger = ledger
+        self._registry = registry
+        self._now = now
+
+    def join(self, join: JoinRequest, clock_s: float, listening_since: float) -> str:
+        """Take a node in and return its agent's credential.
+
+        Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential.
+        """
+        before = self._registry.nodes.get(join.node)
+        other = before is not None and before.node.instance != join.instance
+        if before is not None and before.silent_s(clock_s, listening_since) <= DEFAULT_SILENT_AFTER_S:
+            same = not other and credential_hash(join.credential) == before.node.credential_sha256
+            if not same:
+                self._refuse(before, join)
+        credential = secrets.token_urlsafe(32)
+        node = NodeRecord(
+            name=join.node,
+            instance=join.instance,
+            workers=join.workers,
+            hostname=join.hostname,
+            addresses=join.addresses,
+            version=join.version,
+            command=join.command,
+            allowed=join.allowed,
+            protocol=join.protocol,
+            drained_by=before.node.drained_by if before else "",
+            credential_sha256=credential_hash(credential),
+        )
+        self._write(node, before.node if before else None)
+        self._take_in(node, before if not other else None, clock_s)
+        return credential
+
+    def forget(self, name: str, who: str, clock_s: float, listening_since: float) -> None:
+        """Remove a node that is gone. Raises RequestRefused while it is alive or its workers are in a run."""
+        entry = self._registry.nodes.get(name)
+        if entry is None:
+            raise NotFound(f"no node {name!r}", "it may have been removed already")
+        if entry.silent_s(clock_s, listening_since) <= DEFAULT_SILENT_AFTER_S:
+            raise RequestRefused(
+                f"the agent of {name} is alive", f"stop it first, then wait {DEFAULT_SILENT_AFTER_S:g} s"
+            )
+        world = self._ledger.world
+        mine = [worker for worker in world.workers if worker.node == name]
+        for worker in mine:
+            group = world.group_of(worker)
+            if group is not None and group.active:
+                raise RequestRefused(
+                    f"{worker} is in {group.name}, which is {group.phase.value}", "stop that group first"
+                )
+        with self._ledger.change(world.with_rows((), mine)) as change:
+            change.delete_node(name)
+            change.event(self._now(), who, "forget", name, "")
+        self._registry.remove(name)
+
+    def _refuse(self, entry: NodeEntry, join: JoinRequest) -> None:
+        owner = entry.node.hostname or "another machine"
+        if join.instance not in entry.refused and len(entry.refused) < _MOST_TOLD:
+            with self._ledger.change(self._ledger.world) as change:
+                detail = (
+                    f"an agent on {join.hostname or 'an unnamed host'} asked for the name; {owner} has it"
+                )
+                change.event(self._now(), "server", "join-refused", join.node, detail)
+            entry.refused.add(join.instance)
+        raise RequestRefused(
+            f"node {join.node!r} is the name of an agent that is alive, on {owner}",
+            "give each node's agent a --node name of its own; if this one replaces it, stop the other "
+            f"and try again {DEFAULT_SILENT_AFTER_S:g} s later",
+        )
+
+    def _write(self, node: NodeRecord, before: NodeRecord | None) -> None:
+        """Write the node and its workers. Those it no longer has leave, unless their group is in a run."""
+        world = self._ledger.world
+        wanted = {WorkerName(node.name, number) for number in range(node.workers)}
+        surplus = [row.worker for row in world.on_node(node.name) if row.worker not in wanted]
+        gone = [worker for worker in surplus if not ((group := world.group_of(worker)) and group.active)]
+        new = [WorkerRow(worker, None) for worker in sorted(wanted) if worker not in world.workers]
+        with self._ledger.change(world.with_rows(new, gone)) as change:
+            change.put_node(node)
+            change.put_workers(new)
+            change.delete_workers(gone)
+            action, detail = _told(node, before)
+            if action:
+                change.event(self._now(), "server", action, node.name, detail)
+
+    def _take_in(self, node: NodeRecord, same: NodeEntry | None, clock_s: float) -> None:
+        """Let the node be heard from now on. What the same installation reported before still holds."""
+        workers: dict[int, WorkerEntry] = {}
+        for row in self._ledger.world.on_node(node.name):
+            known = same.workers.get(row.worker.number) if same else None
+            worker = known or WorkerEntry(row.worker)
+            if row.worker.number < node.workers:
+                worker.seen_at = clock_s
+            workers[row.worker.number] = worker
+        self._registry.put(NodeEntry(node, workers, seen_at=clock_s))
+
+
+def _told(node: NodeRecord, before: NodeRecord | None) -> tuple[str, str]:
+    """Return the event of a join, an empty action where nothing is new."""
+    limited = "any command" if node.allowed is None else f"limited to {len(node.allowed)} command(s)"
+    detail = f"{node.workers} worker(s) on {node.hostname or 'an unnamed host'}, {limited}"
+    if before is None:
+        return "joined", detail
+    if before.instance != node.instance:
+        return "taken-over", f"{detail}; the agent on {before.hostname or 'an unnamed host'} was silent"
+    changed = [
+        name
+        for name in ("workers", "hostname", "addresses", "version", "command", "allowed")
+        if getattr(before, name) != getattr(node, name)
+    ]
+    return ("rejoined", f"{detail}; changed: {', '.join(changed)}") if changed else ("", "")

@@ -1,0 +1,173 @@
+"""What is written down, as it stands in memory: read without a lock, changed only after the database was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Protocol
+
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.shapes import AuditEvent, EventFilter
+from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
+from platform_launch.procguard.core.group import Group
+from platform_launch.procguard.core.registry import NodeRecord
+from platform_launch.procguard.core.runs import RunRecord
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker's row: its group, and the highest generation it had in groups it was in before."""
+
+    worker: WorkerName
+    group: str | None
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """Everything that outlives a server. Groups come with their workers."""
+
+    groups: tuple[Group, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+
+
+class StoreChange(Protocol):
+    """One transaction: all of it is written or none."""
+
+    def put_group(self, group: Group) -> None:
+        """Write a group, new or not; not its workers."""
+
+    def put_run(self, record: RunRecord) -> None:
+        """Write a run into its group's history, new or not."""
+
+    def delete_group(self, name: str) -> None:
+        """Delete a group with its history; its workers are in none then."""
+
+    def put_node(self, node: NodeRecord) -> None:
+        """Write a node, new or not; not its workers."""
+
+    def delete_node(self, name: str) -> None:
+        """Delete a node and its workers."""
+
+    def put_workers(self, rows: Iterable[WorkerRow]) -> None:
+        """Write workers, new or not."""
+
+    def delete_workers(self, workers: Iterable[WorkerName]) -> None:
+        """Delete workers."""
+
+    def event(self, at: datetime, who: str, action: str, on: str, detail: str) -> None:
+        """Add an entry to the audit log."""
+
+
+class GroupStore(Protocol):
+    """Where it is written. Each method raises :class:`~platform_launch.procguard.api.refused.Unavailable`."""
+
+    def check(self) -> None:
+        """Make sure that this process still is the one that decides. Raises Superseded where not."""
+
+    def load(self) -> StoredState:
+        """Read everything but events."""
+
+    @contextmanager
+    def change(self) -> Iterator[StoreChange]:
+        """Open a transaction, committed at the end of the block."""
+        yield  # type: ignore[misc]
+
+    def runs(self, group: str, before: int | None, limit: int) -> list[RunRecord]:
+        """Read the newest runs of a group, or those before one, newest first."""
+
+    def run(self, group: str, number: int) -> RunRecord | None:
+        """Read a run."""
+
+    def runs_of(self, worker: str, generations: Sequence[int]) -> list[tuple[int, str, int]]:
+        """Read what a worker's generations were: generation, group and the number of the run there."""
+
+    def events(self, before: int | None, limit: int, chosen: EventFilter) -> list[AuditEvent]:
+        """Read the newest events that are chosen, or those before one, newest first."""
+
+
+@dataclass(frozen=True)
+class World:
+    """All groups, and every worker's row, at one moment."""
+
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    workers: Mapping[WorkerName, WorkerRow] = field(default_factory=dict)
+
+    def group_of(self, worker: WorkerName) -> Group | None:
+        """Return the group a worker is in."""
+        row = self.workers.get(worker)
+        return self.groups.get(row.group) if row and row.group else None
+
+    def on_node(self, node: str) -> list[WorkerRow]:
+        """Return the rows of a node's workers by number, without a look at all others."""
+        names = (WorkerName(node, number) for number in range(MAX_WORKERS_PER_NODE))
+        return [row for name in names if (row := self.workers.get(name))]
+
+    def with_group(self, group: Group) -> World:
+        """Return a world in which a group is so."""
+        return replace(self, groups={**self.groups, group.name: group})
+
+    def without_group(self, name: str) -> World:
+        """Return a world without a group; its workers are in none."""
+        members = [row for row in self.workers.values() if row.group == name]
+        world = self.moved(members, None)
+        return replace(world, groups={key: group for key, group in world.groups.items() if key != name})
+
+    def moved(self, rows: Iterable[WorkerRow], to: str | None) -> World:
+        """Return a world in which workers are in another group; what they were told before stays known."""
+        changed = {row.worker: WorkerRow(row.worker, to, self._highest(row)) for row in rows}
+        return self._regrouped({**self.workers, **changed})
+
+    def with_rows(self, rows: Iterable[WorkerRow], gone: Iterable[WorkerName] = ()) -> World:
+        """Return a world with more workers, and without some."""
+        new, leaving = {row.worker: row for row in rows}, set(gone)
+        left = {**self.workers, **new}
+        for worker in leaving:
+            left.pop(worker, None)
+        if not leaving and not any(row.group for row in new.values()):
+            return World(self.groups, left)  # thousands join one after the other
+        return self._regrouped(left)
+
+    def _highest(self, row: WorkerRow) -> int:
+        group = self.groups.get(row.group) if row.group else None
+        return max(row.generation, group.generation if group else 0)
+
+    def _regrouped(self, rows: Mapping[WorkerName, WorkerRow]) -> World:
+        """Return a world with these rows, and groups that have their members by them."""
+        members: dict[str, list[WorkerName]] = {name: [] for name in self.groups}
+        for worker, row in rows.items():
+            if row.group in members:
+                members[row.group].append(worker)
+        groups = {
+            name: group
+            if group.workers == (now := tuple(sorted(members[name])))
+            else replace(group, workers=now)
+            for name, group in self.groups.items()
+        }
+        return World(groups, rows)
+
+
+class Ledger:
+    """The world and the lock of those who change it. ``world`` may be read at any time, as a whole."""
+
+    def __init__(self, store: GroupStore) -> None:
+        self.store = store
+        self.writing = threading.RLock()
+        saved = store.load()
+        rows = {row.worker: row for row in saved.workers}
+        self.world = World({group.name: group for group in saved.groups}, rows)
+        self.nodes = saved.nodes
+
+    @contextmanager
+    def change(self, world: World) -> Iterator[StoreChange]:
+        """Write a change down and take ``world`` over after; hold ``writing`` throughout.
+
+        Raises Unavailable, and nothing has changed then.
+        """
+        with self.store.change() as change:
+            yield change
+        self.world = world

@@ -1,0 +1,220 @@
+"""A group's next step: the group, what its workers report and the time give the next group. Pure.
+
+Nothing here acts. The caller writes the next group down first and answers heartbeats by it after, so that a
+decision that could not be written is simply made again from the reports, which are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from platform_launch.errors import shown_list
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase
+from platform_launch.procguard.api.wire import WorkerState
+from platform_launch.procguard.core.failures import (
+    DatedFailure,
+    FailureCause,
+    earlier_exit,
+    failure_of,
+    first_failure,
+    has_finished,
+    why_not_ready,
+)
+from platform_launch.procguard.core.freeze import Members
+from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupRun, GroupStep
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.transitions import begin, enter
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """When a step is taken.
+
+    ``clock_s`` and ``elapsed_s`` (since the group's phase began, or the server was started) are of the
+    monotonic clock: no wall clock that jumps ends a run. ``at`` is the time to show.
+    """
+
+    clock_s: float
+    elapsed_s: float
+    at: datetime
+
+
+def next_step(group: Group, members: Members, moment: StepTime) -> GroupStep:
+    """Return the group's next step; the same group where there is none.
+
+    ``members`` has all its workers while it is active, and the one that failed after.
+    """
+    step = _STEPS.get(group.phase)
+    if step is None or group.run is None:
+        return GroupStep(_with_verdict(group, members))
+    return step(group, group.run, members, moment)
+
+
+def waiting_for(group: Group, members: Members) -> tuple[WorkerName, ...]:
+    """Return whom it waits for: while it prepares, those not ready; while it stops, those that still run."""
+    run = group.run
+    if run is None:
+        return ()
+    if group.phase is GroupPhase.PREPARING:
+        return tuple(place.worker for place in run.places if not _is_ready(run, members[place.worker]))
+    if group.phase is GroupPhase.STOPPING:
+        return tuple(worker for worker in group.workers if _may_still_run(run, members[worker]))
+    return ()
+
+
+def _prepare(group: Group, run: GroupRun, members: Members, moment: StepTime) -> GroupStep:
+    for place in run.places:
+        why = why_not_ready(run, members[place.worker])
+        if why is not None:
+            cause = FailureCause("cannot-start", f"cannot start: {why.text}", {"reason": why.text})
+            return _fail(group, run, DatedFailure(moment.clock_s, failure_of(cause, place.worker)), moment.at)
+    missing = waiting_for(group, members)
+    if not missing:
+        running = enter(group, GroupPhase.RUNNING, moment.at, started_at=moment.at)
+        return GroupStep(running, (GroupEvent("running", f"run {group.run_number}"),))
+    if moment.elapsed_s > run.settings.ready_within_s:
+        reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
+        values = {"seconds": f"{run.settings.ready_within_s:g}", "workers": shown_list(reasons)}
+        text = f"not ready within {values['seconds']} s: {values['workers']}"
+        failure = failure_of(FailureCause("not-ready", text, values), missing[0])
+        return _fail(group, run, DatedFailure(moment.clock_s, failure), moment.at)
+    return GroupStep(group)
+
+
+def _watch(group: Group, run: GroupRun, members: Members, moment: StepTime) -> GroupStep:
+    failed = first_failure(run, members, clock_s=moment.clock_s, elapsed_s=moment.elapsed_s)
+    if failed is not None:
+        return _fail(group, run, failed, moment.at, _overdue(run, members))
+    if all(has_finished(run, members[place.worker]) for place in run.places):
+        ended = enter(group, GroupPhase.FINISHED, moment.at, ended_at=moment.at)
+        return GroupStep(ended, (GroupEvent("finished", f"run {group.run_number}"),))
+    silent = _overdue(run, members)
+    if silent == group.silent:
+        return GroupStep(group)
+    events: tuple[GroupEvent, ...] = ()
+    if not group.silent:
+        events = (GroupEvent("degraded", f"silent: {shown_list([str(worker) for worker in silent])}"),)
+    elif not silent:
+        events = (GroupEvent("recovered", "every worker is heard again"),)
+    return GroupStep(replace(group, silent=silent), events)
+
+
+def _stop(group: Group, run: GroupRun, members: Members, moment: StepTime) -> GroupStep:
+    group = _with_verdict(group, members)
+    earlier = earlier_exit(group, run, members)
+    if earlier is not None:
+        numbers = {"run_number": group.run_number, "generation": run.generation}
+        failure = earlier.failure.model_copy(update=numbers)
+        group = replace(group, failure=failure, failed_at=earlier.at)
+    if waiting_for(group, members):
+        return GroupStep(group)
+    then = group.then or GroupPhase.STOPPED
+    if then is GroupPhase.PREPARING:
+        return _begin_or_fail(group, members, moment, 0)
+    if then is GroupPhase.BACKING_OFF:
+        return GroupStep(enter(group, then, moment.at, then=None))
+    detail = f"run {group.run_number}"
+    if then is GroupPhase.FAILED and group.failure:
+        detail += f": {_whose(group.failure)}"
+    ended = enter(group, then, moment.at, then=None, ended_at=moment.at)
+    return GroupStep(ended, (GroupEvent(then.value, detail),))
+
+
+def _back_off(group: Group, run: GroupRun, members: Members, moment: StepTime) -> GroupStep:  # noqa: ARG001 - a step
+    if moment.elapsed_s < group.backoff_s:
+        return GroupStep(_with_verdict(group, members))
+    return _begin_or_fail(group, members, moment, group.restarts_used + 1)
+
+
+_STEPS: Mapping[GroupPhase, Callable[[Group, GroupRun, Members, StepTime], GroupStep]] = {
+    GroupPhase.PREPARING: _prepare,
+    GroupPhase.RUNNING: _watch,
+    GroupPhase.STOPPING: _stop,
+    GroupPhase.BACKING_OFF: _back_off,
+}
+
+
+def _begin_or_fail(group: Group, members: Members, moment: StepTime, restarts_used: int) -> GroupStep:
+    try:
+        return begin(group, members, moment.at, restarts_used)
+    except CannotStartError as error:
+        cause = FailureCause("cannot-start-again", f"cannot start again: {error}", {"reason": str(error)})
+        failure = failure_of(cause, None)
+        ended = enter(group, GroupPhase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
+        return GroupStep(ended, (GroupEvent("failed", failure.text),))
+
+
+def _fail(
+    group: Group, run: GroupRun, failed: DatedFailure, at: datetime, overdue: tuple[WorkerName, ...] = ()
+) -> GroupStep:
+    """Stop the rest: a run fails as one. What follows depends on the restarts that are left."""
+    failure = failed.failure.model_copy(update={"run_number": group.run_number, "generation": run.generation})
+    others = [str(worker) for worker in overdue if str(worker) != failure.worker]
+    if others:
+        silent = shown_list(others)
+        text = f"{failure.text} (silent at that time: {silent})"
+        failure = failure.model_copy(update={"text": text, "values": {**failure.values, "silent": silent}})
+    again = group.restarts_used < run.settings.max_restarts
+    stopping = enter(
+        group,
+        GroupPhase.STOPPING,
+        at,
+        then=GroupPhase.BACKING_OFF if again else GroupPhase.FAILED,
+        failure=failure,
+        failed_at=failed.at,
+    )
+    after = f"; restart {group.restarts_used + 1} of {run.settings.max_restarts} follows" if again else ""
+    return GroupStep(stopping, (GroupEvent("failing", f"run {group.run_number}: {_whose(failure)}{after}"),))
+
+
+def _whose(failure: GroupFailure) -> str:
+    return f"{failure.worker}: {failure.text}" if failure.worker else failure.text
+
+
+def _is_ready(run: GroupRun, member: WorkerSnapshot) -> bool:
+    """Whether it could start now: a worker that was ready and has gone silent since could not."""
+    return member.says(run.generation, WorkerState.READY) and member.silent_s <= run.settings.silent_after_s
+
+
+def _may_still_run(run: GroupRun, member: WorkerSnapshot) -> bool:
+    """Whether to wait for this worker's end. One that is still ready could have its start under way.
+
+    One that is silent would have ended by now, had it heard the wish: longer waiting gains nothing.
+    """
+    settings = run.settings
+    if member.silent_s > min(settings.fail_after_s, settings.silent_after_s + settings.grace_s):
+        return False
+    return member.report is None or member.busy or member.says(run.generation, WorkerState.READY)
+
+
+def _why_missing(member: WorkerSnapshot, run: GroupRun) -> str:
+    report = member.report
+    if member.silent_s > run.settings.silent_after_s or report is None:
+        return f"no heartbeat for {member.silent_s:.0f} s"
+    if member.busy:
+        return f"generation {report.generation} still {report.state.value}"
+    return report.reason or "its agent has not answered"
+
+
+def _overdue(run: GroupRun, members: Members) -> tuple[WorkerName, ...]:
+    """Return the workers that should be heard and are not. One that has done its part may go."""
+    limit = run.settings.silent_after_s
+    late = (place.worker for place in run.places if members[place.worker].silent_s > limit)
+    return tuple(worker for worker in late if not has_finished(run, members[worker]))
+
+
+def _with_verdict(group: Group, members: Members) -> Group:
+    """Take over what the failing worker's agent makes of the log: reading it takes longer than failing."""
+    failure, run = group.failure, group.run
+    if failure is None or failure.worker is None or failure.verdict or run is None:
+        return group
+    member = members.get(WorkerName.parse(failure.worker))
+    report = member.report if member else None
+    if report is None or report.generation != run.generation or not report.verdict:
+        return group
+    return replace(
+        group, failure=failure.model_copy(update={"verdict": report.verdict, "line": report.cause_line})
+    )

@@ -1,0 +1,148 @@
+"""What agents said last: kept in memory only, since they repeat it. Written by heartbeats, without a lock.
+
+Each field is replaced as a whole, so that a reader in another thread sees an old value or a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.wire import MachineReport, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.core.group import GroupRun
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
+
+DEFAULT_SILENT_AFTER_S = 15.0
+"""For workers in no group, and before a second installation may take over a node's name."""
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """A node that has joined: what its agent said of itself, and the hash of its credential. Written down."""
+
+    name: str
+    instance: str
+    workers: int
+    hostname: str
+    addresses: tuple[str, ...]
+    version: str
+    command: tuple[str, ...]
+    allowed: tuple[str, ...] | None
+    credential_sha256: str
+    protocol: int = 1
+    drained_by: str = ""
+    """Who wants nothing new started here; empty where nobody does."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return every name its address may be given by."""
+        short = self.hostname.split(".", 1)[0]
+        return tuple(name for name in (self.hostname, short, *self.addresses) if name)
+
+
+@dataclass
+class WorkerEntry:
+    """One worker: its last report, and the order it was last answered with.
+
+    ``seen_at`` is its last heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the
+    earliest of what the reports amount to: a message may be late and is never early.
+    """
+
+    worker: WorkerName
+    report: WorkerReport | None = None
+    seen_at: float | None = None
+    same: int = 0
+    ended_at: float | None = None
+    order: WorkerOrder | None = None
+    order_for: tuple[GroupRun | None, object, int] | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """Return its name as text."""
+        return str(self.worker)
+
+    def take(self, report: WorkerReport, clock_s: float) -> bool:
+        """Take over a report and tell whether it says anything that people see at once."""
+        before = self.report
+        self.seen_at = clock_s
+        same = (
+            before is not None
+            and before.state is report.state
+            and before.generation == report.generation
+            and before.exit_code == report.exit_code
+        )
+        ended_at = None
+        if report.state is WorkerState.EXITED:
+            ended_at = clock_s - (report.ended_s_ago or 0.0)
+            if same and self.ended_at is not None:
+                ended_at = min(ended_at, self.ended_at)
+        self.ended_at = ended_at
+        self.same = self.same + 1 if same else 1
+        self.report = report
+        return not same or (before is not None and before.reason != report.reason)
+
+
+@dataclass
+class NodeEntry:
+    """A node and its workers by number."""
+
+    node: NodeRecord
+    workers: dict[int, WorkerEntry] = field(default_factory=dict)
+    seen_at: float | None = None
+    machine: MachineReport | None = None
+    refused: set[str] = field(default_factory=set)
+    """Other installations that asked for this name in vain: each is told of once, and not without end."""
+
+    def silent_s(self, clock_s: float, listening_since: float) -> float:
+        """Return how long ago the node was heard, at most since the server began to listen."""
+        return clock_s - max(self.seen_at or listening_since, listening_since)
+
+
+@dataclass
+class Registry:
+    """All nodes by name, and by the hash of their credential."""
+
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    by_credential: dict[str, str] = field(default_factory=dict)
+
+    def all_workers(self) -> Iterator[tuple[NodeEntry, WorkerEntry]]:
+        """Go through all workers, by node and number."""
+        for _, entry in sorted(self.nodes.items()):
+            for _, worker in sorted(entry.workers.items()):
+                yield entry, worker
+
+    def put(self, entry: NodeEntry) -> None:
+        """Take over a node; the credential it had before is no longer good."""
+        before = self.nodes.get(entry.node.name)
+        self.nodes[entry.node.name] = entry
+        self.by_credential[entry.node.credential_sha256] = entry.node.name
+        if before and before.node.credential_sha256 != entry.node.credential_sha256:
+            self.by_credential.pop(before.node.credential_sha256, None)
+
+    def remove(self, name: str) -> None:
+        """Forget a node."""
+        entry = self.nodes.pop(name)
+        self.by_credential.pop(entry.node.credential_sha256, None)
+
+    def member(
+        self, name: WorkerName, generation: int, clock_s: float, listening_since: float
+    ) -> WorkerSnapshot:
+        """Return what is known of a worker at this moment; ``generation`` is the highest written down."""
+        entry = self.nodes.get(name.node)
+        worker = entry.workers.get(name.number) if entry else None
+        if entry is None or worker is None:
+            return WorkerSnapshot(name, silent_s=clock_s - listening_since, generation=generation)
+        return WorkerSnapshot(
+            name,
+            report=worker.report,
+            same=worker.same,
+            silent_s=clock_s - max(worker.seen_at or listening_since, listening_since),
+            ended_at=worker.ended_at,
+            generation=generation,
+            names=entry.node.names,
+            command=entry.node.command,
+            protocol=entry.node.protocol,
+            drained=bool(entry.node.drained_by),
+        )

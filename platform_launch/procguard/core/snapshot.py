@@ -1,0 +1,42 @@
+"""A worker as the server knows it at one moment: what group decisions are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.wire import PROTOCOL, WorkerReport, WorkerState
+
+
+@dataclass(frozen=True)
+class WorkerSnapshot:
+    """A worker at one moment.
+
+    ``report`` is the last one, None where none came since the server was started, and ``same`` the number
+    of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from
+    when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
+    clock. ``generation`` is the highest this worker ever had; ``names`` and ``command`` are its agent's: the
+    host name and addresses, what it runs for a group without a command, and
+    what it understands.
+    """
+
+    worker: WorkerName
+    report: WorkerReport | None = None
+    same: int = 0
+    silent_s: float = 0.0
+    ended_at: float | None = None
+    generation: int = 0
+    names: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    protocol: int = PROTOCOL
+    drained: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it reports a process."""
+        return self.report is not None and self.report.state in (WorkerState.RUNNING, WorkerState.STOPPING)
+
+    def says(self, generation: int, *states: WorkerState) -> bool:
+        """Tell whether it reports one of these states about this generation."""
+        report = self.report
+        return report is not None and report.generation == generation and report.state in states

@@ -1,0 +1,80 @@
+"""How a group changes its phase: entering one, beginning a run, and what people request. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.core.freeze import Members, freeze
+from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
+
+
+def enter(group: Group, phase: GroupPhase, at: datetime, **changes: object) -> Group:
+    """Return the group in another phase."""
+    return replace(group, phase=phase, phase_since=at, silent=(), **changes)  # type: ignore[arg-type]
+
+
+def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> GroupStep:
+    """Begin a new generation: the rank table is frozen here. Raises CannotStartError."""
+    run = freeze(group.settings, group.workers, members, group.generation)
+    fresh = enter(
+        group,
+        GroupPhase.PREPARING,
+        at,
+        generation=run.generation,
+        run=run,
+        run_number=group.run_number + 1,
+        requested_at=at,
+        restarts_used=restarts_used,
+        then=None,
+        failure=None,
+        previous_failure=(group.failure or group.previous_failure) if restarts_used else None,
+        failed_at=None,
+        started_at=None,
+        ended_at=None,
+    )
+    return GroupStep(fresh, (GroupEvent("preparing", f"run {fresh.run_number}"),))
+
+
+def start(group: Group, members: Members, at: datetime) -> GroupStep:
+    """Start a group; one that is under way stays as it is. Raises CannotStartError."""
+    if not group.active:
+        return _as_requested(begin(group, members, at, 0), "start")
+    return _again(group, members, "start") if group.phase is GroupPhase.STOPPING else GroupStep(group)
+
+
+def restart(group: Group, members: Members, at: datetime) -> GroupStep:
+    """Stop a group and start it again; one at rest is started. Raises CannotStartError."""
+    if not group.active:
+        return _as_requested(begin(group, members, at, 0), "restart")
+    if group.phase is GroupPhase.STOPPING:
+        return _again(group, members, "restart")
+    freeze(
+        group.settings, group.workers, members, group.generation
+    )  # whatever speaks against it, before the stop
+    stopping = enter(group, GroupPhase.STOPPING, at, then=GroupPhase.PREPARING)
+    return GroupStep(stopping, (GroupEvent("restart"),))
+
+
+def stop(group: Group, at: datetime) -> GroupStep:
+    """Stop a group and keep it stopped; one that is at rest, or has failed and stops for that, stays so."""
+    if group.phase is GroupPhase.STOPPING:
+        if group.then in (GroupPhase.STOPPED, GroupPhase.FAILED):
+            return GroupStep(group)
+        return GroupStep(replace(group, then=GroupPhase.STOPPED), (GroupEvent("stop"),))
+    if not group.active:
+        return GroupStep(group)
+    return GroupStep(enter(group, GroupPhase.STOPPING, at, then=GroupPhase.STOPPED), (GroupEvent("stop"),))
+
+
+def _again(group: Group, members: Members, action: str) -> GroupStep:
+    if group.then is GroupPhase.PREPARING:
+        return GroupStep(group)
+    freeze(group.settings, group.workers, members, group.generation)
+    return GroupStep(replace(group, then=GroupPhase.PREPARING), (GroupEvent(action, "when it has stopped"),))
+
+
+def _as_requested(step: GroupStep, action: str) -> GroupStep:
+    """Say in the audit log that a person asked for this, instead of what the server would say."""
+    return GroupStep(step.group, (GroupEvent(action, f"run {step.group.run_number}"),))

@@ -1,0 +1,67 @@
+"""Days of measurements: a row for each group and node and stretch of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+
+from sqlalchemy import Connection, Engine, delete, insert, select
+
+from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.shapes import ChartKind
+from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
+from platform_launch.procguard.database.tables import measurements
+
+_MOST_ROWS = 5_000
+
+
+class Measurements:
+    """The measurements of a database, on connections of their own, which no heartbeat waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def keep(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Mapping[str, float | None]]]) -> None:
+        """Write one row a subject. Raises Unavailable."""
+        values = [
+            {
+                "kind": kind.value,
+                "name": name,
+                "at": at,
+                "measured": {series: round(value, 3) for series, value in found.items() if value is not None},
+            }
+            for kind, name, found in rows
+        ]
+        if values:
+            with self._connection(writes=True) as connection:
+                connection.execute(insert(measurements), values)
+
+    def read(self, kind: ChartKind, name: str) -> list[tuple[datetime, dict[str, float | None]]]:
+        """Read a subject's rows, oldest first. Raises Unavailable."""
+        wanted = (
+            select(measurements.c.at, measurements.c.measured)
+            .where(measurements.c.kind == kind.value, measurements.c.name == name)
+            .order_by(measurements.c.at.desc())
+            .limit(_MOST_ROWS)
+        )
+        with self._connection() as connection:
+            return [(row.at, row.measured) for row in connection.execute(wanted)][::-1]
+
+    def forget(self, kind: ChartKind, days: int) -> None:
+        """Remove what is older. Raises Unavailable."""
+        before = datetime.now(timezone.utc) - timedelta(days=days)
+        with self._connection(writes=True) as connection:
+            connection.execute(
+                delete(measurements).where(measurements.c.kind == kind.value, measurements.c.at < before)
+            )
+
+    @contextmanager
+    def _connection(self, *, writes: bool = False) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as plain:
+                connection = plain.execution_options(**{WRITES: writes})
+                with connection.begin():
+                    yield connection
+        except OUT_OF_REACH as error:
+            raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error

@@ -1,0 +1,178 @@
+"""A whole ProcGuard on one machine, to be tried: a server, four agents, and a group that trains."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from platform_launch.errors import LaunchError, shown
+from platform_launch.events import line
+from platform_launch.helper import PACKAGE
+from platform_launch.project import project_root
+from platform_launch.supervise import Command, Watch
+
+GROUP = "demo"
+# The first is the master's: a name that every machine resolves. The others need none that does.
+NODES = ("localhost", "node2", "node3", "node4")
+_READY_S = 60.0
+_END_S = 40.0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What is started: ``command`` is the group's, ``environment`` that of all processes."""
+
+    folder: Path
+    port: int
+    command: str
+    environment: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """The server's data folder."""
+        return self.folder / "server"
+
+    def commands(self) -> dict[str, Command]:
+        """Return what runs, by the name of its log: the server and the agents."""
+        # By path: with -m the working directory would decide what is imported.
+        program = (sys.executable, f"{PACKAGE}/__main__.py", "procguard")
+        at = f"127.0.0.1:{self.port}"
+        token = str(self.data / "join-token")
+        found: dict[str, tuple[str, ...]] = {
+            "server": (*program, "server", "--listen", at, "--data", str(self.data))
+        }
+        for node in NODES:
+            state = str(self.folder / node)
+            agent = (*program, "agent", "--server", self.url, "--node", node, "--state", state)
+            found[node] = (*agent, "--token-file", token, "--directory", str(self.folder))
+        return {name: Command(argv, self.environment) for name, argv in found.items()}
+
+
+def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str], None]) -> int:
+    """Run it until a signal, and return the exit code; ``ready`` is given the password of `admin`.
+
+    Main thread only. Raises LaunchError where a part of it ends by itself, or the group cannot be started.
+    """
+    trouble: list[str] = []
+    names: dict[int, str] = {}
+    demo.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def ended(pid: int, code: int) -> None:
+        if watch.stopped_by is None:
+            trouble.append(f"{names[pid]} has ended with exit code {code}: {_last_line(demo, names[pid])}")
+            watch.stop(trouble[0])
+
+    def set_up() -> None:
+        try:
+            ready(_set_up(demo, lambda: watch.stopped_by is not None))
+        except (LaunchError, httpx.HTTPError, OSError, KeyError, ValueError) as error:
+            trouble.append(str(error) or type(error).__name__)
+            watch.stop(trouble[0])
+
+    watch = Watch(grace_s=_END_S, what="the demo", tell=lambda said: log(said.level, line(said)), ended=ended)
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with watch:
+            for name, command in demo.commands().items():
+                if name != "server":
+                    _wait(lambda: (demo.data / "join-token").exists(), "the server's join token")
+                written = os.open(
+                    demo.folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+                )
+                try:
+                    names[watch.start(command, {0: nothing, 1: written, 2: written})] = name
+                finally:
+                    os.close(written)
+            threading.Thread(target=set_up, daemon=True).start()
+            watch.wait()
+    finally:
+        os.close(nothing)
+    if trouble:
+        raise LaunchError(trouble[0], "with --folder FOLDER what each part said stays there, in *.log")
+    return 0
+
+
+def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
+    """Create the group and start it, unless it is there already. Returns the password of `admin`."""
+    password = demo.data / "initial-password"
+    _wait(lambda: leaving() or _answers(demo.url), "the server's answer")
+    with httpx.Client(base_url=f"{demo.url}/api/v1", timeout=30, trust_env=False) as api:
+        secret = password.read_text(encoding="utf-8").strip()
+        answer = _checked(api.post("/login", json={"name": "admin", "password": secret}))
+        api.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+        workers = [f"{node}-0" for node in NODES]
+        _wait(lambda: leaving() or _heard(api) >= set(workers), "the heartbeats of the agents")
+        settings = {
+            "master_addr": NODES[0],
+            "master_port": free_port(),
+            "backend": "gloo",
+            "command": demo.command,
+            "max_restarts": 3,
+        }
+        _checked(api.post("/groups", json={"name": GROUP, "settings": settings}))
+        _checked(api.post("/move", json={"workers": workers, "group": GROUP}))
+        _checked(api.post(f"/groups/{GROUP}/start"))
+    return secret
+
+
+def training_command(python: str = sys.executable) -> str:
+    """Return the command of the example that trains on drawn images."""
+    script = project_root() / "examples" / "ddp" / "train.py"
+    return shlex.join((python, str(script), "--steps", "100000", "--log-every", "50"))
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody holds now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _last_line(demo: Demo, name: str) -> str:
+    """Return what a part said last."""
+    try:
+        lines = (demo.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "nothing is known of it"
+    return shown(lines[-1], 400) if lines else "it said nothing"
+
+
+def _heard(api: httpx.Client) -> set[str]:
+    found = _checked(api.get("/workers")).json()
+    return {worker["worker"] for worker in found if worker["heartbeat_age_s"] is not None}
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _checked(answer: httpx.Response) -> httpx.Response:
+    if not answer.is_success:
+        raise LaunchError(f"{answer.request.method} {answer.request.url.path}: {answer.text[:400]}")
+    return answer
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + _READY_S
+    while not condition():
+        if time.monotonic() > until:
+            raise LaunchError(f"{what} did not come within {_READY_S:g} s", "is this machine very busy?")
+        time.sleep(0.1)

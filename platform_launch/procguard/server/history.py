@@ -1,0 +1,230 @@
+"""How busy workers, nodes and groups were: the last hour in memory, days in the database.
+
+Memory is bounded: a ring of numbers for each series of each subject, 720 bytes. 5,000 workers on 5,000 nodes
+take some 30 MiB.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Protocol
+
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import (
+    Chart,
+    ChartKind,
+    WorkerStatus,
+)
+from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.core.queries import NodeGlance, WorkerGlance
+
+EVERY_S = 20.0
+_SAMPLES = 180  # an hour
+# How many samples one row in the database stands for: ten minutes of a group, an hour of a node.
+_THINNED = {ChartKind.GROUP: 30, ChartKind.NODE: 180}
+_KEPT_DAYS = {ChartKind.GROUP: 30, ChartKind.NODE: 7}
+_MOST_RANKS = 32
+_NOTHING = float("nan")
+_LOG = logging.getLogger(__name__)
+
+Values = Mapping[str, float | None]
+Subject = tuple[ChartKind, str]
+
+
+class MeasurementStore(Protocol):
+    """Where days of measurements are kept."""
+
+    def keep(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Values]]) -> None:
+        """Write one row a subject."""
+
+    def read(self, kind: ChartKind, name: str) -> list[tuple[datetime, dict[str, float | None]]]:
+        """Read a subject's rows, oldest first."""
+
+    def forget(self, kind: ChartKind, days: int) -> None:
+        """Remove what is older."""
+
+
+class History:
+    """Samples every 20 s from :meth:`start` to :meth:`stop`; read by any thread."""
+
+    def __init__(
+        self, control: Control, kept: MeasurementStore, now: Callable[[], float] = time.time
+    ) -> None:
+        self._control = control
+        self._kept = kept
+        self._now = now
+        self._times: deque[float] = deque(maxlen=_SAMPLES)
+        self._taken = 0
+        self._rings: dict[Subject, dict[str, array[float]]] = {}
+        self._members: dict[str, list[tuple[str, int | None]]] = {}
+        self._lock = threading.Lock()
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="procguard-history", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the sample that is being taken."""
+        self._leave.set()
+        self._thread.join()
+
+    def chart(self, kind: ChartKind, name: str, *, days: bool = False) -> Chart:
+        """Return the series of a worker, node or group; empty where nothing was measured."""
+        if days:
+            rows = self._kept.read(kind, name)
+            names = sorted({series for _, values in rows for series in values})
+            times = [at.timestamp() for at, _ in rows]
+            return Chart(times=times, series={one: [values.get(one) for _, values in rows] for one in names})
+        with self._lock:
+            rings = self._rings.get((kind, name), {})
+            times = list(self._times)
+            return Chart(times=times, series={one: self._line(ring) for one, ring in sorted(rings.items())})
+
+    def ranks(self, group: str, series: str) -> Chart:
+        """Return one series of each worker of a group by rank; of many the lowest, where stragglers are."""
+        with self._lock:
+            lines = {}
+            for worker, rank in self._members.get(group, []):
+                ring = self._rings.get((ChartKind.WORKER, worker), {}).get(series)
+                if ring is not None and rank is not None:
+                    lines[f"{rank} · {worker}"] = self._line(ring)
+            times = list(self._times)
+        if len(lines) > _MOST_RANKS:
+            lowest = sorted(lines, key=lambda name: _mean(lines[name][-15:]))[:_MOST_RANKS]
+            lines = {name: lines[name] for name in lines if name in lowest}
+        return Chart(times=times, series=lines)
+
+    def sample(self) -> None:
+        """Take one sample, and write down what is due."""
+        nodes, workers = self._control.glances()
+        names = [group.name for group in self._control.groups()]
+        of_workers = {one.worker: _of_worker(one) for one in workers}
+        members: dict[str, list[WorkerGlance]] = {}
+        on_node: dict[str, list[WorkerGlance]] = {}
+        for worker in workers:
+            on_node.setdefault(worker.node, []).append(worker)
+            if worker.group:
+                members.setdefault(worker.group, []).append(worker)
+        of_nodes = {one.node: _of_node(one, on_node.get(one.node, [])) for one in nodes}
+        found: dict[Subject, Values] = {(ChartKind.WORKER, name): one for name, one in of_workers.items()}
+        found |= {(ChartKind.NODE, name): one for name, one in of_nodes.items()}
+        for name in names:
+            some = members.get(name, [])
+            machines = [of_nodes[node] for node in {one.node for one in some} if node in of_nodes]
+            found[ChartKind.GROUP, name] = _of_group([of_workers[one.worker] for one in some], machines)
+        with self._lock:
+            self._put(found)
+            self._members = {
+                name: sorted(
+                    ((one.worker, one.rank) for one in some), key=lambda pair: (pair[1] is None, pair[1])
+                )
+                for name, some in members.items()
+            }
+        self._keep_due()
+
+    def _put(self, found: Mapping[Subject, Values]) -> None:
+        place = self._taken % _SAMPLES
+        self._times.append(self._now())
+        for subject in self._rings.keys() - found.keys():
+            del self._rings[subject]
+        for subject, values in found.items():
+            rings = self._rings.setdefault(subject, {})
+            for series, value in values.items():
+                if value is not None and series not in rings:
+                    rings[series] = array("f", [_NOTHING]) * _SAMPLES
+            for series, ring in rings.items():
+                value = values.get(series)
+                ring[place] = _NOTHING if value is None else value
+        self._taken += 1
+
+    def _line(self, ring: array[float]) -> list[float | None]:
+        place = self._taken % _SAMPLES
+        ordered = [*ring[place:], *ring[:place]] if self._taken >= _SAMPLES else list(ring[:place])
+        return [None if math.isnan(value) else round(value, 3) for value in ordered]
+
+    def _keep_due(self) -> None:
+        for kind, count in _THINNED.items():
+            if self._taken % count:
+                continue
+            with self._lock:
+                rows = [
+                    (name, {series: _known_mean(self._line(ring)[-count:]) for series, ring in rings.items()})
+                    for (of, name), rings in self._rings.items()
+                    if of is kind
+                ]
+            at = datetime.fromtimestamp(self._now(), timezone.utc)
+            self._kept.keep(at, ((kind, name, values) for name, values in rows if values))
+            self._kept.forget(kind, _KEPT_DAYS[kind])
+
+    def _work(self) -> None:
+        trouble = ""
+        while not self._leave.wait(EVERY_S):
+            try:
+                self.sample()
+                trouble = ""
+            except RequestRefused as error:  # the database: the last hour goes on without it
+                if str(error) != trouble:
+                    _LOG.warning("charts of days are not written: %s", error)
+                trouble = str(error)
+            except Exception:
+                if trouble != "fault":
+                    _LOG.exception("charts cannot be drawn")
+                trouble = "fault"
+
+
+def _of_worker(worker: WorkerGlance) -> Values:
+    report = worker.report
+    if worker.silent or report is None:
+        return {}
+    used = [gpu.memory_used_gib for gpu in report.gpus if gpu.memory_used_gib is not None]
+    return {
+        "gpu": _known_mean([gpu.utilization_percent for gpu in report.gpus]),
+        "gpu_memory": sum(used) if used else None,
+        "steps": report.steps_per_s if worker.status is WorkerStatus.RUNNING else None,
+    }
+
+
+def _of_node(node: NodeGlance, workers: list[WorkerGlance]) -> Values:
+    if node.silent:
+        return {}
+    gpus = {gpu.index: gpu for one in workers if one.report for gpu in one.report.gpus}.values()
+    used = [gpu.memory_used_gib for gpu in gpus if gpu.memory_used_gib is not None]
+    return {
+        "gpu": _known_mean([gpu.utilization_percent for gpu in gpus]),
+        "gpu_memory": sum(used) if used else None,
+        "cpu": node.machine.cpu_percent if node.machine else None,
+        "memory": node.machine.memory_used_gib if node.machine else None,
+    }
+
+
+def _of_group(values: list[Values], machines: list[Values]) -> Values:
+    if not values:
+        return {}
+    memory = [one for value in values if (one := value.get("gpu_memory")) is not None]
+    return {
+        "gpu": _known_mean([value.get("gpu") for value in values]),
+        "gpu_lowest": min((one for value in values if (one := value.get("gpu")) is not None), default=None),
+        "gpu_memory": sum(memory) if memory else None,
+        "steps": _known_mean([value.get("steps") for value in values]),
+        "cpu": _known_mean([value.get("cpu") for value in machines]),
+        "memory": _known_mean([value.get("memory") for value in machines]),
+    }
+
+
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    found = _known_mean(values)
+    return float("inf") if found is None else found

@@ -1,0 +1,185 @@
+"""The logs of all ranks of a run as one, ordered by when their lines came, a page at a time.
+
+A page is right wherever it begins: of a rank whose part was not read whole, nothing beyond what was read is
+known, so the page ends there, and the next one begins there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
+from platform_launch.procguard.server.logs.reading import Reader
+from platform_launch.procguard.server.logs.times import ArrivalMarks
+
+_READ_AT_ONCE = 16 * 1024 * 1024
+"""Bytes that one page is made from, of all ranks together."""
+_LEAST, _MOST = 8 * 1024, 256 * 1024
+"""Bytes of one rank where nothing is sought."""
+_SETTLED_MS = 2_000
+"""A line this old has all that came before it in its place: agents send at their own pace."""
+_CURSOR = re.compile(r"(\d{1,15})-(\d{1,6})-(\d{1,16})")
+
+
+@dataclass(frozen=True, order=True)
+class LogPlace:
+    """A place among the lines of all ranks: when its line came, whose it is, and where it begins there."""
+
+    at_ms: int
+    rank: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.at_ms}-{self.rank}-{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> LogPlace | None:
+        """Read what ``str`` wrote; None for anything else."""
+        found = _CURSOR.fullmatch(text)
+        return cls(*(int(part) for part in found.groups())) if found else None
+
+
+@dataclass(frozen=True)
+class MergedLine:
+    """A line, whose it is and when it came."""
+
+    place: LogPlace
+    worker: str
+    line: LogLine
+
+
+@dataclass(frozen=True)
+class MergedPage:
+    """Some lines in order. ``before`` and ``after`` are where to go on; None where there is nothing more now.
+
+    ``more``: what comes after can be read at once.
+    """
+
+    lines: list[MergedLine]
+    before: LogPlace | None
+    after: LogPlace | None
+    more: bool
+
+
+@dataclass(frozen=True)
+class _RankLog:
+    rank: int
+    worker: str
+    reader: Reader
+    marks: ArrivalMarks
+    whole: bool
+    """Whether it has ended: a last line without an end is a line then."""
+
+    def place(self, offset: int) -> LogPlace:
+        return LogPlace(self.marks.at_ms(offset), self.rank, offset)
+
+    def offset_of(self, place: LogPlace) -> int:
+        """Return where the lines begin that are at this place or after it."""
+        first = self.marks.offset_at(place.at_ms)
+        if self.rank > place.rank:
+            return min(first, self.reader.size)
+        after = self.marks.offset_at(place.at_ms + 1)
+        if self.rank == place.rank:
+            after = max(first, min(after, place.offset))
+        return min(after, self.reader.size)
+
+    def lines(self, begin: int, end: int) -> list[LogLine]:
+        return list(self.reader.lines(begin, end, whole=self.whole))
+
+
+class MergedLog:
+    """The logs of a run's ranks: ``workers`` by rank, each with its generation's log below ``root``."""
+
+    def __init__(
+        self, root: Path, workers: Sequence[tuple[int, str]], generation: int, *, ended: bool
+    ) -> None:
+        self._now_ms = int(time.time() * 1000)
+        self._ended = ended
+        found = []
+        for rank, worker in workers:
+            reader = Reader(root, worker, generation)
+            if reader.size:
+                marks = ArrivalMarks.read(reader.folder)
+                found.append(_RankLog(rank, worker, reader, marks, ended))
+        self._logs = found
+
+    def of_line(self, rank: int, line: int) -> LogPlace | None:
+        """Return the place of a line of a rank's log."""
+        log = next((one for one in self._logs if one.rank == rank), None)
+        offset = log.reader.offset_of_line(line) if log else None
+        return None if log is None or offset is None else log.place(offset)
+
+    def before(self, place: LogPlace | None, most: int) -> MergedPage:
+        """Return the last lines before a place, or the last ones of all."""
+        until = place or self._settled()
+        floor: LogPlace | None = None
+        lines: list[MergedLine] = []
+        each = min(_MOST, max(_LEAST, _READ_AT_ONCE // 4 // max(1, len(self._logs))))
+        for log in self._logs:
+            end = log.offset_of(until)
+            begin = max(0, end - each)
+            part = log.lines(begin, end)
+            if begin and not part and end > begin:
+                part = [LogLine(begin, log.reader.text(begin, end))]  # a piece of a monstrous line
+            lines += _placed(log, part)
+            if begin and part:
+                first = log.place(part[0].offset)
+                floor = first if floor is None else max(floor, first)
+        kept = sorted(
+            (one for one in lines if floor is None or one.place >= floor), key=lambda one: one.place
+        )
+        trimmed = kept[-most:]
+        earlier = floor is not None or len(trimmed) < len(kept)
+        return MergedPage(trimmed, trimmed[0].place if earlier and trimmed else None, until, more=False)
+
+    def around(self, place: LogPlace, most: int) -> MergedPage:
+        """Return the lines before a place and those from it on."""
+        earlier, later = self.before(place, most // 2), self.after(place, most - most // 2, LineFilter())
+        return MergedPage(earlier.lines + later.lines, earlier.before, later.after, later.more)
+
+    def after(self, place: LogPlace | None, most: int, wanted: LineFilter, context: int = 0) -> MergedPage:
+        """Return the first wanted lines at a place or after it, or the first ones of all."""
+        begin_at = place or LogPlace(0, 0, 0)
+        settled = self._settled()
+        each = min(
+            _MOST if wanted.everything else _READ_AT_ONCE,
+            max(_LEAST, _READ_AT_ONCE // max(1, len(self._logs))),
+        )
+        ceiling = settled
+        lines: list[MergedLine] = []
+        for log in self._logs:
+            begin, end = log.offset_of(begin_at), log.offset_of(settled)
+            stop = min(end, begin + each)
+            part = log.lines(begin, stop)
+            if stop < end:
+                # What begins at ``stop`` or after was not looked at.
+                ceiling = min(ceiling, log.place(stop))
+            lines += _placed(log, list(wanted.with_context(part, context)))
+        kept = sorted((one for one in lines if begin_at <= one.place < ceiling), key=lambda one: one.place)
+        more = ceiling < settled
+        if len(kept) > most:
+            ceiling, more = kept[most].place, True
+        return MergedPage(kept[:most], begin_at if place else None, max(begin_at, ceiling), more=more)
+
+    def _settled(self) -> LogPlace:
+        return LogPlace(self._now_ms + 1 if self._ended else max(0, self._now_ms - _SETTLED_MS), 0, 0)
+
+
+def _placed(log: _RankLog, lines: list[LogLine]) -> Iterator[MergedLine]:
+    for line in lines:
+        yield MergedLine(log.place(line.offset), log.worker, line)
+
+
+def chosen_ranks(text: str, most: int = 100_000) -> set[int] | None:
+    """Read which ranks are meant: ``0-3,7``. None for all, or for what is no such list."""
+    found: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        first, dash, last = part.partition("-")
+        if not part or not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 16:
+            continue
+        found.update(range(min(int(first), most), min(int(last or first), most) + 1))
+    return found or None

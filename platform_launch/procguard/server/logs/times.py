@@ -1,0 +1,88 @@
+"""When the bytes of a run's log came, by this server's clock: marks in a file beside the segments.
+
+Clocks of nodes are never compared, so this is the one time that lines of several workers can be ordered by.
+It is as fine as agents send: some half a second. What was written while the server was away came when it was
+back.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from pathlib import Path
+
+from platform_launch.files import write_whole
+
+FILE = "times"
+_MARK = struct.Struct("<QQ")  # the offset from which bytes came at a time, and that time in ms since 1970
+_APART_MS = 500
+_MOST = 8192
+
+
+class ArrivalMarks:
+    """The marks of one run's log, in order. Of a log without any, all came at ``otherwise_ms``."""
+
+    def __init__(self, data: bytes, otherwise_ms: int = 0) -> None:
+        self._data = data[: len(data) // _MARK.size * _MARK.size] or _MARK.pack(0, otherwise_ms)
+        self._places = range(len(self._data) // _MARK.size)
+
+    @classmethod
+    def read(cls, folder: Path) -> ArrivalMarks:
+        """Read the marks of a run."""
+        data, otherwise_ms = b"", 0
+        with suppress(OSError):
+            otherwise_ms = int(folder.stat().st_mtime * 1000)
+        with suppress(OSError):
+            data = (folder / FILE).read_bytes()
+        return cls(data, otherwise_ms)
+
+    def at_ms(self, offset: int) -> int:
+        """Return when a byte came."""
+        return self._mark(max(0, bisect_right(self._places, offset, key=lambda i: self._mark(i)[0]) - 1))[1]
+
+    def offset_at(self, at_ms: int) -> int:
+        """Return the first offset whose byte came at this time or later, or one beyond all."""
+        place = bisect_left(self._places, at_ms, key=lambda i: self._mark(i)[1])
+        if place == 0:
+            return 0
+        return self._mark(place)[0] if place < len(self._places) else 2**62
+
+    def _mark(self, place: int) -> tuple[int, int]:
+        offset, at_ms = _MARK.unpack_from(self._data, place * _MARK.size)
+        return offset, at_ms
+
+
+class ArrivalClock:
+    """Writes the marks of one run. Of a log that goes on for long every second old mark is left out."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._last_ms = 0
+        self._count = 0
+        with suppress(OSError):
+            data = self._path.read_bytes()
+            self._count = len(data) // _MARK.size
+            if self._count:
+                self._last_ms = _MARK.unpack_from(data, (self._count - 1) * _MARK.size)[1]
+
+    def note(self, offset: int, now_ms: int) -> None:
+        """Write down that what follows ``offset`` comes now. Raises OSError.
+
+        Times never go back, whatever is done to the machine's clock.
+        """
+        if now_ms - self._last_ms < _APART_MS:
+            return
+        if self._count >= _MOST:
+            self._thin_out()
+        with self._path.open("ab", buffering=0) as file:
+            file.write(_MARK.pack(offset, now_ms))
+        self._last_ms, self._count = now_ms, self._count + 1
+
+    def _thin_out(self) -> None:
+        data = self._path.read_bytes()
+        marks = [data[i : i + _MARK.size] for i in range(0, self._count * _MARK.size, _MARK.size)]
+        half = len(marks) // 2
+        kept = marks[:half:2] + marks[half:]
+        write_whole(self._path, b"".join(kept))
+        self._count = len(kept)

@@ -1,0 +1,88 @@
+"""Prometheus metrics in a registry of their own. Only counts: names are for those who log in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter as Tally
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.wire import WorkerState
+from platform_launch.procguard.core.control import Control
+
+_KEPT_S = 1.0
+
+
+class Metrics:
+    """Counts what happens, and asks the control what is when it is read."""
+
+    def __init__(self, control: Control) -> None:
+        self._registry = CollectorRegistry()
+        self.heartbeats = self._counter("procguard_heartbeats", "Heartbeats of agents that were answered.")
+        self.refused = self._counter(
+            "procguard_heartbeats_refused", "Heartbeats of agents that were refused."
+        )
+        self.log_bytes = self._counter("procguard_log_bytes", "Bytes of log that agents sent.")
+        self.log_refused = self._counter("procguard_log_refused", "Chunks of log the disk had no room for.")
+        self.logins = Counter(
+            "procguard_logins", "Logins that were tried, by result.", ["result"], registry=self._registry
+        )
+        self.joins = Counter(
+            "procguard_joins",
+            "Joins of agents that were tried, by result.",
+            ["result"],
+            registry=self._registry,
+        )
+        self._registry.register(_Now(control))
+        self._lock = threading.Lock()
+        self._text, self._made_at = b"", float("-inf")
+
+    def text(self) -> bytes:
+        """Return the metrics in Prometheus' text format, at most a second old: anybody may ask for them."""
+        with self._lock:
+            if time.monotonic() - self._made_at >= _KEPT_S:
+                self._text, self._made_at = generate_latest(self._registry), time.monotonic()
+            return self._text
+
+    def _counter(self, name: str, meaning: str) -> Counter:
+        return Counter(name, meaning, registry=self._registry)
+
+
+class _Now(Collector):
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Say nothing beforehand: registering must not ask the control."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield how many groups and workers are in which state."""
+        groups_now = self._control.groups()
+        phases = Tally(group.phase for group in groups_now)
+        groups = GaugeMetricFamily("procguard_groups", "Groups by phase.", labels=["phase"])
+        for phase in GroupPhase:
+            groups.add_metric([phase.value], phases[phase])
+        yield groups
+        workers = self._control.workers()
+        states = Tally(worker.state for worker in workers)
+        by_state = GaugeMetricFamily("procguard_workers", "Workers by state.", labels=["state"])
+        for state in WorkerState:
+            by_state.add_metric([state.value], states[state])
+        yield by_state
+        gpus = {(worker.node, gpu.index): gpu for worker in workers for gpu in worker.gpus}
+        known = [gpu.utilization_percent for gpu in gpus.values() if gpu.utilization_percent is not None]
+        yield GaugeMetricFamily("procguard_gpus", "GPUs that agents report.", len(gpus))
+        mean = sum(known) / len(known) if known else 0.0
+        yield GaugeMetricFamily("procguard_gpu_utilization_percent", "Mean use of all GPUs.", mean)
+        restarts = sum(group.restarts_used for group in groups_now)
+        yield GaugeMetricFamily(
+            "procguard_restarts_used", "Automatic restarts of the groups' newest runs.", restarts
+        )
+        silent = sum(worker.silent for worker in workers)
+        yield GaugeMetricFamily("procguard_workers_silent", "Workers whose heartbeat is overdue.", silent)

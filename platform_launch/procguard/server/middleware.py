@@ -1,0 +1,164 @@
+"""What stands before the whole app: limits of size, the headers every answer carries, and heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from platform_launch.procguard.api.shapes import Refusal
+from platform_launch.procguard.api.wire import MAX_LOG_CHUNK
+from platform_launch.procguard.server.answers import fault
+from platform_launch.procguard.server.gate import SESSION_COOKIE, bearer
+from platform_launch.procguard.server.heartbeats import answer_beat
+from platform_launch.procguard.server.parts import ServerParts
+
+HEARTBEAT = "/api/v1/agent/heartbeat"
+MAX_BODY = 1024 * 1024
+STRANGERS_BODY = 16 * 1024
+"""Of whoever shows no credential of ours: nobody fills our memory without one."""
+
+_BODIES = {
+    HEARTBEAT: 4 * 1024 * 1024,
+    "/api/v1/agent/log": MAX_LOG_CHUNK,
+    "/api/v1/login": 16 * 1024,
+}
+
+# The page brings all it needs, and holds neither scripts nor styles in its text.
+CONTENT_SECURITY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+# No Strict-Transport-Security: it would hold for every port of the host, a TensorBoard's too.
+_HEADERS = (
+    (b"content-security-policy", CONTENT_SECURITY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+_NEVER_KEPT = (b"cache-control", b"no-store")
+_KEPT = (b"cache-control", b"public, max-age=3600")
+
+
+class ServerMiddleware:
+    """Refuses bodies that are too long before they are read, adds the headers, answers heartbeats.
+
+    ``stopping`` is set when the server ends: streams that would go on for ever are told that nobody listens.
+    """
+
+    def __init__(self, app: ASGIApp, parts: ServerParts, stopping: asyncio.Event) -> None:
+        self._app = app
+        self._parts = parts
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"] = list(message.get("headers", ()))
+                has = {name for name, _ in headers}
+                kept = _KEPT if scope["path"].startswith("/static/") else _NEVER_KEPT
+                headers += [header for header in (*_HEADERS, kept) if header[0] not in has]
+            await send(message)
+
+        limit = _BODIES.get(scope["path"], MAX_BODY)
+        if limit > STRANGERS_BODY and not self._is_known(scope):
+            limit = STRANGERS_BODY
+        if _announced(scope) > limit:
+            await _too_large(limit)(scope, receive, send_with_headers)
+            return
+        body = _Body(receive, limit, self._stopping)
+        if scope["path"] == HEARTBEAT and scope["method"] == "POST":
+            # The same as its route does. Past the framework a server takes more than twice as many.
+            await self._heartbeat(scope, body, send_with_headers)
+        else:
+            await self._app(scope, body, send_with_headers)
+
+    def _is_known(self, scope: Scope) -> bool:
+        """Tell whether a request shows a credential of ours, by memory alone: its route looks closer."""
+        request = Request(scope)
+        token = bearer(request)
+        parts = self._parts
+        if token is not None and scope["path"].startswith("/api/v1/agent/"):
+            return parts.control.who(token) is not None or parts.is_join_token(token)
+        token = token or request.cookies.get(SESSION_COOKIE)
+        return token is not None and parts.gate.sessions.is_ours(token)
+
+    async def _heartbeat(self, scope: Scope, receive: _Body, send: Send) -> None:
+        request = Request(scope, receive)
+        credential = bearer(request)
+        known = credential is not None and self._parts.control.who(credential) is not None
+        try:
+            # Whoever is not known has no memory of ours filled.
+            response = answer_beat(self._parts, credential, await request.body() if known else b"")
+        except ClientDisconnect:
+            return
+        except HTTPException:
+            response = _too_large(receive.limit)
+        except Exception as error:
+            response = await fault(request, error)
+        await response(scope, receive, send)
+
+
+class _Body:
+    """Passes a body on until it is too long, and then what is heard of the client."""
+
+    def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
+        self.limit = limit
+        self._receive = receive
+        self._left = limit
+        self._whole = False
+        self._stopping = stopping
+
+    async def __call__(self) -> Message:
+        if self._whole:
+            return await self._until_gone()
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise HTTPException(413, f"the body is longer than {self.limit} bytes", {"Connection": "close"})
+        self._whole = not message.get("more_body", False)
+        return message
+
+    async def _until_gone(self) -> Message:
+        """Wait for the client to leave, or for the server to."""
+        heard = asyncio.ensure_future(self._receive())
+        ending = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((heard, ending), return_when=asyncio.FIRST_COMPLETED)
+            return heard.result() if heard.done() else {"type": "http.disconnect"}
+        finally:
+            heard.cancel()
+            ending.cancel()
+
+
+def _too_large(limit: int) -> Response:
+    """Return the answer to a body that is too long. The connection ends: the rest of it is not read."""
+    refusal = Refusal(error=f"the body is longer than {limit} bytes")
+    return Response(refusal.model_dump_json(), 413, {"Connection": "close"}, "application/json")
+
+
+def _announced(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) < 16 else 2**63
+    return 0

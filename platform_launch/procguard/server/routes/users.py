@@ -1,0 +1,128 @@
+"""Who may log in, and what each says of oneself: the password, and tokens for scripts."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta, timezone
+
+from anyio import to_thread
+from fastapi import APIRouter, Request, Response
+
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import (
+    MadeToken,
+    NewToken,
+    NewUser,
+    PasswordChange,
+    TokenShape,
+    UserChange,
+    UserShape,
+)
+from platform_launch.procguard.database.users import ApiToken
+from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.gate import Admin, Forbidden, Viewer
+from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
+from platform_launch.procguard.server.sessions import TOKEN_SESSION, Person
+
+router = APIRouter(prefix="/api/v1", tags=["users"])
+_CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 429, 503)
+
+
+@router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
+def users(here: Here, _person: Admin) -> list[UserShape]:
+    """List who may log in."""
+    return [UserShape(name=one.name, role=one.role, created_at=one.created_at) for one in here.accounts.all()]
+
+
+@router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
+async def add_user(new: NewUser, here: Here, person: Admin) -> UserShape:
+    """Let somebody log in."""
+    kept = await to_thread.run_sync(hash_password, new.password, limiter=CHECKS)
+    await to_thread.run_sync(here.accounts.by(person.name).add, new.name, new.role, kept)
+    return UserShape(name=new.name, role=new.role, created_at=datetime.now(timezone.utc))
+
+
+@router.put("/users/{name}", operation_id="change_user", status_code=204, responses=_CHANGE)
+async def change_user(name: str, wanted: UserChange, here: Here, person: Admin) -> None:
+    """Give somebody another role or password. The user's sessions end; one's own role stays."""
+    accounts = here.accounts.by(person.name)
+    if wanted.role is not None:
+        _not_oneself(person, name, "role")
+        await to_thread.run_sync(accounts.set_role, name, wanted.role)
+    if wanted.password is not None:
+        kept = await to_thread.run_sync(hash_password, wanted.password, limiter=CHECKS)
+        await to_thread.run_sync(accounts.set_password, name, kept)
+
+
+@router.delete("/users/{name}", operation_id="remove_user", status_code=204, responses=_CHANGE)
+def remove_user(name: str, here: Here, person: Admin) -> None:
+    """Let somebody log in no more. The user's sessions and tokens end."""
+    _not_oneself(person, name, "account")
+    here.accounts.by(person.name).remove(name)
+
+
+@router.put("/me/password", operation_id="change_own_password", status_code=204, responses=_CHANGE)
+async def change_own_password(
+    wanted: PasswordChange, request: Request, response: Response, here: Here, person: Viewer
+) -> None:
+    """Change one's own password. All other sessions end, this one goes on."""
+    _in_person(person)
+    here.throttle.count(request.client.host if request.client else "", person.name)
+    await to_thread.run_sync(_change_own, here, person, wanted, limiter=CHECKS)
+    account = await to_thread.run_sync(here.accounts.find, person.name)
+    if account is not None:
+        token, session, _ = here.gate.sessions.begin(account)
+        here.gate.give_cookies(request, response, token, session)
+
+
+def _change_own(here: ServerParts, person: Person, wanted: PasswordChange) -> None:
+    account = here.accounts.find(person.name)
+    if account is None or not is_password(account.password_hash, wanted.current):
+        raise Forbidden("the present password is another one", "an admin can set a new one")
+    here.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
+
+
+@router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))
+def tokens(here: Here, person: Viewer) -> list[TokenShape]:
+    """List one's own tokens that have not ended."""
+    return [_shape(token) for token in here.accounts.tokens(person.name)]
+
+
+@router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
+def add_token(new: NewToken, here: Here, person: Viewer) -> MadeToken:
+    """Make a token for a script. It is told once; it never may more than its user."""
+    _in_person(person)
+    now = datetime.now(timezone.utc)
+    token = ApiToken(
+        secrets.token_hex(12), person.name, new.label, new.role, now, now + timedelta(days=new.days)
+    )
+    here.accounts.by(person.name).add_token(token)
+    return MadeToken(**_shape(token).model_dump(), token=here.gate.sessions.token(token.id))
+
+
+@router.delete("/me/tokens/{token}", operation_id="end_token", status_code=204, responses=_CHANGE)
+def end_token(token: str, here: Here, person: Viewer) -> None:
+    """End one of one's own tokens."""
+    here.accounts.by(person.name).end_token(person.name, token)
+
+
+def _shape(token: ApiToken) -> TokenShape:
+    return TokenShape(
+        id=token.id,
+        label=token.label,
+        role=token.role,
+        created_at=token.created_at,
+        ends_at=token.ends_at,
+    )
+
+
+def _in_person(person: Person) -> None:
+    """Raise Forbidden for a script: whoever finds its token must not get more, or stay for longer."""
+    if person.session.startswith(TOKEN_SESSION):
+        raise Forbidden("an API token may not do this", "log in with the password")
+
+
+def _not_oneself(person: Person, name: str, what: str) -> None:
+    if person.name == name:
+        raise RequestRefused(f"this is your own {what}", "another admin can, or `procguard user`")

@@ -1,0 +1,189 @@
+"""The server's configuration file: what may be set, and what is said of a file that cannot be used."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, shown
+from platform_launch.procguard.server.private import check_ours, check_private
+
+TOKEN_VARIABLE = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - its name, not a token
+SHORTEST_TOKEN = 16
+"""Characters: shorter ones can be guessed."""
+
+_LARGEST_FILE = 1024 * 1024  # bytes
+
+
+class Webhook(BaseModel):
+    """Whom to tell of groups: ``kind`` is the form of the message, ``events`` what is told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
+    kind: Literal["json", "slack", "feishu", "dingtalk", "wecom"] = "json"
+    events: tuple[Literal["failed", "failing", "degraded", "recovered", "finished"], ...] = (
+        "failed",
+        "failing",
+        "degraded",
+        "finished",
+    )
+
+
+class ServerSettings(BaseModel):
+    """What ``configs/procguard.yaml`` explains. Paths are relative to the working folder."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = "127.0.0.1:8765"
+    data: Path = Path("procguard-data")
+    database: str | None = None
+    join_token_file: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    trusted_proxies: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    # A third of DEFAULT_SILENT_AFTER_S at most: else living workers are silent between two heartbeats.
+    heartbeat_s: Annotated[float, Field(ge=0.2, le=5)] = 2.0
+    log_limit_mib: Annotated[int, Field(ge=1, le=1024 * 1024)] = 64
+    logs_limit_gib: Annotated[float, Field(ge=0.01, le=1024 * 1024)] = 100.0
+    webhooks: Annotated[tuple[Webhook, ...], Field(max_length=16)] = ()
+    page_url: Annotated[str, Field(pattern=r"^(https?://[^\s]+)?$", max_length=400)] = ""
+    session_hours: Annotated[float, Field(ge=0.1, le=24 * 365)] = 12.0
+
+    @property
+    def host(self) -> str:
+        """The name or address to listen on."""
+        return self.listen.rpartition(":")[0].removeprefix("[").removesuffix("]")
+
+    @property
+    def port(self) -> int:
+        """The port to listen on; 0 takes a free one."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def database_url(self) -> str:
+        """The database's URL: SQLite in ``data`` unless another one is set."""
+        return self.database or f"sqlite:///{self.data.resolve() / 'procguard.db'}"
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        host, _, port = value.strip().rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        if not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
+            raise ValueError("expected HOST:PORT, such as 127.0.0.1:8765 or [::1]:8765")
+        if len(port) > 5 or int(port) > 65535:
+            raise ValueError("expected a port of at most 65535")
+        return value.strip()
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in value:
+            try:
+                ipaddress.ip_network(entry)
+            except ValueError:
+                raise ValueError(
+                    f"{shown(entry)}: expected an address, or a network such as 10.0.0.0/8"
+                ) from None
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> ServerSettings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key: expected both or none")
+        return self
+
+
+def read_settings(path: Path | None) -> ServerSettings:
+    """Read a configuration file; without one, everything is at its default.
+
+    Raises InputError that names the file, the key, what stands there and what was expected.
+    """
+    if path is None:
+        return ServerSettings()
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError(f"{path} is larger than {_LARGEST_FILE} bytes: expected a configuration")
+        check_ours(path)
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}", "pass --config with the file's path"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}", "correct the file") from error
+    if loaded is None:
+        return ServerSettings()
+    if not isinstance(loaded, dict):
+        raise InputError(
+            f"{path} holds {type(loaded).__name__}: expected `key: value` lines", "correct the file"
+        )
+    try:
+        return ServerSettings.model_validate({str(key): value for key, value in loaded.items()})
+    except ValidationError as error:
+        known = ", ".join(ServerSettings.model_fields)
+        lines = "; ".join(_problem_text(problem) for problem in error.errors(include_url=False))
+        raise InputError(
+            f"{path}: {lines}", f"the keys are {known}; configs/procguard.yaml explains them"
+        ) from error
+
+
+def read_join_token(settings: ServerSettings, environment: Environment) -> str:
+    """Return the token that agents join with, empty where none is set.
+
+    Raises InputError where it is too short, or where a server that others can reach has none.
+    """
+    token, source = _token(settings, environment)
+    if token and len(token) < SHORTEST_TOKEN:
+        raise InputError(
+            f"the join token of {source} has {len(token)} character(s): expected at least {SHORTEST_TOKEN}",
+            "take a random one: openssl rand -hex 32",
+        )
+    if not token and not settings.loopback:
+        raise InputError(
+            f"listen={settings.listen} can be reached from other machines, and no join token is set",
+            f"set {TOKEN_VARIABLE} or join_token_file, so that not everybody's agent can join; "
+            "or listen on 127.0.0.1",
+        )
+    return token
+
+
+def _token(settings: ServerSettings, environment: Environment) -> tuple[str, str]:
+    value = environment.text(TOKEN_VARIABLE)
+    if value is not None:
+        return value.value, TOKEN_VARIABLE
+    path = settings.join_token_file
+    if path is None:
+        return "", ""
+    try:
+        check_private(path)
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"join_token_file={path} cannot be read: {reason}", "correct the path") from error
+    if not token:
+        raise InputError(f"join_token_file={path} is empty", "write a random token: openssl rand -hex 32")
+    return token, str(path)
+
+
+def _problem_text(problem: Any) -> str:
+    """Say one problem of the file: the key, what stands there and what was expected."""
+    key = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return f"{shown(key)} is not a key"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{key}={shown(str(problem['input']))}: {message}" if key else message

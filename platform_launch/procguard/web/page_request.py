@@ -1,0 +1,93 @@
+"""A request for a page: who asks, in which language and theme, and the templates that answer it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from platform_launch.procguard.web import listing
+from platform_launch.procguard.web.language import LANGUAGES, Words, choose
+from platform_launch.procguard.web.visitor import Visitor
+
+FOLDER = Path(__file__).parent
+# Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.
+_OWN_PATH = re.compile(r"/(?![/\\])[!-~]*")
+
+
+class PageRequest:
+    """A request for a page or a fragment: who asks, in which language, for what."""
+
+    def __init__(self, templates: Environment, request: Request, visitor: Visitor | None) -> None:
+        self.request = request
+        self.visitor = visitor
+        cookies = request.cookies
+        self._templates = templates
+        self._words = Words(choose(cookies.get("language"), request.headers.get("Accept-Language", "")))
+        theme = cookies.get("theme", "")
+        self._theme = theme if theme in ("light", "dark") else ""
+
+    @property
+    def words(self) -> Words:
+        """The messages of the language that is asked for."""
+        return self._words
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's fields, each once."""
+        return dict(self.request.query_params)
+
+    def show(self, template: str, answer: int = 200, /, **values: object) -> Response:
+        """Return a page or a fragment."""
+        text = self._templates.get_template(template).render(
+            t=self._words, theme=self._theme, visitor=self.visitor, languages=LANGUAGES, **values
+        )
+        return HTMLResponse(text, answer)
+
+
+def own_path(path: str) -> str:
+    """Return a path of this server to go to after logging in, never another site's address."""
+    return path if _OWN_PATH.fullmatch(path) else "/"
+
+
+def to_login(request: Request) -> Response:
+    """Send somebody who is not logged in to where one logs in, and back after."""
+    if "HX-Request" in request.headers:
+        return Response(status_code=401, headers={"HX-Redirect": "/login"})
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
+
+
+def templates() -> Environment:
+    """Return what pages are made of. All that is put into them is text; a name nobody set is an error."""
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # A file's content is in its address, so that a browser may keep it and a new version is fetched at once.
+    marks = {
+        path.relative_to(FOLDER / "static").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        for path in (FOLDER / "static").rglob("*")
+        if path.is_file()
+    }
+    made.globals.update(
+        static=lambda name: f"/static/{name}?{marks[name]}",
+        now=lambda: datetime.now(timezone.utc),
+        since=lambda at: (datetime.now(timezone.utc) - at).total_seconds(),
+        mark=lambda text: zlib.crc32(text.encode()),
+        gpu_use=listing.gpu_use,
+        node_states=listing.node_states,
+    )
+    for name in made.list_templates():
+        made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
+    return made

@@ -1,0 +1,116 @@
+// Charts of what the server measured: one for each unit, fetched again while they are looked at.
+"use strict";
+(() => {
+  const AGAIN_MS = 20000;
+  // Which series share a chart, with the top of its scale where there is one.
+  const CHARTS = [
+    { title: "gpu", series: ["gpu", "gpu_lowest"], most: 100, unit: "%" },
+    { title: "gpu_memory", series: ["gpu_memory"], unit: "GiB" },
+    { title: "steps", series: ["steps"], unit: "/s" },
+    { title: "cpu", series: ["cpu"], most: 100, unit: "%" },
+    { title: "memory", series: ["memory"], unit: "GiB" },
+  ];
+
+  // A computed colour: light-dark() is resolved by whatever has it.
+  function paint(variable) {
+    const probe = element("span");
+    probe.style.color = `var(${variable})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  }
+
+  const STROKES = ["--accent", "--warn", "--ok", "--bad", "--muted"];
+  const shown = (value, unit) => (value === null || value === undefined ? "–"
+    : `${value.toLocaleString(document.documentElement.lang, { maximumFractionDigits: value < 10 ? 2 : 0 })} ${unit}`);
+
+  function draw(place, title, unit, most, times, lines) {
+    const figure = element("figure", undefined, "chart");
+    const last = lines.map(([name, values]) => `${name} ${shown(values.findLast((one) => one !== null), unit)}`);
+    const caption = element("figcaption");
+    caption.append(element("b", title), element("span", lines.length === 1 ? shown(lines[0][1].findLast((one) => one !== null), unit) : "", "muted"));
+    const canvas = element("div");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${title}: ${last.slice(0, 8).join(", ")}`);
+    figure.append(caption, canvas);
+    place.append(figure);
+    const axis = { stroke: paint("--muted"), grid: { stroke: paint("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+    const many = lines.length > 4;
+    const clock = (at, span) => new Date(at * 1000).toLocaleString(document.documentElement.lang, span > 172800
+      ? { month: "numeric", day: "numeric" } : { hour: "2-digit", minute: "2-digit", second: span > 600 ? undefined : "2-digit", hourCycle: "h23" });
+    return new uPlot({
+      width: Math.max(240, canvas.clientWidth),
+      height: 170,
+      legend: { show: true, live: true },
+      cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
+      focus: { alpha: 0.25 },
+      scales: { y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },
+      axes: [{ ...axis, space: 90, values: (_plot, at) => at.map((one) => clock(one, at.at(-1) - at[0])) }, { ...axis, size: 46 }],
+      series: [
+        { label: say("chart.time"), value: (_plot, at) => (at === null ? "–" : clock(at, 0)) },
+        ...lines.map(([name], index) => ({
+          label: name,
+          stroke: many ? `hsl(${(index * 47) % 360} 60% 50%)` : paint(STROKES[index % STROKES.length]),
+          width: many ? 1 : 1.5,
+          value: (_plot, value) => shown(value, unit),
+          points: { show: false },
+        })),
+      ],
+    }, [times, ...lines.map(([, values]) => values)], canvas);
+  }
+
+  async function fetched(path) {
+    const answer = await fetch(path);
+    if (answer.status === 401) location.reload();
+    if (!answer.ok) throw new Error(answer.status);
+    return answer.json();
+  }
+
+  function start(box) {
+    let span = "hour";
+    let plots = [];
+    const place = $(".chart-list", box);
+    const status = $(".chart-status", box);
+
+    async function show() {
+      let chart, ranks = null;
+      try {
+        chart = await fetched(`/api/v1/charts/${box.dataset.chart}?span=${span}`);
+        if (box.dataset.ranks && span === "hour") ranks = await fetched(`/api/v1/charts/${box.dataset.ranks}/ranks`);
+      } catch {
+        status.textContent = say("charts.trouble");
+        return;
+      }
+      plots.forEach((plot) => plot.destroy());
+      plots = [];
+      place.replaceChildren();
+      for (const { title, series, most, unit } of CHARTS) {
+        const lines = series.filter((one) => chart.series[one]?.some((value) => value !== null))
+          .map((one) => [say(`chart.${one}`), chart.series[one]]);
+        if (lines.length) plots.push(draw(place, say(`chart.${title}`), unit, most, chart.times, lines));
+      }
+      const byRank = ranks ? Object.entries(ranks.series) : [];
+      if (byRank.length > 1) plots.push(draw(place, say("chart.ranks"), "%", 100, ranks.times, byRank));
+      status.textContent = plots.length ? "" : say("charts.none");
+    }
+
+    for (const button of box.querySelectorAll("[data-span]")) {
+      button.addEventListener("click", () => {
+        span = button.dataset.span;
+        box.querySelectorAll("[data-span]").forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
+        show();
+      });
+    }
+    let width = 0;
+    new ResizeObserver(() => {
+      if (Math.abs(box.clientWidth - width) < 4) return;
+      width = box.clientWidth;
+      show();
+    }).observe(box);
+    setInterval(() => !document.hidden && box.checkVisibility() && !box.matches(":hover") && show(), AGAIN_MS);
+    $("#theme")?.addEventListener("click", () => setTimeout(show));
+  }
+
+  document.querySelectorAll("[data-chart]").forEach(start);
+})();

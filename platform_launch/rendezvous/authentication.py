@@ -1,0 +1,143 @@
+"""A secret that the nodes of a job share, and the seal it puts on every entry of the rendezvous.
+
+``PLATFORM_LAUNCH_SECRET`` holds it, or ``PLATFORM_LAUNCH_SECRET_FILE`` names a private file that does. It is
+never printed and never sent: an entry carries an HMAC-SHA256 over the purpose of the rendezvous, the nonce of
+its round, the key under which the entry lies (with the place of its writer in it) and the entry itself. So an
+entry cannot be moved to another key, another round or another purpose. Without a secret entries go unsealed,
+and whoever reaches the port is trusted as far as its messages are well formed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError
+from platform_launch.rendezvous.messages import InvalidMessageError, M, decode, encode
+
+VARIABLE = "PLATFORM_LAUNCH_SECRET"
+FILE_VARIABLE = "PLATFORM_LAUNCH_SECRET_FILE"
+
+_SHORTEST = 16
+_LARGEST_FILE = 64 * 1024
+_NONE = b"-"
+
+
+class Secret:
+    """A shared secret that does not show in messages, logs or tracebacks."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def reveal(self) -> str:
+        """Return the secret itself, to hand it on to a process of the same node."""
+        return self._value
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the HMAC of some data in hexadecimal."""
+        return hmac.new(self._value.encode(), data, "sha256").hexdigest().encode()
+
+
+def read_secret(env: Environment) -> Secret | None:
+    """Return the secret that the variables name, None where there is none. Raises InputError."""
+    path = env.text(FILE_VARIABLE)
+    if VARIABLE in env:
+        if path is not None:
+            raise InputError(
+                f"{VARIABLE} and {FILE_VARIABLE} are both set: expected one of them", "unset one of the two"
+            )
+        return _checked(env[VARIABLE].strip(), VARIABLE)
+    return None if path is None else _checked(_read_private(Path(path.value)), str(path.value))
+
+
+def _checked(value: str, source: str) -> Secret:
+    if len(value) < _SHORTEST:
+        raise InputError(
+            f"the secret in {source} has {len(value)} characters: expected at least {_SHORTEST}",
+            "make one with: openssl rand -hex 32",
+        )
+    return Secret(value)
+
+
+def _read_private(path: Path) -> str:
+    """Read a file that only its owner, who is this user or root, can write, and that others cannot read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            problem = _not_private(status)
+            text = "" if problem else file.read(_LARGEST_FILE).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise InputError(
+            f"{FILE_VARIABLE}={path} cannot be read: {reason}", "name a file that holds the secret"
+        ) from error
+    if problem:
+        raise InputError(
+            f"{FILE_VARIABLE}={path} is not private: {problem}",
+            f"chmod 600 {path}; in Kubernetes, give the Secret's volume defaultMode 0440 or use {VARIABLE}",
+        )
+    return text.strip()
+
+
+def _not_private(status: os.stat_result) -> str:
+    if not stat.S_ISREG(status.st_mode):
+        return "expected a regular file"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to user {status.st_uid}, expected {os.geteuid()} or root"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
+        return f"its mode is {stat.S_IMODE(status.st_mode):04o}, expected 0600 or 0440"
+    return ""
+
+
+class UnauthenticatedError(InvalidMessageError, Generic[M]):
+    """A well-formed entry whose seal is missing or wrong. ``claim`` is what it says, ``sealed`` whether it
+    has a seal at all.
+    """
+
+    def __init__(self, claim: M, *, sealed: bool) -> None:
+        super().__init__("another secret" if sealed else "no secret")
+        self.claim = claim
+        self.sealed = sealed
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Closes and opens the entries of one round."""
+
+    secret: Secret | None
+    purpose: str
+    nonce: str
+
+    def close(self, key: str, entry: M) -> bytes:
+        """Return what is stored under a key."""
+        data = encode(entry)
+        return self._sign(key, data) + b" " + data
+
+    def open(self, key: str, stored: bytes, expected: type[M]) -> M:
+        """Read :meth:`close`. Raises InvalidMessageError, and UnauthenticatedError where only the seal is
+        wrong.
+        """
+        signature, _, data = stored.partition(b" ")
+        entry = decode(data, expected)
+        if self.secret is not None and not hmac.compare_digest(signature, self._sign(key, data)):
+            raise UnauthenticatedError(entry, sealed=signature != _NONE)
+        return entry
+
+    def _sign(self, key: str, data: bytes) -> bytes:
+        if self.secret is None:
+            return _NONE
+        return self.secret.sign(b"\0".join((self.purpose.encode(), self.nonce.encode(), key.encode(), data)))
+
+
+def is_sealed(stored: bytes) -> bool:
+    """Tell whether an entry carries a seal of some secret."""
+    return not stored.startswith(_NONE + b" ")

@@ -1,0 +1,59 @@
+"""Of torch only what the rendezvous needs: TCPStore and what the build says of itself.
+
+``import torch`` takes some two seconds of a processor and 230 MiB, at the very moment when each rank of the
+node imports it too. TCPStore lies in torch's extension module, loaded in a fraction of that; it wants
+packages named ``torch`` and ``torch.distributed`` around it, and is content when there is nothing in them.
+
+That this works is no promise of torch: what fails half-way in C++ ends the process, or cannot be loaded once
+more. So a child process tries it first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def bare_torch() -> Any:
+    """Return a module ``torch`` with ``version``, ``_C`` and ``distributed.TCPStore``, and nothing else.
+
+    For a process that imports torch for nothing else. Raises ImportError where this torch does not allow it;
+    nothing has been loaded then.
+    """
+    if not _works():
+        raise ImportError("torch's extension module is not to be had alone")
+    return _load()
+
+
+def _works() -> bool:
+    child = os.fork()
+    if child == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            _load()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _load() -> Any:
+    spec = find_spec("torch")
+    assert spec is not None
+    torch, distributed = ModuleType("torch"), ModuleType("torch.distributed")
+    torch.__path__, distributed.__path__ = list(spec.submodule_search_locations or ()), []
+    sys.modules |= {"torch": torch, "torch.distributed": distributed}
+    # As torch/__init__.py does first: what the extension module needs of other libraries.
+    ctypes.CDLL(str(Path(torch.__path__[0], "lib", "libtorch_global_deps.so")), mode=ctypes.RTLD_GLOBAL)
+    core: Any = import_module("torch._C")
+    core._c10d_init()
+    store = import_module("torch._C._distributed_c10d").TCPStore
+    vars(distributed).update(TCPStore=store, DistStoreError=core._DistStoreError)
+    vars(torch).update(_C=core, version=import_module("torch.version"), distributed=distributed)
+    return torch

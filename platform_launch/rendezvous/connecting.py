@@ -1,0 +1,159 @@
+"""The way to node 0: its name, its port, its rendezvous, and a place in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, Message
+from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
+from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.reach import Reach, ReachStep, reach
+from platform_launch.rendezvous.store import Store, StoreError
+
+CONNECT_LIMIT_S = 3.0
+# To connect, torch asks for names, and a store that is no store answers nothing.
+_OPEN_LIMIT_S = 2 * CONNECT_LIMIT_S
+_RETRY_S = 0.5
+_SAY_EVERY_S = 5.0
+# Nodes that start together need not be told that node 0 is a moment later.
+_SAY_FIRST_S = 1.0
+# A stranger may write what looks like a node 0 with another secret; node 0 mends that within a second or two.
+_DOUBTED_FOR_S = 5.0
+_DOUBTED = (RejectionKind.OTHER_SECRET, RejectionKind.COORDINATOR_WITHOUT_SECRET, RejectionKind.OTHER_PURPOSE)
+
+
+class NeverReachedError(Exception):
+    """Time is up; the message says what stood in the way last."""
+
+
+class CoordinatorGoneError(Exception):
+    """Node 0 is there, and its rendezvous is another."""
+
+
+@dataclass(frozen=True)
+class Meet:
+    """Where a node goes, what for, and as whom."""
+
+    host: str
+    port: int
+    purpose: str
+    me: Fingerprint
+    secret: Secret | None = None
+    spare: bool = False
+    details: Message | None = None
+
+
+class Connector:
+    """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
+
+    ``say`` hears every few seconds what stands in the way. ``answer_limit_s`` is how long an answer of node 0
+    may take later. ``examine`` is called once node 0 is reached, and returns how this node presents itself.
+    """
+
+    def __init__(
+        self,
+        meet: Meet,
+        *,
+        timeout_s: float,
+        answer_limit_s: float,
+        pause: Callable[[float], None],
+        say: Callable[[ConsoleLine], None],
+        examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
+    ) -> None:
+        self._meet = meet
+        self._timeout_s = timeout_s
+        self._answer_limit_s = answer_limit_s
+        self._pause = pause
+        self._say = say
+        self._examine = examine
+        self._began = time.monotonic()
+        self._deadline = self._began + timeout_s
+        self._said_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+
+    def join(self) -> Participant:
+        """Reach the rendezvous and take a place. Raises NeverReachedError and RejectedError."""
+        doubted_since: float | None = None
+        while True:
+            now = time.monotonic()
+            participant = None
+            try:
+                participant, obstacle = self.enter(self._reach())
+                if participant is not None:
+                    participant.join()
+                    return participant
+            except (NoRendezvousError, StoreError) as error:
+                obstacle = str(error)
+            except RejectedError as error:
+                doubted_since = doubted_since or now
+                if error.rejection.kind not in _DOUBTED or now - doubted_since >= _DOUBTED_FOR_S:
+                    raise
+                obstacle = str(error)
+            if participant is not None:
+                participant.close()
+            if now >= self._deadline:
+                raise NeverReachedError(f"node 0 was not reached in {self._timeout_s:g} s: {obstacle}")
+            if now - self._said_at >= _SAY_EVERY_S:
+                self._said_at = now
+                text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
+                self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
+            self._pause(_RETRY_S)
+
+    def reconnect(self, known: Participant) -> Participant | None:
+        """Return a new connection in the place of one that broke, None when it cannot be had right now.
+
+        Raises CoordinatorGoneError, and RejectedError where another node has its place by now.
+        """
+        participant = None
+        try:
+            participant, _ = self.enter(self._reach())
+            if participant is not None and participant.is_same_round(known):
+                participant.succeed(known)
+                return participant
+        except RejectedError as error:
+            if error.rejection.kind not in _DOUBTED:
+                raise
+            return None
+        except (NoRendezvousError, StoreError):
+            if participant is not None:
+                participant.close()
+            return None
+        if participant is not None:
+            raise CoordinatorGoneError
+        return None
+
+    def enter(self, found: Reach) -> tuple[Participant | None, str]:
+        """Return a participant at an address just reached, or None and what stands in the way."""
+        meet = self._meet
+        if found.step is not ReachStep.OPEN:
+            return None, found.in_words(meet.host, meet.port)
+        store, obstacle = None, "no rendezvous answers there"
+        try:
+            # The address, not the name: it is the one that was just reached.
+            store = Store.connect(
+                found.address, meet.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
+            )
+            # Now, not before: the node 0 that was reached first may have been that of the last start.
+            me = replace(self._examine(meet.me), wall_clock_s=time.time())
+            participant = Participant(
+                store,
+                me,
+                purpose=meet.purpose,
+                secret=meet.secret,
+                spare=meet.spare,
+                details=meet.details,
+            )
+        except (NoRendezvousError, StoreError) as error:
+            if store is not None:
+                store.close()
+            if isinstance(error, NoRendezvousError):
+                obstacle = str(error)
+            where = f"{meet.host}:{meet.port} ({found.address})"
+            return None, f"{where} accepts connections, but {obstacle}"
+        return participant, ""
+
+    def _reach(self) -> Reach:
+        return reach(self._meet.host, self._meet.port, CONNECT_LIMIT_S)

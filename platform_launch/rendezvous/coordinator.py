@@ -1,0 +1,401 @@
+"""Node 0's side of a rendezvous: takes nodes in, hears who lives, passes requests on, publishes the state.
+
+What it reads may come from anybody who reaches the port. An entry that is malformed, too large or not sealed
+with the job's secret is removed with one warning and ends nothing; what the coordinator itself wrote it
+compares once a second, and writes again where somebody changed it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from platform_launch.rendezvous import protocol
+from platform_launch.rendezvous.authentication import Seal, Secret, UnauthenticatedError
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.liveness import Liveness
+from platform_launch.rendezvous.membership import Change, ChangeKind, Member, Membership
+from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, M, Message
+from platform_launch.rendezvous.protocol import (
+    Announcement,
+    Asked,
+    Join,
+    JoinNotice,
+    Members,
+    NodeHeartbeat,
+    Now,
+    OpenRequest,
+    Rejection,
+    RejectionKind,
+    Requests,
+    Seat,
+    describe_rejection,
+)
+from platform_launch.rendezvous.store import Store
+
+# Slots for nodes that come back, and for strangers until they are turned away.
+_RESERVE = 32
+# How often what the coordinator wrote is compared with what lies in the store.
+_CHECK_EVERY_S = 1.0
+# How long a notice to a node that takes no part is kept for it to read.
+_FAREWELL_S = 15.0
+_MOST_WARNINGS = 200
+
+
+@dataclass
+class _Slot:
+    """What is known of one slot: the last bytes seen there, and whose heartbeat they are."""
+
+    seen: bytes = b""
+    session: str = ""
+    count: int = 0
+    first_count: int = 0
+    written: int = -1
+    left: bool = False
+    free_at: float | None = None
+
+
+class Coordinator:
+    """Call :meth:`step` often; it never waits but for the store.
+
+    ``values`` are the kinds of message that nodes publish here; ``say`` takes lines for the user. To go on in
+    the place of a coordinator that was lost, it needs the ``round_of`` that one and its last ``members``, who
+    will come again and hold their places until then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        me: Fingerprint,
+        *,
+        purpose: str,
+        say: Callable[[ConsoleLine], None],
+        secret: Secret | None = None,
+        spares: int = 0,
+        values: Sequence[type[Message]] = (),
+        same_nnodes: bool = False,
+        round_of: str = "",
+        members: Sequence[Seat] = (),
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._purpose = purpose
+        self._say = say
+        self._kinds = tuple(values)
+        self._seal = Seal(secret, purpose, os.urandom(16).hex())
+        self._slots = [_Slot() for _ in range(me.nnodes + spares + _RESERVE)]
+        self._liveness: Liveness[int] = Liveness()
+        self._values: dict[tuple[type[Message], int], Message] = {}
+        self._requests: dict[tuple[int, int], tuple[OpenRequest, float]] = {}
+        self._last_request: dict[int, int] = {}
+        self._warned: set[str] = set()
+        self._mine: dict[str, bytes] = {}
+        self._editions = dict.fromkeys((protocol.STATE, protocol.MEMBERS, protocol.REQUESTS), 0)
+        self._count = 0
+        self._looked = self._checked = time.monotonic()
+        self.membership = Membership(me, same_nnodes=same_nnodes)
+        for seat in members:
+            self.membership.restore(seat)
+        self._open(round_of)
+
+    def step(self) -> list[Change]:
+        """Look once: who came, who lives, who asks what. Returns what changed among the nodes."""
+        now = time.monotonic()
+        changes = self._look(now)
+        for change in changes:
+            self._settle(change, now)
+        self._forget(now)
+        if any(change.kind is not ChangeKind.REJECTED for change in changes):
+            self._publish_members()
+        if now - self._checked >= _CHECK_EVERY_S:
+            self._checked = now
+            self._repair()
+        self._write_now()
+        return changes
+
+    def publish(self, state: Message) -> None:
+        """Let every node know what the purpose makes of it so far."""
+        self._put(protocol.STATE, state)
+        self._write_now()
+
+    def value_of(self, member: Member, kind: type[M]) -> M | None:
+        """Return what a node has published last, None where it has not."""
+        value = self._values.get((kind, member.slot))
+        return value if isinstance(value, kind) else None
+
+    def fetch(self, member: Member, kind: type[M]) -> M | None:
+        """Return what a node has published quietly."""
+        key = f"value/{kind.__name__}/{member.slot}"
+        data = self._store.read([key])[0]
+        return self._open_entry(key, data, kind) if data else None
+
+    def values(self, kind: type[M]) -> dict[int, M]:
+        """Return what the nodes have published of a kind, by rank."""
+        found = {rank: self.value_of(member, kind) for rank, member in self.membership.ranks.items()}
+        return {rank: value for rank, value in found.items() if value is not None}
+
+    @property
+    def members(self) -> tuple[Seat, ...]:
+        """Who takes part, as every node knows it."""
+        return tuple(_seat(member) for member in self.membership.everyone)
+
+    def silent_s(self, member: Member) -> float:
+        """Return for how long a member has been silent; one that has left is silent for ever."""
+        return self._silence(member.slot)
+
+    def has_left(self, member: Member) -> bool:
+        """Tell whether a member said that it needs this rendezvous no longer."""
+        return self._slots[member.slot].left
+
+    def assign(self, spare: Member, rank: int) -> Member:
+        """Give a free rank to a spare; it hears of that with its next heartbeat."""
+        member = self.membership.assign(spare, rank)
+        self._notify(member.slot, JoinNotice(member.node.identity, rank))
+        self._publish_members()
+        return member
+
+    def remove(self, member: Member) -> None:
+        """Let a member's place be taken by others, or by itself, if it is heard again."""
+        self.membership.remove(member)
+        self._drop_values(member.slot)
+        seen = self._slots[member.slot].seen
+        self._slots[member.slot] = _Slot(seen, free_at=time.monotonic() + _FAREWELL_S)
+        self._publish_members()
+
+    def _open(self, round_of: str) -> None:
+        """Lay out the slots first: whoever finds the announcement may use them."""
+        slots = range(len(self._slots))
+        empty = [(key, b"") for slot in slots for key in (f"join/{slot}", f"notice/{slot}")]
+        self._store.write_all([*empty, *((f"heartbeat/{slot}", b"") for slot in slots)])
+        self._publish_members()
+        self._put(protocol.REQUESTS, Requests(()))
+        self.announcement = Announcement(
+            self._purpose,
+            self._me.identity,
+            self._me.place,
+            self._seal.nonce,
+            self._me.nnodes,
+            len(self._slots),
+            round_of or self._seal.nonce,
+        )
+        # Its reader learns the nonce from it.
+        sealed = replace(self._seal, nonce="").close(protocol.ANNOUNCEMENT, self.announcement)
+        self._mine[protocol.ANNOUNCEMENT] = sealed
+        self._store.write(protocol.ANNOUNCEMENT, sealed)
+
+    def _look(self, now: float) -> list[Change]:
+        keys = [f"heartbeat/{slot}" for slot in range(len(self._slots))]
+        changes = []
+        for slot, data in enumerate(self._store.read(keys)):
+            if data is None:
+                self._store.write(keys[slot], b"")
+            elif data not in (b"", self._slots[slot].seen):
+                change = self._hear(slot, data)
+                if change is not None:
+                    changes.append(change)
+        watched = [m.slot for m in self.membership.everyone] + list(self.membership.rivals)
+        self._liveness.observe({slot: self._slots[slot].count for slot in watched}, now - self._looked)
+        self._looked = now
+        return changes + self.membership.decide(self._silence, self._has_beaten)
+
+    def _silence(self, slot: int) -> float:
+        return float("inf") if self._slots[slot].left else self._liveness.silent_s(slot)
+
+    def _has_beaten(self, slot: int) -> bool:
+        return self._slots[slot].count > self._slots[slot].first_count
+
+    def _hear(self, slot: int, data: bytes) -> Change | None:
+        """Read a heartbeat that is new, and the rest of what its writer wrote."""
+        known, key = self._slots[slot], f"heartbeat/{slot}"
+        try:
+            heartbeat = self._seal.open(key, data, NodeHeartbeat)
+        except InvalidMessageError as error:
+            return self._turn_away_entry(slot, key, error)
+        known.seen = data
+        change = None
+        if heartbeat.session != known.session:
+            change = self._receive(slot, heartbeat)
+            known = self._slots[slot]
+            if heartbeat.session != known.session:
+                return change  # its other entry is not there yet, or not to be used
+        elif heartbeat.count <= known.count:
+            return None  # an old one, shown again
+        known.count, known.left = heartbeat.count, heartbeat.left
+        if heartbeat.left and self._holder(slot) is None:
+            self.membership.forget_rival(slot)
+            known.free_at = 0.0
+        if heartbeat.written != known.written:
+            known.written = heartbeat.written
+            self._read_values(slot)
+        return change
+
+    def _receive(self, slot: int, heartbeat: NodeHeartbeat) -> Change | None:
+        """Read who came to a slot."""
+        key = f"join/{slot}"
+        data = self._store.read([key])[0]
+        if not data:
+            self._slots[slot].seen = b""  # look again: it was taken away, and will be written anew
+            return None
+        try:
+            join = self._seal.open(key, data, Join)
+        except InvalidMessageError as error:
+            return self._turn_away_entry(slot, key, error)
+        if join.session != heartbeat.session:
+            self._slots[slot].seen = b""
+            return None
+        holder = self._holder(slot)
+        if holder is not None and holder.node.identity != join.node.identity:
+            # Somebody wrote over the entries of a node that takes part.
+            self._warn(f"slot {slot}", f"an entry of {join.node.place} at the place of {holder.place}")
+            self._store.write(f"heartbeat/{slot}", b"")
+            return None
+        count = heartbeat.count
+        self._slots[slot] = _Slot(self._slots[slot].seen, heartbeat.session, count, count)
+        return self.membership.receive(slot, join)
+
+    def _read_values(self, slot: int) -> None:
+        """Read what a node has published and what it asks."""
+        keys = [f"value/{kind.__name__}/{slot}" for kind in self._kinds]
+        *values, asked = self._store.read([*keys, f"asked/{slot}"])
+        for key, kind, data in zip(keys, self._kinds, values, strict=True):
+            if data:
+                value = self._open_entry(key, data, kind)
+                if value is not None:
+                    self._values[kind, slot] = value
+        if asked:
+            entry = self._open_entry(f"asked/{slot}", asked, Asked)
+            for request in entry.requests if entry is not None else ():
+                if request.number > self._last_request.get(slot, 0):
+                    self._last_request[slot] = request.number
+                    to = tuple(
+                        _seat(member)
+                        for member in self.membership.everyone
+                        if member.slot != slot
+                        and member.rank is not None  # spares have nothing to say of the training
+                        and (request.to is None or member.rank in request.to)
+                    )
+                    until = time.monotonic() + min(request.limit_s, 3600.0)
+                    self._requests[slot, request.number] = (
+                        OpenRequest(slot, request.number, to, request.body),
+                        until,
+                    )
+                    self._publish_requests()
+
+    def _open_entry(self, key: str, data: bytes, kind: type[M]) -> M | None:
+        try:
+            return self._seal.open(key, data, kind)
+        except InvalidMessageError as error:
+            self._warn(key, f"the entry {key}: {error}")
+            return None
+
+    def _settle(self, change: Change, now: float) -> None:
+        """Tell the node what became of it."""
+        member, before = change.member, change.before
+        if before is not None and before.slot != member.slot:
+            self._drop_values(before.slot)
+            self._slots[before.slot].free_at = now + _FAREWELL_S
+            if change.kind is ChangeKind.REPLACED:
+                lost = Rejection(RejectionKind.REPLACED, before.node.node_rank, before.place, member.place)
+                self._notify(before.slot, JoinNotice(before.node.identity, rejection=lost))
+        if change.rejection is not None:
+            self._slots[member.slot].free_at = now + _FAREWELL_S
+            text = describe_rejection(change.rejection)
+            self._warn(f"{change.rejection.kind} {member.place} {text}", text)
+            self._notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
+        else:
+            self._notify(member.slot, JoinNotice(member.node.identity, member.rank))
+
+    def _turn_away_entry(self, slot: int, key: str, error: InvalidMessageError) -> Change | None:
+        """Remove an entry that cannot be used; a node that only lacks the secret is told so by name."""
+        holder = self._holder(slot)
+        join = self._claim(slot) if isinstance(error, UnauthenticatedError) else None
+        if holder is None and join is not None and isinstance(error, UnauthenticatedError):
+            kind = RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.NO_SECRET
+            node = join.node
+            rejection = Rejection(kind, node.node_rank, node.place, self._me.place)
+            self._slots[slot].seen = self._store.read([f"heartbeat/{slot}"])[0] or b""
+            rank = None if join.spare else node.node_rank
+            return Change(ChangeKind.REJECTED, Member(slot, rank, node), rejection=rejection)
+        where = f" at the place of {holder.place}" if holder is not None else ""
+        self._warn(f"slot {slot}", f"the entry {key}{where}: {error}")
+        self._store.write(f"heartbeat/{slot}", b"")
+        if holder is None:
+            self._store.write(f"join/{slot}", b"")
+        return None
+
+    def _holder(self, slot: int) -> Member | None:
+        return next((m for m in self.membership.everyone if m.slot == slot), None)
+
+    def _claim(self, slot: int) -> Join | None:
+        """Return what an entry without our seal says, to name its writer; None for rubbish."""
+        key = f"join/{slot}"
+        data = self._store.read([key])[0]
+        if not data:
+            return None
+        try:
+            return replace(self._seal, secret=None).open(key, data, Join)
+        except InvalidMessageError:
+            return None
+
+    def _forget(self, now: float) -> None:
+        """Free the slots of those who take no part any more, and end requests whose time is up."""
+        for slot, known in enumerate(self._slots):
+            if known.free_at is not None and (now >= known.free_at or known.left):
+                self._slots[slot] = _Slot()
+                self._drop_values(slot)
+                self._mine.pop(f"notice/{slot}", None)
+                self._store.write_all([(f"{kind}/{slot}", b"") for kind in ("heartbeat", "notice", "join")])
+        over = [key for key, (_, until) in self._requests.items() if now >= until]
+        for key in over:
+            request, _ = self._requests.pop(key)
+            self._store.delete([request.answer_key(seat.slot) for seat in request.to])
+        if over:
+            self._publish_requests()
+
+    def _drop_values(self, slot: int) -> None:
+        self._last_request.pop(slot, None)
+        self._values = {key: value for key, value in self._values.items() if key[1] != slot}
+
+    def _repair(self) -> None:
+        """Write again what somebody else changed or took away."""
+        keys = list(self._mine)
+        for key, found in zip(keys, self._store.read(keys), strict=True):
+            if found != self._mine[key]:
+                self._warn(key, f"the entry {key}, which is node 0's own, was changed; it is written again")
+                self._store.write(key, self._mine[key])
+
+    def _write_now(self) -> None:
+        self._count += 1
+        editions = (self._editions[key] for key in (protocol.STATE, protocol.MEMBERS, protocol.REQUESTS))
+        self._store.write(protocol.NOW, self._close(protocol.NOW, Now(self._count, *editions)))
+
+    def _publish_members(self) -> None:
+        self._put(protocol.MEMBERS, Members(self.members))
+
+    def _publish_requests(self) -> None:
+        self._put(protocol.REQUESTS, Requests(tuple(request for request, _ in self._requests.values())))
+
+    def _put(self, key: str, entry: Message) -> None:
+        self._mine[key] = self._close(key, entry)
+        self._store.write(key, self._mine[key])
+        self._editions[key] += 1
+
+    def _notify(self, slot: int, notice: JoinNotice) -> None:
+        key = f"notice/{slot}"
+        self._mine[key] = self._close(key, notice)
+        self._store.write(key, self._mine[key])
+
+    def _close(self, key: str, entry: Message) -> bytes:
+        return self._seal.close(key, entry)
+
+    def _warn(self, about: str, text: str) -> None:
+        """Warn once of each thing, and of no more things than anybody reads."""
+        if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(about)
+            self._say(ConsoleLine("WARN", f"turned away: {text}", "rendezvous-turned-away"))
+
+
+def _seat(member: Member) -> Seat:
+    return Seat(member.slot, member.rank, member.node.identity, member.place)

@@ -1,0 +1,168 @@
+"""How a run ended: one value, carried from a node over node 0 to all, and put into words where it is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from platform_launch.events import Event, event, line
+from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.ranks import in_words
+from platform_launch.rendezvous.restarts import NotAgain
+
+_MOST_PLACES = 4
+
+
+class EndKind(str, Enum):
+    """What happened to a node, or to its way to the others."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    VANISHED = "vanished"
+    STARTED_ANEW = "started_anew"
+    LAUNCHER_KILLED = "launcher_killed"
+    LAUNCHER_SILENT = "launcher_silent"
+    COORDINATOR_GONE = "coordinator_gone"
+    COORDINATOR_SILENT = "coordinator_silent"
+    HELPER_KILLED = "helper_killed"
+    HUNG = "hung"
+    LEFT = "left"
+
+
+_EVENTS = {
+    EndKind.FINISHED: "node-finished",
+    EndKind.FAILED: "node-failed",
+    EndKind.STOPPED: "node-stopped",
+    EndKind.VANISHED: "node-vanished",
+    EndKind.STARTED_ANEW: "node-started-anew",
+    EndKind.LAUNCHER_KILLED: "launcher-killed",
+    EndKind.LAUNCHER_SILENT: "launcher-silent",
+    EndKind.COORDINATOR_GONE: "coordinator-gone",
+    EndKind.COORDINATOR_SILENT: "coordinator-silent",
+    EndKind.HELPER_KILLED: "helper-killed",
+    EndKind.HUNG: "node-hung",
+    EndKind.LEFT: "node-left-early",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a training ended, as far as its log says: ``id`` of the known cause, empty where none is known.
+
+    ``evidence`` are lines of the log; ``told`` is what a person is shown, and may explain them. ``retry`` is
+    whether starting the same again is worth it, as ``why`` says it; empty where that is not known.
+    """
+
+    id: str
+    evidence: tuple[str, ...]
+    told: tuple[str, ...]
+    retry: str = ""
+
+
+@dataclass(frozen=True)
+class NodeEnding(Message):
+    """How it ended on one node.
+
+    ``exit_code`` is the one that follows for the job. ``stopped_by`` is what told this node to end, empty
+    where nothing did. ``ended_at_s`` is the time by the node's own clock until node 0 corrects it to its own.
+    Of nodes that vanish together ``ranks`` and ``hosts`` name all, and ``node_rank`` is the first;
+    ``silent_s`` is for how long nothing was heard. ``health`` is what its devices said afterwards, None where
+    they were not asked.
+    """
+
+    kind: EndKind
+    node_rank: int
+    host: str
+    exit_code: int
+    cause: Cause | None = None
+    stopped_by: str = ""
+    ended_at_s: float = 0.0
+    silent_s: float = 0.0
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    all_others: bool = False
+    health: NodeHealth | None = None
+
+    @property
+    def in_good_order(self) -> bool:
+        """Whether nothing is broken, so that the trainings may take their whole grace time."""
+        return self.kind is EndKind.STOPPED
+
+
+@dataclass(frozen=True)
+class UnwellNode:
+    """A node whose devices are suspect or bad."""
+
+    node_rank: int
+    host: str
+    health: NodeHealth
+
+    @property
+    def bad(self) -> bool:
+        """Whether no job should be put on it before it is repaired."""
+        return self.health.grade is Grade.BAD
+
+
+@dataclass(frozen=True)
+class RunOutcome(Message):
+    """How the run ended for all nodes.
+
+    ``exit_code`` is the job's, 0 when every node finished or one was told to end. ``ending`` is what the
+    others followed, None where every node finished. ``closed``: node 0 is done, and whoever still trains goes
+    on alone. ``replaced`` are the ranks that spares shall have at the next start; the nodes
+    of those in ``bad`` live, and leave. ``unwell`` are the nodes whose devices are not well,
+    ``well`` is how many others were asked.
+    """
+
+    exit_code: int
+    ending: NodeEnding | None = None
+    restart: bool = False
+    not_again: NotAgain | None = None
+    closed: bool = False
+    replaced: tuple[int, ...] = ()
+    bad: tuple[int, ...] = ()
+    unwell: tuple[UnwellNode, ...] = ()
+    well: int = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether none failed, and a signal to one of the nodes ended all."""
+        return self.ending is not None and self.ending.in_good_order
+
+    @property
+    def first_failed(self) -> int | None:
+        """The rank of the node whose failure the others followed."""
+        return None if self.ending is None or self.stopped else self.ending.node_rank
+
+
+def describe_ending(ending: NodeEnding) -> str:
+    """Say in one line how it ended on a node."""
+    return line(ending_event(ending))
+
+
+def ending_event(ending: NodeEnding) -> Event:
+    """Return how it ended on a node as an event of a launch."""
+    shown = list(ending.hosts[:_MOST_PLACES]) or [ending.host]
+    return event(
+        _EVENTS[ending.kind],
+        node=ending.node_rank,
+        host=ending.host,
+        exit_code=ending.exit_code,
+        cause=ending.cause.id if ending.cause is not None else "",
+        signal=ending.stopped_by,
+        nodes=in_words(ending.ranks or (ending.node_rank,)),
+        ranks=list(ending.ranks),
+        hosts=shown,
+        silent_s=ending.silent_s,
+        remark=", so that node 0 itself is probably the one that is cut off" if ending.all_others else "",
+    )
+
+
+def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
+    """Return what the log of that node says, as an event and its lines; None where nothing is known of it."""
+    if ending.cause is None or not ending.cause.told:
+        return None
+    told = list(ending.cause.told)
+    return event("node-quoted", node=ending.node_rank, lines=told), [f"  | {text}" for text in told]

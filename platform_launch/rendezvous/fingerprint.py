@@ -1,0 +1,165 @@
+"""What a node brings to the roll call: who it is, and the facts in which nodes of a job should agree."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from platform_launch.hardware import Hardware
+from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.rendezvous.messages import Message
+
+# What training libraries read; other variables are nobody's business here.
+_COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")
+# Differ between nodes without meaning: paths with the node or the start time in them, chosen devices.
+_OWN_TO_EACH_NODE = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "NCCL_DEBUG_FILE",
+        "TORCH_FR_DUMP_TEMP_FILE",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+        "TORCH_EXTENSIONS_DIR",
+    }
+)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|SIGNATURE|PRIVATE", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"://[^/\s]*@|-----BEGIN|\bBearer\s", re.IGNORECASE)
+_LONGEST_VALUE = 160
+
+
+@dataclass(frozen=True)
+class Fingerprint(Message):
+    """One node as it presents itself. ``facts`` maps a fact's name to how it reads in a table.
+
+    ``paths`` says where the files lie whose hashes are among the facts; they may differ between nodes.
+    ``identity`` is drawn anew by each launcher, so that two nodes with one rank are told from one node that
+    came twice. ``wall_clock_s`` is the node's own clock at its arrival. ``restarts_used`` counts the starts
+    of this run that failed already. ``master_port_problem`` says why this node does not get through to
+    MASTER_PORT, empty when it does. ``refusal`` says why it cannot start at all, and ``refusal_code`` is the
+    exit code for that. ``stand_in``: it was a spare, and holds the rank of a node that was lost.
+    """
+
+    node_rank: int
+    nnodes: int
+    host: str
+    addresses: tuple[str, ...]
+    identity: str
+    job_id: str | None
+    gpus: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
+    wall_clock_s: float = 0.0
+    restarts_used: int = 0
+    master_port_problem: str = ""
+    refusal: str = ""
+    refusal_code: int = 0
+    stand_in: bool = False
+
+    @property
+    def place(self) -> str:
+        """Where it runs, for messages."""
+        return f"{self.host} ({self.addresses[0]})" if self.addresses else self.host
+
+    def with_facts(self, facts: Mapping[str, str]) -> Fingerprint:
+        """Return a copy with further facts."""
+        return replace(self, facts={**self.facts, **facts})
+
+
+def take(
+    plan: LaunchPlan,
+    environment: Mapping[str, str],
+    *,
+    identity: str,
+    versions: Mapping[str, str],
+    git_revision: str | None,
+    free_gib: float | None,
+) -> Fingerprint:
+    """Return the fingerprint of this node's launch.
+
+    ``environment`` holds the variables the training will see, ``versions`` those of its packages,
+    ``free_gib`` the room on the disk of the log folder. Reads the files that are launched, to hash them.
+    """
+    topology, hardware, training = plan.topology, plan.hardware, plan.training
+    files = {
+        "training config": training.config,
+        "accelerate yaml": training.accelerate_yaml.path if training.accelerate_yaml else None,
+        "script": training.script,
+    }
+    facts = {
+        "nodes announced": str(topology.nnodes),
+        "processes per node": str(topology.nproc_per_node),
+        "world size": str(topology.world_size),
+        "platform": topology.platform,
+        "master port": str(topology.master_port),
+        "launcher": plan.launcher,
+        **{name: hash_of(path) if path else "none" for name, path in files.items()},
+        "git revision": git_revision or "none",
+        **_hardware_facts(hardware),
+        **{name: version for name, version in versions.items() if name != "platform-launch"},
+        **{f"${name}": value for name, value in shareable(environment).items()},
+    }
+    if free_gib is not None and free_gib < 5:
+        facts["free disk for logs"] = f"{free_gib:.1f} GiB"
+    return Fingerprint(
+        node_rank=topology.node_rank,
+        nnodes=topology.nnodes,
+        host=hardware.host.hostname,
+        addresses=tuple(address for interface in hardware.interfaces for address in interface.addresses),
+        identity=identity,
+        job_id=topology.job_id,
+        gpus=len(hardware.gpus.devices),
+        facts=facts,
+        paths={name: str(path) for name, path in files.items() if path},
+    )
+
+
+def _hardware_facts(hardware: Hardware) -> dict[str, str]:
+    devices = hardware.gpus.devices
+    facts = {
+        "GPUs": str(len(devices)),
+        "GPU kind": _each_once(gpu.name for gpu in devices),
+        "GPU memory": _each_once(f"{gpu.memory_gib:.0f} GiB" for gpu in devices if gpu.memory_gib),
+        "GPU driver": hardware.gpus.driver or "none",
+        "driver's CUDA": hardware.gpus.cuda or "none",
+        "interfaces": _each_once(interface.name for interface in hardware.interfaces),
+        "route to the master": hardware.route_interface or "unknown",
+        "RDMA ports": _each_once(
+            f"{port.device}:{port.port} {port.link_layer} {port.rate_gbps or '?'}Gb/s"
+            f"{'' if port.active else ' down'}"
+            for port in hardware.hca_ports
+        ),
+        "RoCE v2 GIDs": _each_once(
+            f"{port.device}:{'/'.join(str(index) for index, kind in port.gids if kind == 'RoCE v2')}"
+            for port in hardware.hca_ports
+            if port.link_layer == "Ethernet"
+        ),
+    }
+    if hardware.host.shm_gib is not None:
+        facts["shared memory"] = f"{hardware.host.shm_gib:.0f} GiB"
+    return facts
+
+
+def _each_once(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts)) or "none"
+
+
+def shareable(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that other nodes may see: those of training libraries, and never a secret."""
+    return {
+        name: value[:_LONGEST_VALUE]
+        for name, value in sorted(environment.items())
+        if name.startswith(_COMPARED)
+        and name not in _OWN_TO_EACH_NODE
+        and not _SECRET.search(name)
+        and not _SECRET_VALUE.search(value)
+    }
+
+
+def hash_of(path: Path) -> str:
+    """Return the start of a file's SHA-256, or why it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        return error.strerror or "unreadable"

@@ -1,0 +1,182 @@
+"""Who takes part in a rendezvous, with which rank: decided from what came and who is silent. Pure.
+
+A rank belongs to whoever came with it first, for as long as that node gives signs of life. A newcomer with
+the same rank takes it over only from one that is silent, and is turned away otherwise; the same launcher that
+comes again (its connection or its helper process was lost) takes its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.protocol import Join, Rejection, RejectionKind, Seat
+
+# Nodes send a heartbeat at least once a second: one that was silent for this long has died or lost its link.
+REPLACED_AFTER_S = 4.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node that takes part. ``rank`` is None for a spare; ``details`` are what the purpose needs of it."""
+
+    slot: int
+    rank: int | None
+    node: Fingerprint
+    details: Message | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it runs."""
+        return self.node.place
+
+
+class ChangeKind(Enum):
+    """What happened to a node."""
+
+    JOINED = "joined"
+    RETURNED = "returned"
+    REPLACED = "replaced"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that happened. ``before`` is who held the place of a member that returned or took over."""
+
+    kind: ChangeKind
+    member: Member
+    before: Member | None = None
+    rejection: Rejection | None = None
+
+
+class Membership:
+    """The members by rank, and the spares. ``me`` is the coordinator's node.
+
+    ``replaced_after_s`` is how long a node must be silent until a newcomer may have its rank;
+    ``same_nnodes`` turns away whoever was told of another number of nodes.
+    """
+
+    def __init__(self, me: Fingerprint, *, same_nnodes: bool = False) -> None:
+        self._me = me
+        self._same_nnodes = same_nnodes
+        self.replaced_after_s = REPLACED_AFTER_S
+        self.ranks: dict[int, Member] = {}
+        self.spares: list[Member] = []
+        self._rivals: dict[int, Member] = {}
+
+    @property
+    def everyone(self) -> list[Member]:
+        """The members with a rank in their order, then the spares."""
+        return [*(self.ranks[rank] for rank in sorted(self.ranks)), *self.spares]
+
+    @property
+    def rivals(self) -> Mapping[int, Member]:
+        """By slot, the newcomers whose rank is taken, until it is known whether its holder lives."""
+        return self._rivals
+
+    def receive(self, slot: int, join: Join) -> Change | None:
+        """Take a newcomer in or turn it away; None when that depends on who is silent."""
+        node = join.node
+        newcomer = Member(slot, None if join.spare else node.node_rank, node, join.details)
+        if node.job_id and self._me.job_id and node.job_id != self._me.job_id:
+            return self._reject(newcomer, RejectionKind.OTHER_JOB, node.job_id, self._me.job_id)
+        known = next((m for m in self.everyone if m.node.identity == node.identity), None)
+        if known is not None:
+            if known.rank is None:
+                newcomer = replace(newcomer, rank=None)
+            else:  # a spare may have been given one
+                node = replace(node, node_rank=known.rank, stand_in=known.node.stand_in)
+                newcomer = replace(newcomer, rank=known.rank, node=node)
+            self._seat(newcomer, instead_of=known)
+            return Change(ChangeKind.RETURNED, newcomer, known)
+        if newcomer.rank is None:
+            self._seat(newcomer)
+            return Change(ChangeKind.JOINED, newcomer)
+        other_count = self._same_nnodes and node.nnodes != self._me.nnodes
+        if other_count or not 0 <= newcomer.rank < self._me.nnodes:
+            return self._reject(
+                newcomer, RejectionKind.RANK_OUT_OF_RANGE, str(node.nnodes), str(self._me.nnodes)
+            )
+        if newcomer.rank == self._me.node_rank and node.identity != self._me.identity:
+            return self._reject(newcomer, RejectionKind.RANK_TAKEN)  # the coordinator knows who it is
+        holder = self.ranks.get(newcomer.rank)
+        if holder is not None and (holder.node.stand_in or node.stand_in) and not node.refusal:
+            # A node that was replaced comes back, or its stand-in finds it there: neither is too much.
+            spare = replace(newcomer, rank=None)
+            self._seat(spare)
+            return Change(ChangeKind.JOINED, spare)
+        if holder is not None:
+            self._rivals[slot] = newcomer
+            return None
+        self._seat(newcomer)
+        return Change(ChangeKind.JOINED, newcomer)
+
+    def decide(self, silent_s: Callable[[int], float], has_beaten: Callable[[int], bool]) -> list[Change]:
+        """Decide about newcomers whose rank was taken.
+
+        ``silent_s`` tells how long a slot has been silent, ``has_beaten`` whether it gave a sign of life
+        since it came.
+        """
+        changes = []
+        for slot, rival in list(self._rivals.items()):
+            assert rival.rank is not None
+            holder = self.ranks.get(rival.rank)
+            if holder is None:
+                change = Change(ChangeKind.JOINED, rival)
+            elif silent_s(holder.slot) >= self.replaced_after_s:
+                change = Change(ChangeKind.REPLACED, rival, holder)
+            elif silent_s(holder.slot) == 0.0 and has_beaten(slot):
+                del self._rivals[slot]
+                changes.append(self._reject(rival, RejectionKind.RANK_TAKEN, by=holder.place))
+                continue
+            else:
+                continue
+            del self._rivals[slot]
+            self._seat(rival, instead_of=holder)
+            changes.append(change)
+        return changes
+
+    def restore(self, seat: Seat) -> None:
+        """Take in who held a place when another coordinator was lost: that node will come again."""
+        rank = self._me.node_rank if seat.node_rank is None else seat.node_rank
+        node = Fingerprint(rank, self._me.nnodes, seat.place, (), seat.identity, self._me.job_id)
+        self._seat(Member(seat.slot, seat.node_rank, node))
+
+    def remove(self, member: Member) -> None:
+        """Forget a member; its place is free."""
+        if member.rank is not None and self.ranks.get(member.rank) == member:
+            del self.ranks[member.rank]
+        if member in self.spares:
+            self.spares.remove(member)
+
+    def forget_rival(self, slot: int) -> None:
+        """Forget a newcomer that left again."""
+        self._rivals.pop(slot, None)
+
+    def assign(self, spare: Member, rank: int) -> Member:
+        """Give a rank that is free to a spare, and return the member it is then."""
+        if rank in self.ranks:
+            raise ValueError(f"rank {rank} is held by {self.ranks[rank].place}")
+        self.spares.remove(spare)
+        member = replace(spare, rank=rank, node=replace(spare.node, node_rank=rank, stand_in=True))
+        self._seat(member)
+        return member
+
+    def _seat(self, member: Member, instead_of: Member | None = None) -> None:
+        if instead_of is not None:
+            self.remove(instead_of)
+        if member.rank is None:
+            self.spares.append(member)
+        else:
+            self.ranks[member.rank] = member
+
+    def _reject(
+        self, member: Member, kind: RejectionKind, theirs: str = "", ours: str = "", *, by: str = ""
+    ) -> Change:
+        node = member.node
+        rejection = Rejection(kind, node.node_rank, node.place, by or self._me.place, theirs, ours)
+        return Change(ChangeKind.REJECTED, member, rejection=rejection)

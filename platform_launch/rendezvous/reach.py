@@ -1,0 +1,211 @@
+"""How far a node gets towards others: the name, the address, the port; and a port that others can try."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import select
+import socket
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from threading import Thread
+from typing import TypeVar
+
+from platform_launch.hardware import ports
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+_TOGETHER = 256  # connections tried at the same time
+
+
+class ReachStep(Enum):
+    """The first thing that failed, or that nothing did."""
+
+    NAME = "the name does not resolve"
+    NO_NAME_SERVER = "no name server has answered"
+    ROUTE = "there is no route"
+    SILENCE = "nothing answers"
+    REFUSED = "the connection is refused"
+    OPEN = "the port is open"
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The result of one try. ``address`` is the one that answered, or the last one tried."""
+
+    step: ReachStep
+    address: str = ""
+
+    def in_words(self, host: str, port: int) -> str:
+        """Say what stands in the way."""
+        if self.step is ReachStep.NAME:
+            return f"the name {host!r} does not resolve here"
+        if self.step is ReachStep.NO_NAME_SERVER:
+            return f"no name server has answered yet what the address of {host!r} is"
+        where = f"{host}:{port}" if self.address == host else f"{host}:{port} ({self.address})"
+        if self.step is ReachStep.REFUSED:
+            itself = ", which is this machine itself," if is_loopback(self.address) else ""
+            return f"{where}{itself} refuses the connection: nothing listens there"
+        if self.step is ReachStep.ROUTE:
+            return f"there is no route to {where}"
+        return f"{where} does not answer: the packets are lost on the way, or the machine is gone"
+
+
+def reach(host: str, port: int, limit_s: float) -> Reach:
+    """Try once to resolve a name and connect; takes up to ``limit_s`` for the name and each address."""
+    names = resolve(host, limit_s)
+    last = Reach(names.step)
+    for _, address in names.found:
+        last = reach_addresses({0: (address, port)}, limit_s)[0]
+        if last.step is ReachStep.OPEN:
+            return last
+    return last
+
+
+@dataclass(frozen=True)
+class ResolvedName:
+    """Family and address of a name, each once; where there are none ``step`` says why.
+
+    NAME: a server or the system said so; NO_NAME_SERVER: none has answered yet, or none could be asked.
+    """
+
+    found: tuple[tuple[int, str], ...] = ()
+    step: ReachStep = ReachStep.NO_NAME_SERVER
+
+
+# Lookups that are under way: whoever asks again waits for the same one, which a slow server may need.
+_lookups: dict[str, tuple[Thread, list[ResolvedName]]] = {}
+
+
+def resolve(host: str, limit_s: float) -> ResolvedName:
+    """Ask for the addresses of a name, waiting ``limit_s`` at most.
+
+    A resolver cannot be interrupted: the thread goes on, and its answer is had by asking again.
+    """
+    thread, answer = _lookups.get(host) or _ask(host)
+    thread.join(limit_s)
+    if not answer:
+        return ResolvedName()
+    _lookups.pop(host, None)
+    return answer[0]
+
+
+def _ask(host: str) -> tuple[Thread, list[ResolvedName]]:
+    answer: list[ResolvedName] = []
+
+    def ask() -> None:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            unanswered = error.errno in (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
+            answer.append(ResolvedName(step=ReachStep.NO_NAME_SERVER if unanswered else ReachStep.NAME))
+        except (OSError, UnicodeError):
+            answer.append(ResolvedName(step=ReachStep.NAME))
+        else:
+            pairs = ((int(family), str(address[0])) for family, _, _, _, address in answers)
+            answer.append(ResolvedName(tuple(dict.fromkeys(pairs)), ReachStep.OPEN))
+
+    thread = Thread(target=ask, name="resolve", daemon=True)
+    thread.start()
+    _lookups[host] = thread, answer  # started: another thread that asks may wait for it
+    return thread, answer
+
+
+def reach_addresses(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict[_Key, Reach]:
+    """Try to connect to many addresses, hundreds at a time; each of these takes up to ``limit_s``."""
+    keys = list(places)
+    found: dict[_Key, Reach] = {}
+    for start in range(0, len(keys), _TOGETHER):
+        steps = _connect_all({key: places[key] for key in keys[start : start + _TOGETHER]}, limit_s)
+        found |= {key: Reach(step, places[key][0]) for key, step in steps.items()}
+    return found
+
+
+def _connect_all(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict[_Key, ReachStep]:
+    found: dict[_Key, ReachStep] = {}
+    waiting: dict[int, tuple[_Key, socket.socket]] = {}
+    watch = select.poll()
+    for key, (address, port) in places.items():
+        probe = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        probe.setblocking(False)
+        try:
+            code = probe.connect_ex((address, port))
+        except (OSError, UnicodeError, OverflowError):
+            code = errno.EADDRNOTAVAIL
+        if code == errno.EINPROGRESS:
+            waiting[probe.fileno()] = (key, probe)
+            watch.register(probe, select.POLLOUT)
+        else:
+            probe.close()
+            found[key] = _step(code)
+    deadline = time.monotonic() + limit_s
+    while waiting and (left_s := deadline - time.monotonic()) > 0:
+        for descriptor, _ in watch.poll(left_s * 1000):
+            key, probe = waiting.pop(descriptor)
+            watch.unregister(descriptor)
+            found[key] = _step(probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            probe.close()
+    for key, probe in waiting.values():
+        probe.close()
+        found[key] = ReachStep.SILENCE
+    return found
+
+
+def _step(code: int) -> ReachStep:
+    if code in (0, errno.ECONNRESET):  # somebody took the connection, and perhaps dropped it
+        return ReachStep.OPEN
+    if code == errno.ECONNREFUSED:
+        return ReachStep.REFUSED
+    # A host of our own network that does not answer ARP is "no route to host" after three seconds.
+    return ReachStep.SILENCE if code in (errno.EHOSTUNREACH, errno.ETIMEDOUT) else ReachStep.ROUTE
+
+
+@contextmanager
+def open_port(number: int = 0) -> Iterator[int]:
+    """Accept and drop connections on a port of all addresses (0: one that is free); gives its number.
+
+    Raises OSError when that cannot be done.
+    """
+    server = ports.listen(number, backlog=1024)
+    Thread(target=_drop, args=(server,), name="open-port", daemon=True).start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        with suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        server.close()
+
+
+def _drop(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            # The other side closes first: the port must not be left in TIME_WAIT here.
+            Thread(target=_await_end, args=(connection,), daemon=True).start()
+
+
+def _await_end(connection: socket.socket) -> None:
+    with connection, suppress(OSError):
+        connection.settimeout(5)
+        connection.recv(1)
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address means the machine itself, wherever it is used."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def is_here(family: int, address: str) -> bool:
+    """Tell whether this machine has an address: the kernel lets only those be bound."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

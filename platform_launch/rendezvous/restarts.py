@@ -1,0 +1,95 @@
+"""Whether a failed run is worth starting again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+# Of a training whose output names no steps, only this much is known: it worked for a while.
+_LONG_ENOUGH_S = 600.0
+# ``Step 120/1000``, ``global_step=120``, ``step: 120 of 1000``: the step, and the last one if it is told.
+STEP = re.compile(
+    r"\b(?:global[ _]?)?steps?['\"]?[ :=#]{1,3}(\d{1,12})\b(?:\s*(?:/|of)\s*(\d{1,12})\b)?", re.IGNORECASE
+)
+
+
+class NotAgainKind(str, Enum):
+    """Why a run is not started again."""
+
+    NOT_ASKED_FOR = "not_asked_for"
+    USED_UP = "used_up"
+    NO_PROGRESS = "no_progress"
+    HANG = "hang"
+    JOB = "job"
+    BAD_NODE = "bad_node"
+
+
+@dataclass(frozen=True)
+class NotAgain:
+    """A run is not started again. ``step`` is the highest step it named, None where it named none."""
+
+    kind: NotAgainKind
+    max_restarts: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed: the highest step its output named (None: it names none), and how long it took."""
+
+    step: int | None
+    duration_s: float
+
+
+def highest_step(log: str) -> int | None:
+    """Return the highest step an output names, see :data:`STEP`."""
+    steps = [int(step) for step, _ in STEP.findall(log)]
+    return max(steps) if steps else None
+
+
+def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts: int) -> NotAgain | None:
+    """Return why a run is not started again after the last one of ``failed``, None when it is.
+
+    ``failed`` holds the runs this launcher has seen fail, in order; ``restarts_used`` may count more of them,
+    since a node that was replaced has seen fewer.
+    """
+    if not max_restarts:
+        return NotAgain(NotAgainKind.NOT_ASKED_FOR)
+    if restarts_used >= max_restarts:
+        return NotAgain(NotAgainKind.USED_UP, max_restarts)
+    if len(failed) >= 3 and not any(
+        _progressed(earlier, later) for earlier, later in zip(failed[-3:-1], failed[-2:], strict=True)
+    ):
+        return NotAgain(NotAgainKind.NO_PROGRESS, max_restarts, failed[-1].step)
+    return None
+
+
+def is_young(failed: FailedRun) -> bool:
+    """Tell whether a run failed before it got anywhere: what ended it stood in its way from the start."""
+    return failed.step is None and failed.duration_s < _LONG_ENOUGH_S
+
+
+def describe_not_again(reason: NotAgain) -> str:
+    """Say why a run is not started again."""
+    match reason.kind:
+        case NotAgainKind.NOT_ASKED_FOR:
+            return "no restart was asked for"
+        case NotAgainKind.HANG:
+            return "--on-hang stop was asked for"
+        case NotAgainKind.JOB:
+            return "the job must be mended first, since the same would happen again"
+        case NotAgainKind.BAD_NODE:
+            return "a node is bad, and there is no other in its place"
+        case NotAgainKind.USED_UP:
+            return f"all {reason.max_restarts} restarts are used"
+        case NotAgainKind.NO_PROGRESS:
+            where = "" if reason.step is None else f": each ended at step {reason.step} or before"
+            return f"the last two restarts brought the training no further{where}"
+
+
+def _progressed(earlier: FailedRun, later: FailedRun) -> bool:
+    if later.step is not None:
+        return earlier.step is None or later.step > earlier.step
+    return later.duration_s >= _LONG_ENOUGH_S

@@ -1,0 +1,87 @@
+"""Carries what launchers ask each other while a run goes on; what they say is not read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from platform_launch.rendezvous.messages import InvalidMessageError, Message
+from platform_launch.rendezvous.participant import Participant, PendingRequest
+from platform_launch.rendezvous.protocol import MIB, OpenRequest
+from platform_launch.rendezvous.run.launcher import (
+    AnswerNode,
+    AskNodes,
+    NodeAsks,
+    NodesAnswered,
+    ReadShared,
+    SharedTexts,
+    ShareText,
+)
+
+_MOST_WAITING = 64
+
+
+@dataclass(frozen=True)
+class Text(Message):
+    """What one launcher says to another."""
+
+    most_bytes: ClassVar[int] = MIB
+
+    text: str
+
+
+@dataclass(frozen=True)
+class SharedText(Message):
+    """What a launcher shares with all others."""
+
+    text: str
+
+
+class Asking:
+    """The questions of this node's launcher, and those to it. Methods may raise StoreError."""
+
+    def __init__(self, emit: Callable[[Message], None]) -> None:
+        self._emit = emit
+        self._inquiries: dict[int, PendingRequest] = {}
+        self._requests: dict[str, OpenRequest] = {}
+
+    def take(self, command: AskNodes | AnswerNode | ShareText | ReadShared, participant: Participant) -> None:
+        """Pass on what the launcher says."""
+        if isinstance(command, ShareText):
+            participant.publish(SharedText(command.text), quietly=True)
+        elif isinstance(command, ReadShared):
+            shared = participant.values(SharedText)
+            ranks = {seat.node_rank: value.text for seat, value in shared.items()}
+            self._emit(SharedTexts({rank: text for rank, text in ranks.items() if rank is not None}))
+        elif isinstance(command, AskNodes):
+            asked = participant.ask(Text(command.body), limit_s=command.limit_s)
+            self._inquiries[command.number] = asked
+        elif command.key in self._requests:
+            try:
+                participant.answer(self._requests.pop(command.key), Text(command.body))
+            except InvalidMessageError:
+                return  # too long: whoever asks counts this node among the silent ones
+
+    def step(self, participant: Participant) -> None:
+        """Bring the launcher what has come; call it after each heartbeat."""
+        for request in participant.requests():
+            if isinstance(request.body, Text):
+                key = f"{request.slot}-{request.number}"
+                self._requests[key] = request
+                self._emit(NodeAsks(key, request.body.text))
+        while len(self._requests) > _MOST_WAITING:
+            del self._requests[next(iter(self._requests))]
+        for number in [number for number, inquiry in self._inquiries.items() if inquiry.done]:
+            inquiry = self._inquiries.pop(number)
+            self._emit(
+                NodesAnswered(
+                    number,
+                    {
+                        seat.node_rank: body.text
+                        for seat, body in inquiry.answers.items()
+                        if isinstance(body, Text) and seat.node_rank is not None
+                    },
+                    {seat.node_rank: seat.place for seat in inquiry.silent if seat.node_rank is not None},
+                )
+            )

@@ -1,0 +1,262 @@
+"""Node 0 until the training starts: receives the nodes, says who is absent, and pronounces the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from platform_launch.errors import NodesAbsentError, NodesDisagreeError, TopologyError, UnfitNodeError
+from platform_launch.rendezvous import verdict
+from platform_launch.rendezvous.absence import absent_ranks, describe, looks_like_processes
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.membership import Change, Member
+from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
+from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState, mark_of
+
+_SAY_FIRST_S = 2.0
+_SAY_EVERY_S = 5.0
+# A training must not start with a node that may be dead already.
+_DOUBTED_AFTER_S = 2.5
+# So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
+# is still pulled is no loss.
+LATE_S = 30.0
+
+CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
+
+
+class Gathering:
+    """Call :meth:`step` often; it never waits.
+
+    ``replaced`` are ranks that spares get at once; a node that is late, or unfit, loses its rank to one too.
+    ``spares`` is how many of them were started.
+    ``state`` is what was published last. ``master_addr_problem`` says why others may look for node 0
+    elsewhere, if that is so; it is told when they do not come.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        me: Fingerprint,
+        *,
+        timeout_s: float,
+        node_timeout_s: float,
+        say: Callable[[ConsoleLine], None],
+        replaced: Sequence[int] = (),
+        spares: int = 0,
+    ) -> None:
+        self._coordinator = coordinator
+        self._me = me
+        self._timeout_s = timeout_s
+        self._node_timeout_s = node_timeout_s
+        self._say = say
+        self._last_seen: dict[int, float] = {}
+        self._twice: dict[str, int] = {}  # launchers whose rank is another's
+        self._lost = set(replaced)
+        self._spares = spares
+        self._enough_since: float | None = None
+        self._unfit: set[str] = set()
+        self._offsets_s: dict[str, float] = {}
+        self._time_is_up = False
+        self._began = time.monotonic()
+        self._said = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self.master_addr_problem = ""
+        self.state = RunState(RunPhase.WAITING, me.nnodes, tuple(range(me.nnodes)))
+        coordinator.publish(self.state)
+
+    @property
+    def present(self) -> dict[int, Fingerprint]:
+        """The nodes that are there, by rank."""
+        return {rank: member.node for rank, member in self._coordinator.membership.ranks.items()}
+
+    @property
+    def clock_offsets_s(self) -> dict[int, float]:
+        """Each node's clock less that of node 0, by rank."""
+        return {rank: self._offsets_s.get(node.identity, 0.0) for rank, node in self.present.items()}
+
+    def step(self) -> RunState:
+        """Receive who came, miss who went, and return the state."""
+        for change in self._coordinator.step():
+            self._take(change)
+        now = time.monotonic()
+        self._miss(now)
+        if self.state.phase is RunPhase.WAITING:
+            absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
+            if absent:
+                self._wait_for(absent, now)
+            elif not self._coordinator.membership.rivals and not self._is_doubtful():
+                self._pronounce()
+        return self.state
+
+    def all_left(self, *, hurried: bool) -> bool:
+        """Tell whether all have heard a refusal, also those that may still come, unless time is up."""
+        for change in self._coordinator.step():
+            self._take(change)
+        members = self._coordinator.membership.everyone
+        if len(members) < self._me.nnodes and not hurried and not self._time_is_up:
+            return False
+        return all(
+            self._coordinator.has_left(member) or self._coordinator.silent_s(member) >= self._node_timeout_s
+            for member in members
+        )
+
+    def refuse(self, exit_code: int, reasons: tuple[str, ...], hint: str, node: int | None = None) -> None:
+        """End the roll call: everyone leaves with this code, perhaps because of one ``node``."""
+        if self.state.phase is RunPhase.WAITING:
+            self._publish(
+                replace(
+                    self.state, phase=RunPhase.REFUSED, refusal=RunRefusal(exit_code, reasons, hint, node)
+                )
+            )
+
+    def _take(self, change: Change) -> None:
+        member, node = change.member, change.member.node
+        if change.rejection is not None:
+            self._heed_misfit(member, change)
+            return
+        self._offsets_s[node.identity] = node.wall_clock_s - time.time()
+        if node.refusal:
+            reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"
+            hint = f"look at the output of node {node.node_rank}"
+            unfit = node.refusal_code == UnfitNodeError.exit_code
+            if unfit and self._spares and node.node_rank != self._me.node_rank:
+                self._leave_out(member, reason)
+                return
+            # The node alone is unfit; the others only lack it.
+            code = NodesAbsentError.exit_code if unfit else node.refusal_code
+            self.refuse(code, (reason,), hint, node.node_rank)
+
+    def _leave_out(self, member: Member, reason: str) -> None:
+        """Go on without a node that is in quarantine, or whose devices have failed."""
+        if member.node.identity not in self._unfit:
+            self._unfit.add(member.node.identity)
+            self._say(ConsoleLine("WARN", f"{reason}; a spare may take its place", "node-left-out-at-once"))
+        if member.node.node_rank < self._me.nnodes:
+            self._lost.add(member.node.node_rank)
+        self._coordinator.remove(member)
+
+    def _heed_misfit(self, member: Member, change: Change) -> None:
+        """End the roll call for a node that was turned away, where the job as started cannot come true.
+
+        One more launcher with a rank that is taken ends nothing: it may be a stranger's. But when as many
+        launchers came as nodes were announced, and two of them have one rank, another rank is missing.
+        """
+        rejection = change.rejection
+        if rejection is None or member.node.refusal:
+            return
+        if rejection.kind is RejectionKind.RANK_OUT_OF_RANGE:
+            self.refuse(
+                TopologyError.exit_code,
+                (describe_rejection(rejection),),
+                "give every node the same number of nodes, and ranks from 0",
+            )
+        elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
+            self._twice[member.node.identity] = rejection.node_rank
+            if len(self.present) < self._me.nnodes <= len(self.present) + len(self._twice):
+                self.refuse(
+                    TopologyError.exit_code,
+                    (describe_rejection(rejection),),
+                    "every node needs a rank of its own: check what sets RANK (or --node-rank) on these two",
+                )
+
+    def _miss(self, now: float) -> None:
+        """Forget who has left or gone silent."""
+        if self.state.phase is not RunPhase.WAITING:
+            return
+        for member in self._coordinator.membership.everyone:
+            silent_s = self._coordinator.silent_s(member)
+            if silent_s >= self._node_timeout_s:
+                if member.rank is not None:
+                    self._last_seen[member.rank] = now if silent_s == float("inf") else now - silent_s
+                if member.rank is not None and member.node.stand_in:
+                    self._lost.add(member.rank)
+                self._coordinator.remove(member)
+
+    def _fill(self, absent: list[int], now: float) -> list[int]:
+        """Give ranks whose node is lost or late to spares; return those that are absent still."""
+        spares = self._coordinator.membership.spares
+        if len(absent) > len(spares):
+            self._enough_since = None
+        elif self._enough_since is None:
+            self._enough_since = now
+        late = self._enough_since is not None and now - self._enough_since >= LATE_S
+        due = [rank for rank in absent if rank != self._me.node_rank and (rank in self._lost or late)]
+        if not due or not spares:
+            return absent
+        # Who answered last is the likeliest to be alive.
+        fit = sorted(filter(self._may_stand_in, spares), key=self._coordinator.silent_s)
+        for rank, spare in zip(due, fit, strict=False):
+            self._coordinator.assign(spare, rank)
+            text = f"node {rank} is replaced by a spare: node {spare.node.node_rank}, {spare.place}"
+            self._say(ConsoleLine("WARN", text, "node-replaced"))
+        return absent_ranks(self.present, self._me.nnodes)
+
+    def _may_stand_in(self, spare: Member) -> bool:
+        """Tell whether a spare lives and agrees with the others where they must agree."""
+        if self._coordinator.silent_s(spare) >= _DOUBTED_AFTER_S or spare.node.refusal:
+            return False
+        judged = verdict.judge([*self.present.values(), spare.node], {})
+        if judged.exit_code and spare.node.identity not in self._unfit:
+            self._unfit.add(spare.node.identity)
+            text = f"{spare.place} cannot stand in for others: {'; '.join(judged.reasons)}"
+            self._say(ConsoleLine("WARN", text, "spare-unfit"))
+        return not judged.exit_code
+
+    def _is_doubtful(self) -> bool:
+        members = self._coordinator.membership.ranks.values()
+        return any(self._coordinator.silent_s(member) >= _DOUBTED_AFTER_S for member in members)
+
+    def _wait_for(self, absent: list[int], now: float) -> None:
+        ago = {rank: float(round(now - seen)) for rank, seen in self._last_seen.items() if rank in absent}
+        text = describe(absent, self._me.nnodes, ago)
+        suspicion = looks_like_processes(self.present, self._me.nnodes)
+        if now - self._began >= self._timeout_s:
+            self._time_is_up = True
+            hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
+            if suspicion:
+                hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
+            elif self.master_addr_problem:
+                hint = CORRECT_MASTER_ADDR
+            causes = [cause for cause in (suspicion, self.master_addr_problem) if cause]
+            self.refuse(
+                TopologyError.exit_code if suspicion else NodesAbsentError.exit_code,
+                (f"{text}, after {self._timeout_s:g} s", *causes),
+                hint,
+            )
+            return
+        if now - self._said >= _SAY_EVERY_S:
+            self._said = now
+            waiting = f"waiting for {now - self._began:.0f} s: {text}"
+            self._say(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
+            if suspicion:
+                self._say(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
+        if (tuple(absent), ago) != (self.state.absent, self.state.last_seen_s):
+            self._publish(replace(self.state, absent=tuple(absent), last_seen_s=ago))
+
+    def _pronounce(self) -> None:
+        present = self.present
+        nodes = [present[rank] for rank in sorted(present)]
+        judged = verdict.judge(nodes, self.clock_offsets_s)
+        for line in verdict.table(judged.differences):
+            self._say(ConsoleLine("INFO", line))
+        reasons = judged.reasons
+        if judged.exit_code == NodesDisagreeError.exit_code:
+            reasons = (f"the nodes disagree: {'; '.join(reasons)}",)
+        refusal = RunRefusal(judged.exit_code, reasons, judged.hint) if judged.exit_code else None
+        self._publish(
+            replace(
+                self.state,
+                phase=RunPhase.REFUSED if refusal else RunPhase.RUNNING,
+                absent=(),
+                refusal=refusal,
+                warnings=judged.warnings,
+                restarts_used=max(node.restarts_used for node in nodes),
+                started=tuple(mark_of(node.identity) for node in nodes),
+            )
+        )
+
+    def _publish(self, state: RunState) -> None:
+        self.state = state
+        self._coordinator.publish(state)

@@ -1,0 +1,203 @@
+"""What a launcher and the helper process that stands in the rendezvous for it say to each other.
+
+Each message is a line (``messages.encode``); a :class:`ConsoleLine` of text for the user goes the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.protocol import MIB, Seat
+from platform_launch.rendezvous.restarts import NotAgain
+from platform_launch.rendezvous.run.state import RunState
+
+
+@dataclass(frozen=True)
+class RunSoFar(Message):
+    """What node 0's helper knows of a run, for one that goes on in its place; the launcher only keeps it."""
+
+    most_bytes: ClassVar[int] = 2 * MIB
+
+    round: str
+    state: RunState
+    members: tuple[Seat, ...]
+    clock_offsets_s: Mapping[int, float]
+
+
+# From the launcher.
+
+
+@dataclass(frozen=True)
+class RunTask(Message):
+    """Where the nodes meet, and what this one brings.
+
+    ``grace_s`` is how long a training may take to end on SIGTERM. ``rejoining`` is set when the training runs
+    already and only its helper process was lost; on node 0 ``so_far`` says then what that one knew.
+    ``secret`` is empty where the nodes share none. Of the nodes that were started ``spares`` wait without a
+    rank, and ``spare`` is set where this is one; node 0 gives the ranks in ``replaced`` to spares at once.
+    """
+
+    most_bytes: ClassVar[int] = 4 * MIB
+
+    node: Fingerprint
+    master_addr: str
+    master_port: int
+    rendezvous_port: int
+    roll_call_timeout_s: float
+    node_timeout_s: float
+    grace_s: float
+    log_path: str
+    secret: str = field(default="", repr=False)
+    rejoining: bool = False
+    spares: int = 0
+    spare: bool = False
+    replaced: tuple[int, ...] = ()
+    so_far: RunSoFar | None = None
+
+
+@dataclass(frozen=True)
+class StopAll(Message):
+    """All nodes must end, because of what happened to this one."""
+
+    ending: NodeEnding
+
+
+@dataclass(frozen=True)
+class TrainingEnded(Message):
+    """The training of this node has ended. ``not_again`` counts where this is node 0; None: restart."""
+
+    ending: NodeEnding
+    not_again: NotAgain | None
+
+
+@dataclass(frozen=True)
+class LauncherAlive(Message):
+    """The launcher lives. ``still_s``: nothing has moved in its training for that long; None: who knows."""
+
+    still_s: float | None = None
+
+
+@dataclass(frozen=True)
+class AskNodes(Message):
+    """All other nodes are asked something. ``number`` is the launcher's own count, ``body`` not read here."""
+
+    most_bytes: ClassVar[int] = 256 * 1024
+
+    number: int
+    limit_s: float
+    body: str
+
+
+@dataclass(frozen=True)
+class AnswerNode(Message):
+    """The answer to what a node asked (``NodeAsks``)."""
+
+    most_bytes: ClassVar[int] = MIB
+
+    key: str
+    body: str
+
+
+@dataclass(frozen=True)
+class ShareText(Message):
+    """What this node tells whoever asks for it; what it told before is replaced. Not read here."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ReadShared(Message):
+    """What have all nodes shared?"""
+
+
+# From the helper.
+
+
+@dataclass(frozen=True)
+class SharedTexts(Message):
+    """What each node has shared last, by rank."""
+
+    most_bytes: ClassVar[int] = 1024 * MIB
+
+    texts: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class HelperAlive(Message):
+    """The helper process lives. It says so from when it has imported torch, which may take long."""
+
+
+@dataclass(frozen=True)
+class AllHere(Message):
+    """All nodes are there and agree, but for what is warned of.
+
+    ``restarts_used`` is the highest number that any of them counts, ``node_rank`` the place of this node:
+    a spare was given it.
+    """
+
+    nnodes: int
+    restarts_used: int
+    warnings: tuple[str, ...]
+    node_rank: int
+
+
+@dataclass(frozen=True)
+class CannotStart(Message):
+    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
+
+    exit_code: int
+    reason: str
+    hint: str
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class Standby(Message):
+    """This node waits as a spare, while others train or gather."""
+
+
+@dataclass(frozen=True)
+class StopTraining(Message):
+    """The training must end because of another node."""
+
+    ending: NodeEnding
+
+
+@dataclass(frozen=True)
+class Settled(Message):
+    """The run is over on all nodes, or, if the outcome is ``closed``, for node 0."""
+
+    outcome: RunOutcome
+
+
+@dataclass(frozen=True)
+class RendezvousLost(Message):
+    """Node 0 cannot be reached any more."""
+
+    ending: NodeEnding
+
+
+@dataclass(frozen=True)
+class NodeAsks(Message):
+    """Another node asks something; ``key`` tells its request from others."""
+
+    most_bytes: ClassVar[int] = 256 * 1024
+
+    key: str
+    body: str
+
+
+@dataclass(frozen=True)
+class NodesAnswered(Message):
+    """What the other nodes answered, by rank; ``silent`` did not: rank → place."""
+
+    most_bytes: ClassVar[int] = 1024 * MIB
+
+    number: int
+    answers: Mapping[int, str]
+    silent: Mapping[int, str]

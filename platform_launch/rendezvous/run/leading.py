@@ -1,0 +1,233 @@
+"""Node 0's side of the helper: serves the store, checks itself, leads from gathering to settlement."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from threading import Event, Thread
+
+from platform_launch.errors import NodesAbsentError, TopologyError
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, Message
+from platform_launch.rendezvous.participant import RejectedError
+from platform_launch.rendezvous.reach import ReachStep, is_here, open_port, reach, resolve
+from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
+from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask
+from platform_launch.rendezvous.run.settlement import Settlement
+from platform_launch.rendezvous.run.silence import silent_after_s
+from platform_launch.rendezvous.run.state import (
+    PURPOSE,
+    LauncherSilence,
+    Report,
+    RunPhase,
+    RunState,
+    StopRequest,
+)
+from platform_launch.rendezvous.store import Store, why_taken
+
+# A look at a thousand nodes takes a hundredth of a second.
+_QUICKEST_STEP_S = 0.05
+_SLOWEST_STEP_S = 0.25
+_STORE_LIMIT_S = 60.0
+# How long a master address that is not this machine's is borne before the job is refused.
+_WRONG_MASTER_S = 20.0
+# The address of a service leads here a moment after this machine is ready.
+_SAY_FIRST_S = 2.0
+_SAY_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
+
+
+def fault(error: BaseException) -> ConsoleLine:
+    """Say what went wrong in the launcher itself, and where, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = f"the rendezvous of this node failed: {type(error).__name__}: {error}{where}"
+    return ConsoleLine("ERROR", text.replace("\n", " "), "rendezvous-fault")
+
+
+class Lead:
+    """Leads a run in a thread of its own. ``closing`` asks it to end while others still train.
+
+    ``emit`` takes lines for the user, and what another helper needs to go on in the place of this one.
+    """
+
+    def __init__(
+        self, task: RunTask, me: Fingerprint, secret: Secret | None, emit: Callable[[Message], None]
+    ) -> None:
+        self._task = task
+        self._me = me
+        self._secret = secret
+        self._say = self._emit = emit
+        self._refusals: deque[tuple[int, str, str]] = deque()
+        self._master_port = ExitStack()
+        self._hurried = False
+        self._step_s = min(_QUICKEST_STEP_S + me.nnodes / 4000, _SLOWEST_STEP_S)
+        self.closing = Event()
+        self._thread = Thread(target=self._lead_or_die, name="lead", daemon=True)
+
+    def open(self) -> None:
+        """Serve the store and start. Raises PortTakenError."""
+        so_far = self._task.so_far
+        if so_far is None:
+            # First, since whoever finds the store looks for MASTER_PORT next.
+            self._open_master_port()
+        port = self._task.rendezvous_port
+        self._coordinator = Coordinator(
+            Store.serve(port, limit_s=_STORE_LIMIT_S),
+            self._me,
+            purpose=PURPOSE,
+            say=self._say,
+            secret=self._secret,
+            spares=self._task.spares,
+            values=(StopRequest, Report, LauncherSilence),
+            round_of=so_far.round if so_far is not None else "",
+            members=so_far.members if so_far is not None else (),
+        )
+        if so_far is not None:
+            self._coordinator.publish(so_far.state)
+            self._thread.start()
+            return
+        self._gathering = Gathering(
+            self._coordinator,
+            self._me,
+            timeout_s=self._task.roll_call_timeout_s,
+            node_timeout_s=silent_after_s(self._task.node_timeout_s),
+            say=self._say,
+            replaced=self._task.replaced,
+            spares=self._task.spares,
+        )
+        self._thread.start()
+
+    def refuse(self, exit_code: int, reason: str, hint: str = "") -> None:
+        """Send everyone home while they gather; from any thread."""
+        self._refusals.append((exit_code, reason, hint))
+
+    def give_up(self, exit_code: int, reason: str) -> None:
+        """Send home who has come, and wait for nobody else."""
+        self._hurried = True
+        self.refuse(exit_code, reason)
+
+    def leave(self) -> None:
+        """Wait until every node has read how it ended, or is gone."""
+        if self._thread.ident is not None:  # not started where the port was taken
+            self._thread.join(silent_after_s(self._task.node_timeout_s))
+
+    def _lead_or_die(self) -> None:
+        """Without node 0 the others would wait for ever: a fault here ends the process, which they notice."""
+        try:
+            self._lead()
+        except BaseException as error:
+            self._say(fault(error))
+            os._exit(1)
+
+    def _lead(self) -> None:
+        so_far = self._task.so_far
+        if so_far is not None:
+            self._watch_over_run(so_far.state, so_far.clock_offsets_s)
+            return
+        Thread(target=self._check_master_address, name="master-address", daemon=True).start()
+        while self._gathering.step().phase is RunPhase.WAITING:
+            while self._refusals:
+                exit_code, reason, hint = self._refusals.popleft()
+                self._gathering.refuse(exit_code, (reason,), hint)
+            time.sleep(self._step_s)
+        self._master_port.close()
+        if self._gathering.state.phase is RunPhase.RUNNING:
+            self._watch_over_run(self._gathering.state, self._gathering.clock_offsets_s)
+        else:
+            while not self._gathering.all_left(hurried=self._hurried):
+                time.sleep(self._step_s)
+
+    def _open_master_port(self) -> None:
+        """Let other nodes find MASTER_PORT open while they gather: the training will need it."""
+        port = self._task.master_port
+        try:
+            self._master_port.enter_context(open_port(port))
+        except OSError:
+            reason = f"MASTER_PORT {port} on node 0, {self._me.place}, {why_taken(port)}"
+            self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
+
+    def _watch_over_run(self, state: RunState, clock_offsets_s: Mapping[int, float]) -> None:
+        """Lead until all have read how the run ended."""
+        settlement = Settlement(
+            self._coordinator,
+            state,
+            clock_offsets_s=clock_offsets_s,
+            node_timeout_s=self._task.node_timeout_s,
+            grace_s=self._task.grace_s,
+            spares=self._task.spares,
+            say=self._say,
+        )
+        known: RunSoFar | None = None
+        while settlement.outcome is None or not settlement.all_left:
+            so_far = RunSoFar(
+                self._coordinator.announcement.round,
+                settlement.state,
+                self._coordinator.members,
+                clock_offsets_s,
+            )
+            if so_far != known:
+                known = so_far
+                self._emit(so_far)
+            settlement.step()
+            if self.closing.is_set():
+                settlement.close()
+            time.sleep(self._step_s)
+
+    def _check_master_address(self) -> None:
+        """Say it when MASTER_ADDR is not this machine: then the others look for node 0 elsewhere."""
+        began = time.monotonic()
+        say_at = began + _SAY_FIRST_S
+        while self._gathering.state.phase is RunPhase.WAITING:
+            problem, certain = self._master_address_problem()
+            self._gathering.master_addr_problem = problem
+            if not problem:
+                return
+            now = time.monotonic()
+            if certain and now - began > _WRONG_MASTER_S and len(self._gathering.present) <= 1:
+                self.refuse(TopologyError.exit_code, problem, CORRECT_MASTER_ADDR)
+                return
+            if now >= say_at:
+                say_at = now + _SAY_EVERY_S
+                self._say(ConsoleLine("WARN", problem, "master-addr-elsewhere"))
+            time.sleep(_LOOK_EVERY_S)
+
+    def _master_address_problem(self) -> tuple[str, bool]:
+        """Return what is wrong with MASTER_ADDR, if anything, and whether it is certainly wrong."""
+        name, port = self._task.master_addr, self._task.rendezvous_port
+        names = resolve(name, limit_s=15.0)
+        found = names.found
+        if names.step is ReachStep.NO_NAME_SERVER:
+            return f"no name server has answered what the address of MASTER_ADDR={name!r} is", False
+        if not found:
+            return (
+                f"MASTER_ADDR={name!r} does not resolve on node 0, so that others may not find it either",
+                False,
+            )
+        if any(is_here(family, address) for family, address in found):
+            return "", False
+        if self._leads_here(name, port):  # the address of a service is on no interface, and yet leads here
+            return "", False
+        addresses = ", ".join(address for _, address in found)
+        return (
+            f"MASTER_ADDR={name!r} is {addresses}, which is not this machine, {self._me.place}, "
+            "although it is node 0: others look for node 0 there"
+        ), True
+
+    def _leads_here(self, host: str, port: int) -> bool:
+        meet = Meet(host, port, PURPOSE, self._me, self._secret)
+        connector = Connector(
+            meet, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
+        )
+        with suppress(RejectedError):
+            found, _ = connector.enter(reach(host, port, CONNECT_LIMIT_S))
+            return found is not None and found.announcement == self._coordinator.announcement
+        return False

@@ -1,0 +1,356 @@
+"""Node 0 while the training runs: misses who falls silent, hears how it ended, and settles what it means."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from platform_launch.errors import NodesAbsentError
+from platform_launch.health.finding import Grade
+from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
+from platform_launch.rendezvous.first_failure import blames_others, first_failure
+from platform_launch.rendezvous.membership import Change, ChangeKind, Member
+from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind
+from platform_launch.rendezvous.run.grace import stop_grace_s
+from platform_launch.rendezvous.run.silence import (
+    SILENT_S,
+    SilenceNews,
+    SilenceTold,
+    in_view_of,
+    is_lost,
+    silent_after_s,
+)
+from platform_launch.rendezvous.run.state import (
+    LauncherSilence,
+    LogExcerpt,
+    NodeProgress,
+    Report,
+    RunPhase,
+    RunState,
+    StopRequest,
+)
+
+# Beside their grace time, nodes need this long to hear of a failure and to report; nobody waits longer.
+_REPORT_S = 4.5
+# One that does not report and was silent for this long as well has vanished.
+_DEAD_S = 3.0
+# A spare that is still on its way to a run that has ended would look for node 0 in vain.
+_LAST_CALL_S = 5.0
+# Whoever is silent is looked at no more often than this: it reads what all others say of their progress.
+_LOOK_S = 1.0
+
+# Of many nodes that are not well, so many are named.
+_MOST_UNWELL = 32
+
+
+def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> NotAgain | None:
+    """Return why the same nodes need not try again: one is bad and stays, or the job must be mended first."""
+    if set(bad) - set(replaced):
+        return NotAgain(NotAgainKind.BAD_NODE)
+    if not bad and ending.cause is not None and ending.cause.retry == "no":
+        return NotAgain(NotAgainKind.JOB)
+    return None
+
+
+class Settlement:
+    """Watches over a run that has started. Call :meth:`step` often; it never waits.
+
+    It begins with a ``state`` of the run; ``clock_offsets_s`` are each node's clock less that of node 0.
+    ``spares`` were started beside the nodes.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        state: RunState,
+        *,
+        clock_offsets_s: Mapping[int, float],
+        node_timeout_s: float,
+        grace_s: float,
+        say: Callable[[ConsoleLine], None] = lambda _line: None,
+        spares: int = 0,
+    ) -> None:
+        self._coordinator = coordinator
+        self._state = state
+        self._nodes: dict[int, Member] = dict(coordinator.membership.ranks)
+        self._total = len(self._nodes)
+        self._clock_offsets_s = clock_offsets_s
+        self._node_timeout_s = node_timeout_s
+        self._grace_s = grace_s
+        self._spares = spares
+        self._settled_at = 0.0
+        self._reports: dict[int, NodeEnding] = {}
+        self._not_again: NotAgain | None = None
+        self._ended_at = 0.0
+        self._ranks = frozenset(self._nodes)
+        self._stop_grace_s = stop_grace_s(
+            max((member.node.gpus for member in self._nodes.values()), default=0)
+        )
+        self._say = say
+        self._silent_after_s = silent_after_s(node_timeout_s)
+        self._told: dict[int, SilenceTold] = {}
+        self._told_launchers: dict[int, SilenceTold] = {}
+        self._missed_at = 0.0
+        # A newcomer takes no place while the training goes on, see _miss.
+        coordinator.membership.replaced_after_s = float("inf")
+
+    @property
+    def state(self) -> RunState:
+        """What was published last."""
+        return self._state
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """What came out, once that is known."""
+        return self._state.outcome
+
+    @property
+    def all_left(self) -> bool:
+        """Whether every node that is not given up has read the outcome, and every spare."""
+        spares = self._coordinator.membership.spares
+        stand_ins = sum(member.node.stand_in for member in self._coordinator.membership.ranks.values())
+        if len(spares) + stand_ins < self._spares and time.monotonic() - self._settled_at < _LAST_CALL_S:
+            return False
+        living = [spare for spare in spares if self._lives(spare)]
+        return all(self._coordinator.has_left(member) for member in [*self._nodes.values(), *living])
+
+    def step(self) -> None:
+        """Look once."""
+        now = time.monotonic()
+        for change in self._coordinator.step():
+            self._take(change, now)
+        self._miss(now)
+        if self.outcome is not None:
+            return
+        self._collect(now)
+        if self._state.ending is not None:
+            self._settle_ending(now, self._state.ending)
+        elif self._reports.keys() >= self._nodes.keys():
+            self._settle(RunOutcome(0))
+
+    def close(self) -> None:
+        """End the rendezvous while others still train: node 0 has finished, and waited long enough."""
+        if self.outcome is None:
+            self._settle(RunOutcome(0, closed=True))
+
+    def _take(self, change: Change, now: float) -> None:
+        before = change.before
+        if before is None or before.rank is None or self._nodes.get(before.rank) != before:
+            return
+        if change.kind is ChangeKind.RETURNED:
+            self._nodes[before.rank] = change.member
+        elif change.kind is ChangeKind.REPLACED:
+            del self._nodes[before.rank]
+            if before.rank not in self._reports:
+                self._stop_all(
+                    NodeEnding(
+                        EndKind.STARTED_ANEW, before.rank, change.member.place, NodesAbsentError.exit_code
+                    ),
+                    now,
+                )
+
+    def _miss(self, now: float) -> None:
+        """Look who is silent, and give up whoever is lost or need not be waited for."""
+        if now - self._missed_at < min(_LOOK_S, self._silent_after_s / 4):
+            return
+        self._missed_at = now
+        self._tell_silences()
+        silent = [rank for rank in self._nodes if self._is_silent(rank)]
+        waited_for = [rank for rank in silent if rank not in self._reports and not self._is_over]
+        still_s = self._still_s() if waited_for else None
+        newcomers_may = bool(waited_for) and (still_s is None or still_s >= self._node_timeout_s / 2)
+        self._coordinator.membership.replaced_after_s = (
+            self._silent_after_s if newcomers_may else float("inf")
+        )
+        lost = [rank for rank in waited_for if is_lost(self._silent_s(rank), still_s, self._node_timeout_s)]
+        if lost:
+            self._stop_all(self._vanished(lost, max(self._silent_s(rank) for rank in lost)), now)
+        self._miss_launchers(still_s, now)
+        for rank in silent:
+            if rank in lost or rank not in waited_for:
+                self._coordinator.remove(self._nodes.pop(rank))
+        for spare in list(self._coordinator.membership.spares):
+            if self._coordinator.silent_s(spare) >= self._silent_after_s:
+                self._coordinator.remove(spare)
+
+    def _miss_launchers(self, still_s: float | None, now: float) -> None:
+        """Heed launchers that are silent while their helpers are heard: they were stopped, or are stuck."""
+        for rank, silence in self._coordinator.values(LauncherSilence).items():
+            if rank not in self._nodes or rank in self._reports or self._is_over:
+                continue
+            silent_s, place = silence.silent_s, self._nodes[rank].place
+            told = self._told_launchers.setdefault(rank, SilenceTold(SILENT_S))
+            if still_s is None and silent_s >= SILENT_S:
+                still_s = self._still_s()
+            if is_lost(silent_s, still_s, max(SILENT_S, self._node_timeout_s)):
+                ending = NodeEnding(
+                    EndKind.LAUNCHER_SILENT, rank, place, NodesAbsentError.exit_code, silent_s=silent_s
+                )
+                self._stop_all(ending, now)
+            elif told.news(silent_s) is SilenceNews.SILENT:
+                follows = in_view_of(still_s, self._node_timeout_s)
+                text = f"the launcher of node {rank} ({place}) was stopped or is stuck: silent for "
+                self._say(ConsoleLine("WARN", f"{text}{silent_s:.0f} s; {follows}", "launcher-is-silent"))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._state.ending is not None or self.outcome is not None
+
+    def _is_silent(self, rank: int) -> bool:
+        member = self._nodes[rank]
+        silent_s = self._coordinator.silent_s(member)
+        return silent_s >= self._silent_after_s and not self._coordinator.has_left(member)
+
+    def _still_s(self) -> float | None:
+        """Return for how long nothing has moved on any node that is heard; None where nobody can tell."""
+        known = []
+        for rank, member in self._nodes.items():
+            if rank not in self._reports and self._coordinator.silent_s(member) < _DEAD_S:
+                progress = self._coordinator.fetch(member, NodeProgress)
+                if progress is not None and progress.still_s is not None:
+                    known.append(progress.still_s)
+        return min(known, default=None)
+
+    def _tell_silences(self) -> None:
+        for rank, member in self._nodes.items():
+            told = self._told.setdefault(rank, SilenceTold(self._silent_after_s))
+            silent_s = self._coordinator.silent_s(member)
+            if rank in self._reports or self._is_over or self._coordinator.has_left(member):
+                continue
+            news, who = told.news(silent_s), f"node {rank} ({member.place})"
+            if news is SilenceNews.SILENT:
+                follows = in_view_of(self._still_s(), self._node_timeout_s)
+                text = f"{who} has been silent for {silent_s:.0f} s; {follows}"
+                self._say(ConsoleLine("WARN", text, "node-silent"))
+            elif news is SilenceNews.HEARD_AGAIN:
+                self._say(ConsoleLine("INFO", f"{who} is heard again", "node-heard-again"))
+
+    def _vanished(self, gone: list[int], silent_s: float) -> NodeEnding:
+        members = [self._nodes[rank] for rank in sorted(gone)]
+        excerpt = self._coordinator.fetch(members[0], LogExcerpt)
+        lines = excerpt.lines if excerpt is not None else ()
+        return NodeEnding(
+            EndKind.VANISHED,
+            min(gone),
+            members[0].place,
+            NodesAbsentError.exit_code,
+            Cause("", lines, lines) if lines else None,
+            silent_s=silent_s,
+            ranks=tuple(sorted(gone)),
+            hosts=tuple(member.place for member in members[:8]),
+            all_others=len(gone) == self._total - 1 > 1,
+        )
+
+    def _collect(self, now: float) -> None:
+        # Where a node is told to end, its partners lose their connections, and may say so first.
+        requests = sorted(
+            self._coordinator.values(StopRequest).items(), key=lambda one: not one[1].ending.in_good_order
+        )
+        for rank, request in requests:
+            if self._state.ending is None and rank in self._nodes:
+                self._stop_all(request.ending, now)
+        for rank, report in self._coordinator.values(Report).items():
+            if rank not in self._reports and rank in self._nodes:
+                ended_at_s = report.ending.ended_at_s - self._clock_offsets_s.get(rank, 0.0)
+                self._reports[rank] = replace(report.ending, ended_at_s=ended_at_s)
+                if rank == 0:
+                    self._not_again = report.not_again
+
+    def _stop_all(self, ending: NodeEnding, now: float) -> None:
+        if self._state.ending is None and self.outcome is None:
+            self._ended_at = now
+            self._publish(replace(self._state, ending=ending))
+
+    def _settle_ending(self, now: float, ending: NodeEnding) -> None:
+        waited_s = now - self._ended_at
+        limit_s = _REPORT_S + (self._grace_s if ending.in_good_order else self._stop_grace_s)
+        missing = [
+            rank
+            for rank, member in self._nodes.items()
+            if rank not in self._reports and not self._coordinator.has_left(member)
+        ]
+        if missing and waited_s < limit_s:
+            return
+        if ending.in_good_order:
+            self._settle(RunOutcome(_stopped_code(ending, self._reports.values()), ending))
+            return
+        rank_of = {address: rank for rank, one in self._nodes.items() for address in one.node.addresses}
+        first = first_failure(list(self._reports.values()), rank_of)
+        told = next((report for report in self._reports.values() if _was_told(report)), None)
+        if told is not None and (first is None or blames_others(first)):
+            self._settle(RunOutcome(_stopped_code(told, self._reports.values()), told))
+            return
+        dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S]
+        if dead and (first is None or blames_others(first)):
+            # Its partners were quicker to lose their connections than we are to miss its heartbeat.
+            ending = self._vanished(dead, max(self._silent_s(rank) for rank in dead))
+        elif first is not None and ending.kind is EndKind.FAILED:
+            ending = first
+        unwell = self._unwell()
+        well = sum(report.health is not None for report in self._reports.values()) - len(unwell)
+        bad = [node.node_rank for node in unwell if node.bad]
+        lost, left_out = self._replaced(bad)
+        not_again = self._not_again or no_use(ending, bad, left_out)
+        restart = 0 in self._reports and not_again is None
+        self._settle(
+            RunOutcome(
+                ending.exit_code,
+                ending,
+                restart,
+                not_again,
+                replaced=(*lost, *left_out) if restart else (),
+                bad=tuple(left_out) if restart else (),
+                unwell=unwell[:_MOST_UNWELL],
+                well=well,
+            )
+        )
+
+    def _replaced(self, bad: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the ranks for spares: those of nodes that are lost, and of bad ones while spares last."""
+        lost = sorted(self._ranks - self._reports.keys())
+        living = sum(self._lives(spare) for spare in self._coordinator.membership.spares)
+        return lost, [rank for rank in sorted(bad) if rank][: max(0, living - len(lost))]
+
+    def _lives(self, member: Member) -> bool:
+        return self._coordinator.silent_s(member) < _DEAD_S
+
+    def _unwell(self) -> tuple[UnwellNode, ...]:
+        """Return the nodes whose devices are not well, the bad ones first."""
+        told = [
+            UnwellNode(rank, report.host, report.health)
+            for rank, report in sorted(self._reports.items())
+            if report.health is not None and report.health.grade is not Grade.HEALTHY
+        ]
+        return tuple(sorted(told, key=lambda node: not node.bad))
+
+    def _silent_s(self, rank: int) -> float:
+        return self._coordinator.silent_s(self._nodes[rank])
+
+    def _settle(self, outcome: RunOutcome) -> None:
+        self._settled_at = time.monotonic()
+        if outcome.restart:  # spares look for the next start by themselves
+            self._spares = 0
+        self._publish(replace(self._state, phase=RunPhase.ENDED, outcome=outcome))
+
+    def _publish(self, state: RunState) -> None:
+        self._state = state
+        self._coordinator.publish(state)
+
+
+def _was_told(report: NodeEnding) -> bool:
+    """Tell whether a signal to this very node ended its training."""
+    return report.kind is EndKind.STOPPED and report.stopped_by in signal.Signals.__members__
+
+
+def _stopped_code(ending: NodeEnding, reports: Iterable[NodeEnding]) -> int:
+    """Return the code of a job that a signal ended: 0 where every training took that for a good end.
+
+    It is the same on all nodes, whatever each training made of the signal or of its lost partners.
+    """
+    if ending.stopped_by not in signal.Signals.__members__:
+        return 0
+    return 128 + signal.Signals[ending.stopped_by] if any(report.exit_code for report in reports) else 0

@@ -1,0 +1,96 @@
+"""What the nodes of a run and node 0 tell each other, beside how it ended (``ending``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.restarts import NotAgain
+
+PURPOSE = "run"
+
+
+class RunPhase(str, Enum):
+    """How far the nodes have come."""
+
+    WAITING = "waiting"
+    REFUSED = "refused"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class RunRefusal:
+    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
+
+    exit_code: int
+    reasons: tuple[str, ...]
+    hint: str = ""
+    node: int | None = None
+
+
+@dataclass(frozen=True)
+class RunState(Message):
+    """What node 0 makes of the run so far.
+
+    ``absent`` are the ranks that are not there, ``last_seen_s`` says of those that were how long ago.
+    ``started`` marks the nodes that run together (``mark_of``); ``ending`` is the first reason to stop.
+    """
+
+    most_bytes: ClassVar[int] = 256 * 1024
+
+    phase: RunPhase
+    nnodes: int
+    absent: tuple[int, ...] = ()
+    last_seen_s: Mapping[int, float] = field(default_factory=dict)
+    refusal: RunRefusal | None = None
+    warnings: tuple[str, ...] = ()
+    restarts_used: int = 0
+    started: tuple[str, ...] = ()
+    ending: NodeEnding | None = None
+    outcome: RunOutcome | None = None
+
+
+@dataclass(frozen=True)
+class LogExcerpt(Message):
+    """The last lines of a node's training: a node that vanishes cannot say them any more."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NodeProgress(Message):
+    """For how long nothing has moved in a node's training; None where that cannot be told."""
+
+    still_s: float | None
+
+
+@dataclass(frozen=True)
+class LauncherSilence(Message):
+    """For how long the launcher of a node has said nothing to its helper: it was stopped, or is stuck."""
+
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class StopRequest(Message):
+    """A node asks all to stop, because of what happened to it."""
+
+    ending: NodeEnding
+
+
+@dataclass(frozen=True)
+class Report(Message):
+    """How the training of a node ended. ``not_again`` counts where this is node 0."""
+
+    ending: NodeEnding
+    not_again: NotAgain | None
+
+
+def mark_of(identity: str) -> str:
+    """Return the short form of a launcher's identity."""
+    return identity[:12]

@@ -1,0 +1,144 @@
+"""From fingerprints to a verdict: may these nodes train together?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.ranks import compact, in_words
+
+# Training cannot work, or not as meant, where these differ. All else is worth a warning only.
+MUST_AGREE = frozenset(
+    {
+        "nodes announced",
+        "processes per node",
+        "world size",
+        "platform",
+        "launcher",
+        "master port",
+        "training config",
+        "NCCL",
+        "torch release",
+    }
+)
+# Worth saying beside a difference that is only warned of.
+_REMARKS = {"script": "nearly always a mistake: each node runs the file it has"}
+_MOST_PATHS = 4
+_LARGEST_CLOCK_OFFSET_S = 2.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact the nodes do not share: each value with the ranks that brought it, the most common first."""
+
+    name: str
+    must_agree: bool
+    values: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def in_words(self) -> str:
+        """Return it as one line."""
+        said = "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
+        return f"{self.name}: {said}" + (f" ({_REMARKS[self.name]})" if self.name in _REMARKS else "")
+
+
+@dataclass(frozen=True)
+class StartVerdict:
+    """What came out. ``exit_code`` is 0 when the nodes may start, else the same for all of them."""
+
+    exit_code: int
+    reasons: tuple[str, ...] = ()
+    hint: str = ""
+    warnings: tuple[str, ...] = ()
+    differences: tuple[Difference, ...] = ()
+
+
+def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) -> StartVerdict:
+    """Judge a complete meeting. ``clock_offsets_s`` is each node's clock less that of node 0."""
+    found = differences(nodes)
+    cut_off = [node for node in nodes if node.master_port_problem]
+    warnings = (
+        *(difference.in_words() for difference in found if not difference.must_agree),
+        *_clock_warnings(clock_offsets_s),
+    )
+    if cut_off:
+        return StartVerdict(
+            TopologyError.exit_code,
+            tuple(f"node {node.node_rank}, {node.place}: {node.master_port_problem}" for node in cut_off),
+            "let the nodes reach MASTER_PORT on node 0 too (firewall, security group, network policy)",
+            warnings,
+            found,
+        )
+    broken = tuple(difference.in_words() for difference in found if difference.must_agree)
+    if broken:
+        return StartVerdict(
+            NodesDisagreeError.exit_code,
+            broken,
+            "give every node the same image, command and number of GPUs; replace a node that lost one",
+            warnings,
+            found,
+        )
+    return StartVerdict(0, warnings=warnings, differences=found)
+
+
+def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:
+    """Return the facts in which the nodes differ, those that must agree first."""
+    nodes = list(nodes)
+    found = []
+    for name in dict.fromkeys(name for node in nodes for name in node.facts):
+        ranks: dict[str, list[int]] = defaultdict(list)
+        for node in nodes:
+            ranks[node.facts.get(name, "not set" if name.startswith("$") else "none")].append(node.node_rank)
+        if len(ranks) > 1:
+            by_frequency = sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1]))
+            values = tuple(
+                (f"{value}{_where(name, of_value, nodes)}", tuple(sorted(of_value)))
+                for value, of_value in by_frequency
+            )
+            found.append(Difference(name, name in MUST_AGREE, values))
+    return tuple(sorted(found, key=lambda difference: not difference.must_agree))
+
+
+def _where(name: str, ranks: Iterable[int], nodes: Iterable[Fingerprint]) -> str:
+    """Return where the file that a fact hashes lies on these nodes, in brackets; empty for other facts."""
+    there = [node for node in nodes if node.node_rank in ranks and name in node.paths]
+    paths = dict.fromkeys(node.paths[name] for node in there)
+    return f" ({shown_list(paths, _MOST_PATHS)})" if paths else ""
+
+
+def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
+    wrong = {rank: offset for rank, offset in offsets_s.items() if abs(offset) > _LARGEST_CLOCK_OFFSET_S}
+    if not wrong:
+        return []
+    worst = max(wrong, key=lambda rank: abs(wrong[rank]))
+    warning = (
+        f"clock: {in_words(wrong)} differ from node 0 by more than {_LARGEST_CLOCK_OFFSET_S:g} s "
+        f"(node {worst}: {wrong[worst]:+.1f} s): times in logs of different nodes cannot be compared"
+    )
+    return [warning]
+
+
+def table(found: Sequence[Difference], *, width: int = 96) -> list[str]:
+    """Return the lines of a table that shows only what differs; empty when nothing does."""
+    if not found:
+        return []
+    rows = [("differs", "must agree", "value", "nodes")]
+    for difference in found:
+        for index, (value, ranks) in enumerate(difference.values):
+            first = index == 0
+            name = difference.name if first else ""
+            must = ("yes" if difference.must_agree else "no") if first else ""
+            rows.append((name, must, value, compact(ranks)))
+    widths = [min(max(len(row[column]) for row in rows), 44) for column in range(3)]
+    return [
+        "  ".join(cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=False))
+        + f"  {cut(row[3], max(width - sum(widths) - 6, 12))}"
+        for row in rows
+    ]
+
+
+def cut(text: str, longest: int) -> str:
+    """Shorten a text to a number of characters."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,1 +1,0 @@
-"""Facts to choices: everything here is a pure function of values."""

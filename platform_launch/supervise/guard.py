@@ -1,0 +1,125 @@
+"""Ends what a killed launcher leaves behind: run as a script beside it, never imported.
+
+    python -I -S guard.py LAUNCHER_PID MARK GRACE_S
+
+Nobody can answer SIGKILL, and what a launcher's death leaves of its tree may ignore the SIGTERM that it gets
+then. So this small process waits for that death, which shows at standard input, gives the training
+``GRACE_S`` and kills what is left. A line on standard input names a process of the training, or, after a
+minus, one of the launcher's own, which gets longer to end by itself. A launcher that ends in good order kills
+this process first.
+
+Whose process is ours? Those that were named and all they started, those with ``MARK`` in their environment,
+and orphans that had come to the launcher, which adopts them. A process is known by its id and start time, so
+that nobody is hit who got the id later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_LOOK_S = 5.0
+_PAUSE_S = 0.2
+# The helper that stands in the rendezvous tells the other nodes first.
+_OWN_GRACE_S = 20.0
+# Against a process that is stuck in the kernel nothing helps.
+_KILL_FOR_S = 30.0
+
+
+def main() -> None:
+    """Wait for the launcher's end, then kill what it leaves."""
+    launcher, mark, grace_s = int(sys.argv[1]), sys.argv[2].encode(), float(sys.argv[3])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    own: dict[int, str] = {}
+    _remember(own, set(_children(launcher)))
+    known: dict[int, str] = {}
+    said = b""
+    while True:
+        if select.select([0], [], [], _LOOK_S)[0]:
+            data = os.read(0, 4096)
+            if not data:
+                break
+            said += data
+            *lines, said = said.split(b"\n")
+            for line in lines:
+                _remember(own if line.startswith(b"-") else known, {abs(int(line))})
+        _remember(known, set(_children(launcher)) - own.keys())
+    _end(known, mark, grace_s)
+    _end(own, mark, _OWN_GRACE_S)
+
+
+def _end(known: dict[int, str], mark: bytes, grace_s: float) -> None:
+    """Give what is left a grace time, then kill it until nothing is left."""
+    began = time.monotonic()
+    while time.monotonic() - began < grace_s + _KILL_FOR_S:
+        left = _ours(known, mark)
+        if not left:
+            return
+        if time.monotonic() - began >= grace_s:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
+
+
+def _ours(known: dict[int, str], mark: bytes) -> set[int]:
+    """Return the living processes that are ours, and remember them."""
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
+        if entry.isdigit() and int(entry) != os.getpid():
+            pid = int(entry)
+            seen = _stat(pid)
+            if seen is None:
+                continue
+            started, parents[pid] = seen
+            if known.get(pid) == started or mark in _environment(pid):
+                found.add(pid)
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            break
+        found |= more
+    _remember(known, found)
+    return found
+
+
+def _remember(known: dict[int, str], pids: set[int]) -> None:
+    for pid in pids - {os.getpid()}:
+        seen = _stat(pid)
+        if seen is not None:
+            known.setdefault(pid, seen[0])
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """Return when a living process was started, in ticks since boot, and its parent."""
+    try:
+        # "pid (name) state parent …": the name may itself hold spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else (fields[19], int(fields[1]))
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+if __name__ == "__main__":
+    main()

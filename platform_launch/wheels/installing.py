@@ -1,0 +1,58 @@
+"""A wheel on this node: installed where its note fits, and what DeepSpeed then says of itself."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from platform_launch import hardware
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError
+from platform_launch.hardware import Gpu
+from platform_launch.hardware.processor import instructions
+from platform_launch.supervise import Command, capture
+from platform_launch.wheels import note
+from platform_launch.wheels.machine import ask_interpreter, environment_for
+from platform_launch.wheels.report import NodeReport, ask_node, warnings
+
+
+def install(wheel: Path, python: str, env: Environment, console: Console) -> None:
+    """Install a wheel after comparing its note with this node. Raises InstallationError."""
+    wheel = wheel.absolute()
+    described = note.read(wheel)
+    node = ask_interpreter(python, env.inherited())
+    gpus = [gpu.compute_capability for gpu in hardware.detect(env).gpus.devices if gpu.compute_capability]
+    reasons = note.mismatches(described, node, gpus=gpus, instructions=instructions())
+    if reasons:
+        raise InstallationError(
+            f"{wheel.name} was not built for this node:\n       " + "\n       ".join(reasons),
+            "build one on this node, or on one like it: platform-launch wheel build",
+        )
+    # Dependencies are left alone: a wheel must never replace a node's torch.
+    argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
+    answer = capture(Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent), timeout_s=600)
+    if answer.exit_code != 0:
+        said = answer.stderr.strip().splitlines() or ["it printed nothing"]
+        raise InstallationError(
+            f"pip could not install {wheel.name}: {said[-1]}", f"to see all: {shlex.join(argv)}"
+        )
+    console.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
+    warn(ask_this_node(python, env, timeout_s=300), console)
+
+
+def ask_this_node(python: str, env: Environment, timeout_s: float) -> NodeReport:
+    """Return what the DeepSpeed of an interpreter says on this node. Raises InstallationError."""
+    gpus = [_described(gpu) for gpu in hardware.detect(env).gpus.devices]
+    return ask_node(python, env.inherited(), hostname=env.hostname, gpus=gpus, timeout_s=timeout_s)
+
+
+def warn(node: NodeReport, console: Console) -> None:
+    """Say what will cost time or end a training."""
+    for warning in warnings(node):
+        console.warn(warning)
+
+
+def _described(gpu: Gpu) -> str:
+    capability = gpu.compute_capability
+    return gpu.name if capability is None else f"{gpu.name} ({capability[0]}.{capability[1]})"

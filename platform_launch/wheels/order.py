@@ -1,0 +1,241 @@
+"""From what was ordered to the wheel, each check said as it is made."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch import files, hardware
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError, InstallationError, UsageError
+from platform_launch.hardware import Hardware
+from platform_launch.hardware.processor import instructions
+from platform_launch.hardware.revision import git_revision
+from platform_launch.wheels import architectures, building, note, ops, requirements, source, target
+from platform_launch.wheels.building import Build
+from platform_launch.wheels.machine import (
+    Compiler,
+    Interpreter,
+    Toolkit,
+    Torch,
+    ask_compiler,
+    ask_interpreter,
+    ask_toolkit,
+)
+from platform_launch.wheels.note import WheelNote
+from platform_launch.wheels.progress import showing_steps
+from platform_launch.wheels.requirements import Requirement
+from platform_launch.wheels.target import Target
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the flags say, see ``platform-launch wheel build --help``."""
+
+    version: str | None
+    source: Path | None
+    ops: str
+    arch: str
+    jobs: int | None
+    output: Path
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What builds: this machine and its tools."""
+
+    interpreter: Interpreter
+    torch: Torch
+    compiler: Compiler
+    toolkit: Toolkit | None
+    hardware: Hardware
+
+
+def fulfil(order: Order, env: Environment, console: Console) -> Path:
+    """Build what was ordered and return the wheel's path. Raises a LaunchError that says what is missing."""
+    # What can be refused before torch is asked, which takes seconds.
+    names = ops.parse_names(order.ops)
+    wanted = None if order.arch == "auto" else architectures.parse(order.arch)
+    source.check(order.version, order.source)
+    output = _writable(order.output)
+    workshop = _look(env)
+    aim = target.choose(
+        workshop.torch,
+        [gpu.compute_capability for gpu in workshop.hardware.gpus.devices if gpu.compute_capability],
+        wanted=wanted,
+        arch_list=env.get("TORCH_CUDA_ARCH_LIST"),
+        accelerator=env.get("DS_ACCELERATOR"),
+    )
+    _introduce(workshop, aim, env, console)
+    with tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _require(_machine_requirements(workshop, aim, names, folder), console)
+        tree, suffix = _source(order, workshop.interpreter, env, folder, console)
+        found, elsewhere = ops.find(names, tree, aim, workshop.interpreter.executable, env.inherited())
+        for absent in elsewhere:
+            console.warn(
+                f"DeepSpeed's {aim.backend} backend has no op {absent}: nothing to compile, left out"
+            )
+        _require([op.as_requirement() for op in found], console)
+        if not found:
+            raise UsageError(f"--ops {order.ops} leaves nothing to compile", "name another op")
+        host = workshop.hardware.host
+        job = Build(
+            python=workshop.interpreter.executable,
+            source=tree,
+            into=folder / "wheel",
+            target=aim,
+            ops=found,
+            jobs=order.jobs or requirements.default_jobs(aim.backend, host.cpus, host.memory_gib),
+            suffix=suffix,
+        )
+        wheel = _build(job, env, output, console)
+        return _deliver(wheel, job, workshop, output, console)
+
+
+def _writable(output: Path) -> Path:
+    """Create the folder now: an hour of compiling must not end at a read-only disk."""
+    output = output.absolute()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            return output
+    except OSError as error:
+        raise InputError(
+            f"--output {output} cannot be written: {error.strerror}", "give another folder"
+        ) from error
+
+
+def _look(env: Environment) -> Workshop:
+    interpreter = ask_interpreter(sys.executable, env.inherited())
+    if interpreter.torch is None:
+        raise InstallationError(
+            f"ops are compiled against torch, and {interpreter.executable} has none that works: "
+            f"{interpreter.torch_problem}",
+            "install the torch that the nodes will train with, or run this with their interpreter",
+        )
+    return Workshop(
+        interpreter,
+        interpreter.torch,
+        ask_compiler(interpreter, env.inherited()),
+        ask_toolkit(interpreter.torch, env.inherited()),
+        hardware.detect(env),
+    )
+
+
+def _introduce(workshop: Workshop, aim: Target, env: Environment, console: Console) -> None:
+    cuda = f"CUDA {workshop.torch.cuda}" if workshop.torch.cuda else "no CUDA"
+    console.info(f"torch {workshop.torch.version} ({cuda}), Python {workshop.interpreter.python}")
+    for_what = ", ".join(map(str, aim.architectures)) or "no GPU code"
+    console.info(f"for DeepSpeed's {aim.backend} backend, {for_what}: {aim.source}")
+    if aim.warning:
+        console.warn(aim.warning)
+    if ignored := sorted(filter(source.is_build_variable, env)):
+        console.warn(f"{', '.join(ignored)} of the environment is not passed on: --ops says what is compiled")
+
+
+def _machine_requirements(
+    workshop: Workshop, aim: Target, names: Sequence[str], folder: Path
+) -> list[Requirement]:
+    return requirements.requirements(
+        workshop.interpreter,
+        workshop.compiler,
+        workshop.toolkit,
+        aim,
+        ops=names,
+        free_gib=shutil.disk_usage(folder).free / 1024**3,
+        folder=str(folder.parent),
+    )
+
+
+def _require(wanted: Sequence[Requirement], console: Console) -> None:
+    """Say what was found of each requirement; raise InstallationError when one is not met."""
+    for each in wanted:
+        if each.met:
+            console.success(f"{each.name}: {each.found}")
+        else:
+            console.error(f"{each.name}: {each.found}; expected {each.expected}")
+    unmet = [each for each in wanted if not each.met]
+    if unmet:
+        raise InstallationError(
+            f"a build here would fail: {', '.join(each.name for each in unmet)}",
+            "\n       ".join(f"{each.name}: {each.mend}" for each in unmet),
+        )
+
+
+def _source(
+    order: Order, interpreter: Interpreter, env: Environment, folder: Path, console: Console
+) -> tuple[Path, str]:
+    """Return a source tree that may be written in, and what the version ends with."""
+    if order.source is not None:
+        is_checkout = (order.source / ".git").exists()
+        revision = git_revision(order.source.absolute() / "setup.py") if is_checkout else None
+        console.info(f"source: {order.source}" + (f", commit {revision}" if revision else ""))
+        return source.copy_of(order.source, folder), f"+{revision[:7]}" if revision else ""
+    version = order.version or interpreter.packages.get("deepspeed", "").partition("+")[0] or None
+    console.info(f"source: DeepSpeed {version or '(newest)'} from the package registry")
+    return source.from_registry(version, interpreter.executable, env.inherited(), folder), ""
+
+
+def _build(job: Build, env: Environment, output: Path, console: Console) -> Path:
+    log_path = output / f"deepspeed-build-{time.strftime('%Y%m%d-%H%M%S')}.log"
+    console.info(f"compiling {', '.join(op.name for op in job.ops)}, {job.jobs} at once; log: {log_path}")
+    began = time.monotonic()
+    with showing_steps(len(job.ops), console) as progress:
+        wheel = building.run(
+            job,
+            env.inherited(),
+            log_path,
+            tell=console.tell,
+            progress=progress,
+        )
+    content = note.read_content(wheel)
+    absent = {op.name for op in job.ops} - set(content.ops)
+    if absent:
+        raise InstallationError(
+            f"DeepSpeed left {', '.join(sorted(absent))} out of the wheel without failing",
+            f"see why in {log_path}",
+        )
+    console.success(f"compiled {', '.join(content.ops)} in {time.monotonic() - began:.0f} s")
+    return wheel
+
+
+def _deliver(wheel: Path, job: Build, workshop: Workshop, output: Path, console: Console) -> Path:
+    """Move the wheel to where it was ordered, write its note, and say how to go on."""
+    interpreter, content = workshop.interpreter, note.read_content(wheel)
+    delivered = output / wheel.name
+    files.write_whole(delivered, wheel.read_bytes())
+    toolkit = workshop.toolkit if job.target.backend == "cuda" else None
+    compiler = workshop.compiler
+    described = WheelNote(
+        wheel=delivered.name,
+        sha256=note.sha256(delivered),
+        deepspeed=content.version,
+        ops=content.ops,
+        backend=content.backend,
+        torch=workshop.torch.version,
+        cuda=workshop.torch.cuda,
+        cxx11_abi=workshop.torch.cxx11_abi,
+        python_tag=interpreter.python_tag,
+        platform_tag=interpreter.platform_tag,
+        libc=interpreter.libc,
+        architectures=tuple(map(str, job.target.architectures)),
+        compiler=f"{compiler.family} {'.'.join(map(str, compiler.version))}",
+        nvcc=toolkit.release if toolkit is not None else None,
+        instructions=tuple(sorted(instructions())),
+        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+    console.info(f"what it was built for: {described.write(output)}")
+    by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
+    console.info(f"install it on each node: {by_hand}")
+    console.info(
+        f"on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {by_hand}"
+    )
+    return delivered

@@ -1,0 +1,143 @@
+"""Who is behind: what NCCL's watchdogs and start-up barriers say of the ranks, put into one table.
+
+Each rank that times out prints how far it came. Together they name the rank that others wait for: the one
+with the lowest number, the one that runs another operation, or the one that does not report at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
+_GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
+_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)")
+_PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
+_BARRIER = re.compile(r"store based barrier.*world_size=(\d+)")
+_WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
+_MOST_RANKS = 100_000
+_MOST_NAMED = 8
+
+
+@dataclass
+class _Progress:
+    """How far one rank came in one group."""
+
+    sequence: int | None = None
+    operation: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass
+class Collectives:
+    """The table of one set of logs."""
+
+    groups: dict[str, dict[int, _Progress]] = field(default_factory=dict)
+    barrier: set[int] = field(default_factory=set)
+    world_sizes: Counter[int] = field(default_factory=Counter)
+
+    def read(self, text: str, rank: int | None) -> None:
+        """Take what a line says; ``rank`` is whose line it is."""
+        if "orld" in text or "WORLD" in text or "nranks" in text:
+            for found in _WORLD.finditer(text):
+                self.world_sizes[int(next(value for value in found.groups() if value))] += 1
+        work, progress = _WORK.search(text), _PROGRESS.search(text)
+        barrier = _BARRIER.search(text) if "barrier" in text else None
+        if not (work or progress or barrier):
+            return
+        named = _RANK.search(text)
+        rank = int(named[1]) if named else rank
+        if rank is None or len(self.barrier) > _MOST_RANKS:
+            return
+        if barrier:
+            self.barrier.add(rank)
+            return
+        group = _GROUP.search(text)
+        name = (group[2] or group[1]) if group else ""
+        row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
+        if work and row.sequence is None:
+            row.sequence, row.operation = int(work[1]), work[2]
+        if progress:
+            row.enqueued, row.completed = int(progress[1]), int(progress[2])
+
+    def merge(self, other: Collectives) -> None:
+        """Add the table of another log."""
+        for name, rows in other.groups.items():
+            self.groups.setdefault(name, {}).update(rows)
+        self.barrier |= other.barrier
+        self.world_sizes += other.world_sizes
+
+    def finding(self) -> tuple[int | None, str]:
+        """Return the rank that the others waited for, if the table tells it, and a sentence that says why."""
+        for name, rows in sorted(self.groups.items(), key=lambda one: -len(one[1])):
+            finding = self._behind(rows, whole=name in ("", "0") or "default" in name)
+            if finding[1]:
+                return finding
+        return None, ""
+
+    def absent(self) -> str:
+        """Return which ranks did not come to the start-up barrier, as far as that can be told."""
+        size = max(self.world_sizes, default=0)
+        missing = sorted(set(range(size)) - self.barrier) if size <= _MOST_RANKS else []
+        if not self.barrier or not missing or len(missing) == size:
+            return ""
+        return f"of {size} ranks these did not report the barrier: {_ranks(missing)}"
+
+    def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, str]:
+        enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
+        if late := _lowest(enqueued):
+            others = max(enqueued.values())
+            return late[0], f"{_ranks(late)} started {_say(enqueued, late)} collectives, the others {others}"
+        sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
+        if late := _lowest(sequences):
+            return late[0], (
+                f"{_ranks(late)} timed out at number {_say(sequences, late)} "
+                f"({rows[late[0]].operation}), the others at {max(sequences.values())}"
+            )
+        operations: dict[str, list[int]] = {}
+        for rank, row in rows.items():
+            if row.operation:
+                operations.setdefault(row.operation, []).append(rank)
+        if len(operations) == 2:
+            few, many = sorted(operations.values(), key=len)
+            if len(few) < len(many):
+                return few[
+                    0
+                ], f"{_ranks(few)} ran {rows[few[0]].operation}, the others {rows[many[0]].operation}"
+        if whole and (missing := self._missing(rows)):
+            alone = missing[0] if len(missing) == 1 else None
+            return alone, f"{_ranks(missing)} reported no timeout: look there first"
+        if len(rows) > 1 and all(row.completed in (-1, 0) for row in rows.values()):
+            return None, (
+                "not one collective was completed: the ranks never got through to each other "
+                "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty"
+            )
+        return None, ""
+
+    def _missing(self, rows: dict[int, _Progress]) -> list[int]:
+        """Return the ranks that say nothing, where most others of the whole job do."""
+        size = max(self.world_sizes, default=0) or max(rows) + 1
+        missing = sorted(set(range(size)) - set(rows)) if size <= _MOST_RANKS else []
+        return missing if 0 < len(missing) <= len(rows) else []
+
+
+def _lowest(numbers: dict[int, int]) -> list[int]:
+    """Return the ranks that are behind, where fewer than half of them are."""
+    if len(set(numbers.values())) < 2:
+        return []
+    least = min(numbers.values())
+    late = sorted(rank for rank, number in numbers.items() if number == least)
+    return late if len(late) * 2 <= len(numbers) else []
+
+
+def _say(numbers: dict[int, int], ranks: Iterable[int]) -> int:
+    return numbers[next(iter(ranks))]
+
+
+def _ranks(ranks: list[int]) -> str:
+    named = ", ".join(str(rank) for rank in ranks[:_MOST_NAMED])
+    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"

@@ -1,0 +1,113 @@
+"""What ``why`` says of a hang: the records that the hang monitor left beside the logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.why.sources import events_of, logs_in
+
+_NAME = re.compile(r"(?P<log>.+)\.hang(?P<number>\d{1,6})\.json")
+_LARGEST = 256 * 1024 * 1024
+_MOST_LINES = 40
+
+
+@dataclass(frozen=True)
+class HangRecord:
+    """The last finding of a launch: how long nothing had moved, who was waited for, in words and ranks."""
+
+    path: Path
+    time: str
+    still_s: float
+    kind: str
+    suspect_ranks: tuple[int, ...]
+    told: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what stands in the JSON output under ``hang``."""
+        return {
+            "record": str(self.path),
+            "time": self.time,
+            "still_s": self.still_s,
+            "kind": self.kind,
+            "suspect_ranks": list(self.suspect_ranks),
+            "lines": list(self.told),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the answer for a terminal."""
+        what = "no progress" if self.kind != "busy" else "no step, and no hang,"
+        first, *rest = self.told or ("",)
+        return [
+            f"{'hang:':<11} {what} for {self.still_s:.0f} s at {self.time}: {first}",
+            *(f"{'':<11} {line}" for line in rest),
+            f"{'record:':<11} {self.path}",
+        ]
+
+
+def part(paths: Iterable[str]) -> tuple[HangRecord | None, tuple[str, ...]]:
+    """Read the records among the paths, of several the last; return it, and the other paths.
+
+    Raises InputError for a record that cannot be read.
+    """
+    named, others = list[str](), list[str]()
+    for path in paths:
+        (named if _NAME.fullmatch(Path(path).name) else others).append(path)
+    records = [read_record(Path(path)) for path in named]
+    return max(records, key=lambda record: record.time, default=None), tuple(others)
+
+
+def beside_logs(paths: Iterable[Path], job: str | None) -> HangRecord | None:
+    """Return the last record of the launches whose logs are read; None where the work went on after it."""
+    found = []
+    for log in logs_in(list(paths), job):
+        numbered = [(int(name["number"]), path) for path, name in _records_of(log)]
+        if not numbered or _went_on(log):
+            continue
+        try:
+            found.append(read_record(max(numbered)[1]))
+        except InputError:  # one that was cut short must not keep the logs from being read
+            continue
+    return max(found, key=lambda record: record.time, default=None)
+
+
+def read_record(path: Path) -> HangRecord:
+    """Read one. Raises InputError."""
+    try:
+        with path.open("rb") as file:
+            hang = json.loads(file.read(_LARGEST))["hang"]
+        return HangRecord(
+            path,
+            str(hang["time"]),
+            float(hang["still_s"]),
+            str(hang["kind"]),
+            tuple(sorted(int(rank) for rank in hang["suspect_ranks"])),
+            tuple(str(line) for line in hang["lines"][:_MOST_LINES]),
+        )
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{path} is no record of a hang ({type(error).__name__}: {error}): expected the JSON that the "
+            "hang monitor writes beside a log",
+            "name the log, or its folder",
+        ) from error
+
+
+def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:
+    # A packed log's record keeps the name that it had.
+    stems = {log.with_suffix("").name, log.with_suffix("").with_suffix("").name}
+    try:
+        names = [(path, _NAME.fullmatch(path.name)) for path in log.parent.iterdir()]
+    except OSError:
+        return []
+    return [(path, name) for path, name in names if name is not None and name["log"] in stems]
+
+
+def _went_on(log: Path) -> bool:
+    said = [event.id for event in events_of(log) or () if event.id in ("no-progress", "progress-again")]
+    return said[-1:] == ["progress-again"]

@@ -1,0 +1,164 @@
+"""Regular expressions that are tried only on texts which hold the letters they cannot do without.
+
+Hundreds of patterns searched one by one cost a millisecond a line. Nearly all of them hold a run of plain
+characters; looking for that first is a thousand times cheaper, and a pattern is compiled when it is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+
+_REPEATS = "?*+{"
+_OPTIONAL = ("?", "*", "+", "{")
+_TELLING_CHARACTERS = 4
+_ESCAPED_CLASSES = "dDwWsSbBAZ0123456789"
+
+
+class Pattern:
+    """One alternative of a regular expression, and the ``literal`` that each text it matches holds."""
+
+    def __init__(self, source: str) -> None:
+        self.literal = longest_literal(source)
+        self._source = source
+        self._compiled: re.Pattern[str] | None = None
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Search a text that holds :attr:`literal`."""
+        if self._compiled is None:
+            self._compiled = re.compile(self._source)
+        return self._compiled.search(text)
+
+
+class PatternSet:
+    """Several patterns; finds those that can match a text, by four letters in a row that each needs."""
+
+    def __init__(self, sources: Iterable[str]) -> None:
+        self.patterns = [Pattern(source) for source in sources]
+        counts = Counter(gram for pattern in self.patterns for gram in _grams(pattern.literal))
+        self._by_gram: dict[str, list[int]] = {}
+        self._always: list[int] = []
+        for index, pattern in enumerate(self.patterns):
+            grams = _grams(pattern.literal)
+            if grams:
+                rarest = min(sorted(grams), key=lambda gram: counts[gram])
+                self._by_gram.setdefault(rarest, []).append(index)
+            else:
+                self._always.append(index)
+        self._needed = frozenset(self._by_gram)
+
+    def candidates(self, text: str) -> list[int]:
+        """Return the indices of the patterns that are worth searching in a text, in order."""
+        found = self._needed & _grams(text)
+        indices = [*self._always, *(index for gram in found for index in self._by_gram[gram])]
+        return sorted(index for index in indices if self.patterns[index].literal in text)
+
+
+def branches(source: str) -> list[str]:
+    """Return the alternatives of a regular expression, in order, each with plain characters if it has any."""
+    return [branch for outer in _branches(source) for branch in _expanded(outer)]
+
+
+@lru_cache(maxsize=8)  # several sets look at the same line
+def _grams(text: str) -> frozenset[str]:
+    return frozenset(text[index : index + 4] for index in range(len(text) - 3))
+
+
+def longest_literal(source: str) -> str:
+    """Return the longest run of plain characters that every match of a pattern without alternatives holds."""
+    runs, run, index = [""], "", 0
+    while index < len(source):
+        sign, width, plain = source[index], 1, source[index]
+        if sign == "\\":
+            width, plain = 2, "" if source[index + 1] in _ESCAPED_CLASSES else source[index + 1]
+        elif sign == "[":
+            width, plain = _class_width(source, index), ""
+        elif sign == "(":
+            width, plain = _group_width(source, index), ""
+            if source.startswith("(?:", index) and source[index + width : index + width + 1] not in _REPEATS:
+                inside = source[index + 3 : index + width - 1]
+                runs += [longest_literal(inside)] if len(_branches(inside)) == 1 else []
+        elif sign in ".^$":
+            plain = ""
+        index += width
+        repeated = source[index : index + 1]
+        if repeated and repeated in _REPEATS:
+            kept = plain if repeated == "+" else ""
+            runs.append(run + kept)
+            run = ""
+            index = source.index("}", index) + 1 if repeated == "{" else index + 1
+            index += source[index : index + 1] == "?"
+        elif plain:
+            run += plain
+        else:
+            runs.append(run)
+            run = ""
+    return max((*runs, run), key=len)
+
+
+def _branches(source: str) -> list[str]:
+    """Split a pattern at its outermost alternatives."""
+    branches, begin, index = [], 0, 0
+    while index < len(source):
+        if source[index] == "\\":
+            index += 2
+        elif source[index] == "[":
+            index += _class_width(source, index)
+        elif source[index] == "(":
+            index += _group_width(source, index)
+        elif source[index] == "|":
+            branches.append(source[begin:index])
+            index += 1
+            begin = index
+        else:
+            index += 1
+    return [*branches, source[begin:]]
+
+
+def _expanded(branch: str) -> list[str]:
+    """Write a pattern's first group of alternatives out where it holds no plain characters beside."""
+    if len(longest_literal(branch)) >= _TELLING_CHARACTERS:
+        return [branch]
+    index = 0
+    while index < len(branch):
+        if branch[index] == "\\":
+            index += 2
+        elif branch[index] == "[":
+            index += _class_width(branch, index)
+        elif branch[index] != "(":
+            index += 1
+        else:
+            width = _group_width(branch, index)
+            inside, after = branch[index + 3 : index + width - 1], branch[index + width :]
+            if branch.startswith("(?:", index) and after[:1] not in _OPTIONAL and len(_branches(inside)) > 1:
+                before = branch[:index]
+                return [
+                    one for inner in _branches(inside) for one in _expanded(f"{before}(?:{inner}){after}")
+                ]
+            index += width
+    return [branch]
+
+
+def _class_width(source: str, start: int) -> int:
+    index = start + 1
+    index += source[index] == "^"
+    index += source[index] == "]"
+    while source[index] != "]":
+        index += 2 if source[index] == "\\" else 1
+    return index + 1 - start
+
+
+def _group_width(source: str, start: int) -> int:
+    index = start + 1
+    while source[index] != ")":
+        if source[index] == "\\":
+            index += 2
+        elif source[index] == "[":
+            index += _class_width(source, index)
+        elif source[index] == "(":
+            index += _group_width(source, index)
+        else:
+            index += 1
+    return index + 1 - start

@@ -1,0 +1,109 @@
+"""Where it happened: what the event's lines, launchers, schedulers and the ranks' table say together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platform_launch.why.collectives import Collectives
+from platform_launch.why.endings import Ending
+from platform_launch.why.events import Sighting, Strand
+from platform_launch.why.line import Where
+from platform_launch.why.steps import StepEnd
+
+_WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
+_MOST_NAMED = 8
+_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1")
+
+
+def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]) -> tuple[Where, list[str]]:
+    """Return where an event happened, as far as all logs tell, and notes about it."""
+    where, notes = event.where, list[str]()
+    ranks = {place.rank for place in event.wheres if place.rank is not None}
+    one = event.count == 1 or bool(ranks)
+    if ending is not None and where.local_rank is None and ranks <= {ending.where.rank}:
+        where = where.filled(Where(rank=ending.where.rank if one else None, host=ending.where.host))
+    table = Collectives()
+    for strand in strands:
+        table.merge(strand.collectives)
+    if event.signature.id in _WAITED:
+        behind, text = table.finding()
+        if text:
+            notes.append(text)
+        if behind is not None and behind != where.rank:
+            where = Where(rank=behind)
+    elif event.signature.id == "barrier_absent" and (text := table.absent()):
+        notes.append(text)
+    where = _with_steps(where, _steps(strands), ended=ending is not None)
+    return replace(where, host=None) if where.host in _ITSELF else where, notes
+
+
+def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
+    """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
+    by_host: dict[tuple[str, int], list[int]] = {}
+    for step in _steps(strands):
+        for place in step.places:
+            number = place.task if place.task is not None else place.rank
+            if place.host and number is not None:
+                by_host.setdefault((place.host, step.exit_code), []).append(number)
+    roots = [
+        e
+        for s in strands
+        for e in s.episode.endings
+        if e.is_root and e.where.host and e.where.rank is not None
+    ]
+    for root in roots:
+        if root.where.host not in _ITSELF and not any(
+            host == (root.where.host or "").partition(".")[0] for host, _ in by_host
+        ):
+            by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
+    if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
+        return []
+    said = [
+        f"{_numbers(sorted(set(tasks)))} on {host} ({_ended_by(code)})"
+        for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
+    ]
+    more = f" and on {len(by_host) - _MOST_NAMED} more" if len(by_host) > _MOST_NAMED else ""
+    return [f"ended with an error: {', '.join(said)}{more}"]
+
+
+def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
+    return sum(len(tasks) for tasks in by_host.values()) == 1
+
+
+def _steps(strands: Sequence[Strand]) -> list[StepEnd]:
+    """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
+    steps = [step for strand in strands for step in strand.episode.steps]
+    return [step for step in steps if not step.was_asked] or steps
+
+
+def _with_steps(where: Where, steps: Sequence[StepEnd], *, ended: bool) -> Where:
+    places = [place for step in steps for place in step.places]
+    hosts = {place.host for place in places}
+    if where.pod is not None or not places:
+        return where
+    if where.host is not None:
+        here = [place for place in places if place.host == where.host]
+        return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
+    if len(hosts) == 1:
+        where = where.filled(Where(host=places[0].host))
+        if len(places) == 1 and where.rank is None:
+            where = where.filled(places[0])
+    elif where.rank is not None and not ended:
+        # Started by srun itself, a task is a rank.
+        same = {place.host for place in places if where.rank in (place.task, place.rank)}
+        if len(same) == 1:
+            where = where.filled(Where(host=same.pop()))
+    return where
+
+
+def _numbers(numbers: list[int]) -> str:
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(str(number) for number in numbers[:_MOST_NAMED]) + (
+        " …" if len(numbers) > _MOST_NAMED else ""
+    )
+
+
+def _ended_by(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,252 @@
+"""What precedes the text of a log's lines: who wrote it, when, how serious. Some forms a log teaches itself.
+
+Known are the prefixes of this launcher, torch and torchrun, Kubernetes, Slurm, MPI, Ray, SkyPilot, journald,
+the kernel and common loggers, in any order and number. Every other one is learned where a Python traceback
+begins: what stands before its first line and again before its frames is what this log puts before lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
+
+_KNOWN = re.compile(
+    rf"""
+      \[node[ ](?P<node>\d{{1,6}})\][ ]?
+    | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
+    | \[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
+    | (?:[Rr]ank|RANK)[ ]?(?P<rank_word>\d{{1,7}}):[ ]
+    | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
+    | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
+    | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
+    | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
+    | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
+      (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
+    | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
+    | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
+    | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}):[ ]
+    | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
+      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ](?:[TDPE]P\d{{1,4}}[ ]?)+)?(?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
+    | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
+    | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
+    | \[?(?P<severity>[EWIF])(?P<month>\d{{1,2}}?)(?P<day>\d\d)[ ](?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)[ ]?
+    | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
+    | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
+      (?P<syslog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)(?:[ ]\d{{4}})?\]?[ ]?
+      (?:(?P<syshost>[A-Za-z0-9][\w.-]{{0,100}})[ ][\w./@:-]{{1,100}}?(?:\[\d{{1,10}}\])?:[ ])?
+    | (?<=\dZ[ ])(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:[ ]
+    | \[[ ]{{0,5}}\d{{1,9}}\.\d{{3,9}}\][ ]
+    | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
+    | \[\d\d:\d\d:\d\d(?:[ ][A-Z]+\d{{1,4}})*\][ ]
+    """,
+    re.VERBOSE,
+)
+_TRACEBACK = re.compile(r"(?<!Original )Traceback \(most recent call last\)")
+_FRAME = re.compile(r'  File "[^"]+", line \d+, in ')
+_NEXT_IN_TRACEBACK = re.compile(r"[ \t]{2,}\S|[ \t]+File ")
+_VARYING = re.compile(
+    r"\d[\dA-Fa-f]*|[A-Fa-f]+\d[\dA-Fa-f]*|\s+|\b(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL|FATAL|TRACE)\b|\b(?:"
+    + "|".join(_MONTHS)
+    + r")\b"
+)
+# What changes from line to line: times, floats, columns that count.
+_FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b")
+_LONGEST_HEAD = 200
+_MOST_LEARNED = 24
+_SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
+_SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
+_HOST_ALONE = re.compile(r"([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
+_RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
+_HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
+_POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
+
+
+@dataclass
+class Prefix:
+    """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is."""
+
+    text: str
+    found: dict[str, str] = field(default_factory=dict)
+    writer: str = ""
+
+
+class Prefixes:
+    """The prefixes of one log."""
+
+    def __init__(self) -> None:
+        self._learned: list[re.Pattern[str]] = []
+        self._sources: set[str] = set()
+
+    def split(self, whole: str) -> Prefix:
+        """Take the prefixes off a line."""
+        prefix = Prefix(whole)
+        while self._take_known(prefix) or self._take_learned(prefix):
+            pass
+        return prefix
+
+    def learn(self, text: str, following: Iterable[str]) -> bool:
+        """Learn what precedes a traceback's line if it precedes a later one too; tell whether it did.
+
+        ``text`` is the line as far as it is known, ``following`` are the next lines of the log, whole.
+        """
+        opening = _TRACEBACK.search(text) or _FRAME.search(text)
+        if opening is None or not 0 < opening.start() <= _LONGEST_HEAD or len(self._learned) >= _MOST_LEARNED:
+            return False
+        head = self._unknown_part(text[: opening.start()])
+        if not head.strip() or not re.search(r"\w", head):
+            return False
+        source = _template(head)
+        template = re.compile(source)
+        if source in self._sources:
+            return False
+        for line in following:
+            rest = self.split(line).text
+            repeated = template.match(rest)
+            if (
+                repeated
+                and repeated.end()
+                and _NEXT_IN_TRACEBACK.match(self._known_off(rest[repeated.end() :]))
+            ):
+                self._learned.append(template)
+                self._sources.add(source)
+                return True
+        return False
+
+    def _take_known(self, prefix: Prefix) -> bool:
+        known = _KNOWN.match(prefix.text)
+        if known is None or not known.end():
+            return False
+        names = {name: value for name, value in known.groupdict().items() if value is not None}
+        for name, value in names.items():
+            prefix.found.setdefault(name, value)
+        who = [value for name, value in names.items() if name in _IDENTITIES]
+        prefix.writer += "".join(f"{value};" for value in who)
+        prefix.text = prefix.text[known.end() :]
+        return True
+
+    def _take_learned(self, prefix: Prefix) -> bool:
+        for template in self._learned:
+            known = template.match(prefix.text)
+            if known is None or not known.end():
+                continue
+            head = known[0]
+            prefix.writer += _FLEETING.sub("", head).strip() + ";"
+            prefix.found.update({n: v for n, v in _said(head).items() if n not in prefix.found})
+            prefix.text = prefix.text[known.end() :]
+            return True
+        return False
+
+    def _unknown_part(self, head: str) -> str:
+        """Return a head without the known prefixes at its end."""
+        for start in range(1, len(head)):
+            if head[start - 1] in " \t])|>" and not self._known_off(head[start:]):
+                return head[:start]
+        return head
+
+    def _known_off(self, text: str) -> str:
+        prefix = Prefix(text)
+        while self._take_known(prefix):
+            pass
+        return prefix.text
+
+
+_IDENTITIES = frozenset(
+    [
+        "node",
+        "pod",
+        "rank",
+        "rank_word",
+        "local_rank",
+        "mpi",
+        "sagemaker",
+        "algo",
+        "horovod",
+        "labels",
+        "raylet",
+        "task",
+        "address",
+        "syshost",
+        "unithost",
+    ]
+)
+
+
+def where_of(found: dict[str, str]) -> dict[str, str | int]:
+    """Return the place that prefixes name, by the names of Where's fields."""
+    place: dict[str, str | int] = {}
+    labels = _said(found.get("labels", ""))
+    for name in ("node", "task", "local_rank"):
+        if name in found:
+            place[name] = int(found[name])
+    for name in ("rank", "rank_word", "mpi", "sagemaker", "horovod", "said_rank"):
+        if name in found:
+            place.setdefault("rank", int(found[name]))
+    if "said_rank" in labels:
+        place.setdefault("rank", int(labels["said_rank"]))
+    for name in ("syshost", "unithost", "address", "algo", "said_host"):
+        if name in found:
+            place.setdefault("host", found[name])
+    if "said_host" in labels:
+        place.setdefault("host", labels["said_host"])
+    for name in ("pod", "said_pod"):
+        if name in found:
+            place.setdefault("pod", found[name])
+    return place
+
+
+def time_of(found: dict[str, str]) -> float | None:
+    """Return the time that prefixes tell, in seconds within a (leap) year."""
+    if "date" in found:
+        month, day, clock = int(found["date"][5:7]), found["date"][8:10], found["iso"]
+    elif "glog" in found:
+        month, day, clock = int(found["month"]), found["day"], found["glog"]
+    elif "us" in found:
+        month, day, clock = int(found["us"][0:2]), found["us"][3:5], found["us_clock"]
+    elif "mon" in found:
+        month, day, clock = _MONTHS.index(found["mon"]) + 1, found["mday"], found["syslog"]
+    else:
+        return None
+    if not 1 <= month <= 12:
+        return None
+    hours, minutes, seconds = clock.replace(",", ".").split(":")
+    days = _DAYS_BEFORE[month - 1] + int(day) - 1
+    return days * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def _template(head: str) -> str:
+    """Return a pattern for prefixes of the same form: numbers, times and levels may differ."""
+    parts, end = [], 0
+    for varying in _VARYING.finditer(head):
+        parts.append(re.escape(head[end : varying.start()]))
+        text = varying[0]
+        if text.isspace():
+            # The last space belongs to the prefix exactly, since what follows may be indented.
+            last = varying.end() == len(head)
+            parts.append(f"(?:{re.escape(text)}|$)" if last else r"[ \t]+")
+        elif text[0].isdigit() or any(sign.isdigit() for sign in text):
+            parts.append("[0-9A-Fa-f]+")
+        else:
+            parts.append(r"[A-Za-z]+")
+        end = varying.end()
+    parts.append(re.escape(head[end:]))
+    return "".join(parts)
+
+
+def _said(head: str) -> dict[str, str]:
+    """Return the place that a prefix of no known form seems to name."""
+    said = {}
+    if rank := _SAID_RANK.search(head):
+        said["said_rank"] = rank[1]
+    if address := _SAID_IP.search(head):
+        said["said_host"] = address[1]
+    if number := _RANK_ALONE.fullmatch(head):
+        said["said_rank"] = number[1]
+    if host := _HOST_ALONE.fullmatch(head) or _HOST_AND_UNIT.search(head):
+        said["said_host"] = host[1]
+    elif pod := _POD_AND_CONTAINER.fullmatch(head):
+        said["said_pod"] = pod[1]
+    return said

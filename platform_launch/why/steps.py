@@ -1,0 +1,103 @@
+"""How schedulers and MPI say that processes of a job ended: srun, mpirun, MPICH's hydra, kubectl describe.
+
+They tell where and how, in the order in which it happened, and never why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from platform_launch.why.line import Line, Where
+
+_SIGNALS = {
+    "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
+    "Floating point exception": 8, "Out Of Memory": 9, "Terminated": 15, "Trace/breakpoint trap": 5,
+}  # fmt: skip
+_SRUN = re.compile(
+    r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>[\d,-]+): "
+    r"(?:Exited with exit code (?P<code>\d+)|(?P<signal>" + "|".join(map(re.escape, _SIGNALS)) + r")\b)"
+)
+_MPI = (
+    re.compile(
+        r"(?:mpirun|mpiexec|prterun|orterun) noticed that process rank (?P<rank>\d+) with PID \d+ on node "
+        r"(?P<host>[\w.-]+) exited on signal (?P<number>\d+)"
+    ),
+    re.compile(
+        r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
+    ),
+)
+_HYDRA_PLACE = re.compile(r"=\s+RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<host>\S+)")
+_HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
+_MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
+_MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
+_MOST_TASKS = 4096
+_HYDRA_OPENS = "BAD TERMINATION OF ONE OF"
+_HYDRA_LINES = 8
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """Tasks of a job step that ended with an error; a negative ``exit_code`` is a signal."""
+
+    exit_code: int
+    places: tuple[Where, ...]
+    line: Line
+
+    @property
+    def was_asked(self) -> bool:
+        """Tell whether it ended because the scheduler ended the whole step."""
+        return self.exit_code == -15
+
+
+class StepReader:
+    """Reads such lines of one log; some reports take two lines."""
+
+    def __init__(self) -> None:
+        self._named: Where | None = None
+        self._expects_until = 0
+
+    def expects(self, number: int) -> bool:
+        """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
+        return number < self._expects_until
+
+    def read(self, line: Line) -> StepEnd | None:
+        """Return what a line says, None if it says nothing of the kind."""
+        text = line.text
+        if _HYDRA_OPENS in text:
+            self._expects_until = line.number + _HYDRA_LINES
+        if found := _SRUN.search(text):
+            code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
+            places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))
+            return StepEnd(code, places, line)
+        for pattern in _MPI:
+            if found := pattern.search(text):
+                host = found.groupdict().get("host")
+                place = Where(host=host, rank=int(found["rank"]))
+                return StepEnd(_code(found), (place,), line)
+        if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text):
+            self._named = Where(host=found.groupdict().get("host"), rank=int(found["rank"]))
+        elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
+            place, self._named = self._named, None
+            return StepEnd(_code(found), (place,), line)
+        return None
+
+
+def _code(found: re.Match[str]) -> int:
+    groups = found.groupdict()
+    return -int(groups["number"]) if groups.get("number") else int(groups["code"])
+
+
+def _tasks(text: str) -> Iterator[int]:
+    """Yield the tasks of a list like ``0-3,7``."""
+    count = 0
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit():
+            continue
+        for task in range(int(first), int(last or first) + 1):
+            count += 1
+            if count > _MOST_TASKS:
+                return
+            yield task

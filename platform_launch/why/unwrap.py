@@ -1,0 +1,42 @@
+"""Lines that hold other lines: JSON of a container runtime or a log service, and tracebacks on one line."""
+
+from __future__ import annotations
+
+import json
+
+_MESSAGES = ("log", "message", "msg", "textPayload", "MESSAGE", "text", "event")
+_DEEPEST = 3
+
+
+def unwrap(data: bytes) -> list[bytes]:
+    """Return the lines that a line holds: itself, in most cases."""
+    if data[:1] == b"{" and data.rstrip()[-1:] == b"}":
+        return _of_json(data)
+    if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
+        return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
+    return [data]
+
+
+def _of_json(data: bytes) -> list[bytes]:
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return [data]
+    text = _message(record, _DEEPEST)
+    return text.rstrip("\n").encode(errors="replace").split(b"\n") if text else [data]
+
+
+def _message(record: object, depth: int) -> str:
+    """Return the text in a record, which log services nest."""
+    if isinstance(record, str):
+        return record
+    if not isinstance(record, dict) or not depth:
+        return ""
+    for name in _MESSAGES:
+        if text := _message(record.get(name), depth - 1):
+            trace = record.get("exc_info") or record.get("exception") or record.get("stack_trace")
+            return f"{text}\n{trace}" if isinstance(trace, str) else text
+    for name in ("jsonPayload", "record"):
+        if text := _message(record.get(name), depth - 1):
+            return text
+    return ""

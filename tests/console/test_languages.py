@@ -1,0 +1,83 @@
+"""What is said in Chinese: the same ids, levels and fields, other words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from platform_launch.console import Console, chinese, languages
+from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
+from platform_launch.errors import LaunchError, TopologyError
+from platform_launch.events import CATALOGUE, Event, event, marked
+from platform_launch.why import LogSource, explain
+
+FIELD = re.compile(r"\{(\w+)")
+
+
+@pytest.fixture
+def in_chinese() -> Iterator[None]:
+    languages.choose("zh")
+    yield
+    languages._chosen.clear()
+
+
+def test_every_chinese_line_belongs_to_an_event_and_uses_its_fields_only() -> None:
+    assert set(chinese.EVENTS) <= set(CATALOGUE)
+    for event_id, template in chinese.EVENTS.items():
+        assert set(FIELD.findall(template)) <= set(FIELD.findall(CATALOGUE[event_id].template)), event_id
+
+
+def test_every_title_belongs_to_a_finding_or_a_refusal_and_every_refusal_has_one() -> None:
+    refusals = {family.event for family in LaunchError.__subclasses__()} - {"launch-refused"}
+    others = {"nodes-misplaced", "other-node-refused"}
+    assert set(chinese.TITLES) <= FINDINGS | refusals | others
+    assert refusals <= set(chinese.TITLES)
+    assert sorted(chinese.STAGES) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("variables", "language"),
+    [
+        ({}, "en"),
+        ({"LANG": "C.UTF-8"}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "en_US.UTF-8"}, "en"),
+        ({"LANG": "C", "PLATFORM_LAUNCH_LANG": "zh"}, "zh"),
+        ({"LANG": "zh_TW.UTF-8", "PLATFORM_LAUNCH_LANG": "en"}, "en"),
+    ],
+)
+def test_language_is_chosen_as_programs_choose_it(variables: dict[str, str], language: str) -> None:
+    assert languages.current(variables) == language
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_lines_are_chinese_and_their_marks_are_not(capfd: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    console.stage(1, "Environment")
+    console.tell(event("training-failed", exit_code=3, duration="2 s"))
+    console.tell(Event("shm-small", "WARN", fields={"what": "0.1 GiB are free", "hint": "more"}))
+    console.show_error(TopologyError("RANK='x' is no rank", "set it").known_as("refused-topology"))
+    stage, failed, finding, error, hint = capfd.readouterr().err.splitlines()
+    assert "== 1/5 环境 ==" in stage
+    assert failed.endswith("[ERROR] 训练失败，退出码 3，用时 2 s [training-failed exit_code=3]")
+    assert finding.endswith("[WARN] 共享内存太小：0.1 GiB are free; more [shm-small]")
+    assert error == "error: 无法确定本节点在作业中的位置：RANK='x' is no rank [refused-topology]"
+    assert hint == "hint:  set it"
+    for line in (failed, finding, error):
+        assert marked(line) is not None
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_why_reads_a_chinese_log_by_its_marks(capfd: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    console.tell(event("training-finished", duration="2 s"))
+    text = capfd.readouterr().err
+    assert explain([LogSource("a.log", [line.encode() for line in text.splitlines()])]).kind == "finished"
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_what_has_no_chinese_words_is_said_in_english() -> None:
+    assert languages.event_line(Event("new-finding", "WARN", fields={"what": "new", "hint": ""})) == "new"
+    assert languages.event_line(event("verdict", text="cause: x")) == "cause: x"

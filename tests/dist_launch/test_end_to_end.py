@@ -1,0 +1,54 @@
+"""The whole way: four hosts wait, rank 0 runs start_multinode_platform.sh on all, kills it, runs it again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.dist_launch.lab import ROOT, Node, eventually, jobs_on, requires_ssh, script
+from tests.lab.netns import requires_netns
+
+pytestmark = [requires_netns, requires_ssh, pytest.mark.train]
+
+TRAIN = Path(__file__).with_name("train.py")
+
+
+def test_train_kill_and_train_again(cluster: list[Node], tmp_path: Path) -> None:
+    job = script(
+        tmp_path / "train.sh",
+        f"export VIRTUAL_ENV={sys.prefix}\n"
+        f'exec {ROOT}/start_multinode_platform.sh --launcher python --no-doctor --script {TRAIN} "$@"\n',
+    )
+    logs = tmp_path / "logs"
+    launch: list[str | Path] = ["run", "--log-dir", logs, job, "--log-dir", tmp_path / "inner", "--"]
+    long = cluster[0].start(*launch, "1000")
+    try:
+        eventually(
+            "the training is on its way",
+            lambda: all("Step 1 " in text for text in logs_of(logs)) and len(logs_of(logs)) == 4,
+            limit_s=60,
+        )
+        killed = cluster[0].dist_launch("kill", "--grace-period", "10")
+        assert killed.returncode == 0, killed.stderr
+        output, _ = long.communicate(timeout=20)
+    finally:
+        long.kill()
+    assert long.returncode == 143, output
+    assert "train.py" in killed.stdout
+    assert not any(jobs_on(node) for node in cluster)
+
+    done = cluster[0].dist_launch(*launch, "3", timeout_s=90)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in range(4):
+        assert f"[rank-{rank}] Step 2 | rank {rank} of 4 | sum 10" in done.stdout
+    assert done.stdout.count("finished in process") == 4
+    assert not any(jobs_on(node) for node in cluster)
+    assert all(node.process is not None and node.process.poll() is None for node in cluster)
+    assert "nothing" in cluster[0].dist_launch("status").stdout
+    assert not any((cluster[0].state / "jobs").iterdir())
+
+
+def logs_of(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.glob("train_default_node*.log")]

@@ -1,0 +1,115 @@
+"""The output of many nodes as one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from platform_launch.dist_launch.agent_protocol import AnswerReader, answer_line
+from platform_launch.dist_launch.nodes_output import NodesOutput
+
+
+def write(
+    path: Path, talk: Callable[[NodesOutput], None], *, ranks: int = 4, fold: bool = False
+) -> list[str]:
+    async def main() -> None:
+        with path.open("wb") as file:
+            output = NodesOutput(
+                (file.fileno(), file.fileno()), range(ranks), fold=fold, logs={}, throttle=lambda _: None
+            )
+            talk(output)
+            for rank in range(ranks):
+                output.finish(rank)
+            await output.close()
+
+    asyncio.run(main())
+    return path.read_text().splitlines()
+
+
+def test_lines_that_come_in_pieces_stay_whole(tmp_path: Path) -> None:
+    def talk(output: NodesOutput) -> None:
+        pieces = [(rank, f"node {rank} line {n}\n".encode()) for n in range(50) for rank in range(4)]
+        left = {rank: b"".join(piece for owner, piece in pieces if owner == rank) for rank in range(4)}
+        dice = random.Random(7)
+        while any(left.values()):
+            rank = dice.choice([rank for rank in left if left[rank]])
+            size = dice.randrange(1, 30)
+            output.feed(rank, left[rank][:size], False)
+            left[rank] = left[rank][size:]
+
+    lines = write(tmp_path / "out", talk)
+    for rank in range(4):
+        expected = [f"[rank-{rank}] node {rank} line {n}" for n in range(50)]
+        assert [line for line in lines if line.startswith(f"[rank-{rank}]")] == expected
+    assert len(lines) == 200
+
+
+def test_a_last_line_without_an_end_is_not_lost(tmp_path: Path) -> None:
+    assert write(tmp_path / "out", lambda output: output.feed(1, b"half", False)) == ["[rank-1] half"]
+
+
+def test_what_all_nodes_say_is_said_once_and_in_order(tmp_path: Path) -> None:
+    def talk(output: NodesOutput) -> None:
+        for rank in (2, 0, 3, 1):
+            output.feed(rank, b"epoch 1\nepoch 2\n", False)
+        output.feed(1, b"alone\n", False)
+        for rank in (0, 1):
+            output.feed(rank, b"epoch 3\n", True)
+
+    lines = write(tmp_path / "out", talk, fold=True)
+    assert lines == ["[rank-0-3] epoch 1", "[rank-0-3] epoch 2", "[rank-1] alone", "[rank-0-1] epoch 3"]
+
+
+def test_what_a_launcher_marks_with_its_node_is_marked_once_and_folded(tmp_path: Path) -> None:
+    def talk(output: NodesOutput) -> None:
+        for rank in range(4):
+            output.feed(
+                rank, f"[node {rank}] Step 1\n[node 9] odd\nprints [node {rank}] too\n".encode(), False
+            )
+
+    folded = write(tmp_path / "folded", talk, fold=True)
+    assert folded[:2] == ["[rank-0-3] Step 1", "[rank-0-3] [node 9] odd"]
+    assert folded[2:] == [f"[rank-{rank}] prints [node {rank}] too" for rank in range(4)]
+    assert "[rank-2] Step 1" in write(tmp_path / "plain", talk)
+
+
+def test_a_node_that_repeats_itself_is_heard_each_time(tmp_path: Path) -> None:
+    lines = write(tmp_path / "out", lambda output: output.feed(0, b"tick\ntick\n", False), fold=True)
+    assert lines == ["[rank-0] tick", "[rank-0] tick"]
+
+
+def read_all(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def test_a_slow_reader_stops_the_nodes_and_loses_nothing() -> None:
+    async def main() -> tuple[list[bool], bytes]:
+        reading, writing = os.pipe()
+        slow: list[bool] = []
+        output = NodesOutput((writing, writing), range(2), fold=False, logs={}, throttle=slow.append)
+        os.close(writing)
+        for _ in range(100):
+            output.feed(0, b"x" * 9999 + b"\n", False)
+        loop = asyncio.get_running_loop()
+        closing = asyncio.ensure_future(output.close())
+        received = await loop.run_in_executor(None, read_all, reading)
+        await closing
+        return slow, received
+
+    slow, received = asyncio.run(main())
+    assert slow == [True, False]
+    assert received == (b"[rank-0] " + b"x" * 9999 + b"\n") * 100
+
+
+def test_what_a_login_shell_prints_is_no_answer() -> None:
+    reader = AnswerReader("token")
+    assert reader.feed(b"Welcome!\n\x1e{}\n") == b""
+    data = answer_line("token", {"a": 1}) + b"output"
+    assert reader.feed(data[:9]) == b""
+    assert reader.feed(data[9:]) == b"output"
+    assert reader.answer == {"a": 1}
+    assert reader.feed(b"more") == b"more"

@@ -1,0 +1,283 @@
+"""dist-launch wait on hosts: forming a cluster, what it adds and takes away, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, waiting
+from tests.lab.netns import hosts, requires_netns
+
+pytestmark = [requires_netns, requires_ssh]
+
+
+def start_both(pair: list[Node], *options: str) -> None:
+    for node in pair:
+        node.wait(*options)
+    pair[0].says("all 2 nodes wait")
+    pair[1].says("node 1 of 2 waits")
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    """Two hosts that wait, for tests that leave them as they are."""
+    with hosts(2) as made:
+        nodes = make(made, tmp_path_factory.mktemp("calm"))
+        with waiting(nodes):
+            yield nodes
+
+
+@contextmanager
+def sshd(node: Node, folder: Path) -> Iterator[None]:
+    """The SSH server of an image: it has nothing to do with dist-launch, and has a new host key each time."""
+    folder.mkdir(exist_ok=True)
+    key = folder / "host_key"
+    key.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=20)
+    config = script(
+        folder / "config",
+        f"Port 2025\nHostKey {key}\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel QUIET\n",
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = node.host.popen(["/usr/sbin/sshd", "-D", "-f", str(config)], stdout=subprocess.DEVNULL)
+    try:
+        listening = [
+            "sh",
+            "-c",
+            "ss -ltn 2>/dev/null | grep -q :2025 || grep -q ':07E9 .* 0A ' /proc/net/tcp",
+        ]
+        eventually("sshd listens", lambda: node.host.run(listening).returncode == 0)
+        yield
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def files_of(node: Node) -> dict[str, str]:
+    return {
+        str(path.relative_to(node.home)): path.read_text(errors="replace")
+        for path in sorted(node.home.rglob("*"))
+        if path.is_file() and "logs" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_wait_leaves_cleanly_and_takes_back_what_it_added(pair: list[Node], number: signal.Signals) -> None:
+    mine = {"authorized_keys": "ssh-ed25519 AAAA me\n", "config": "Host mine\n  Port 7\n"}
+    for node in pair:
+        for name, text in mine.items():
+            (node.home / ".ssh" / name).write_text(text)
+    before = [files_of(node) for node in pair]
+    hosts_before = [(node.host.etc / "hosts").read_text() for node in pair]
+    start_both(pair, "--sshd")
+    config = (pair[0].home / ".ssh" / "config").read_text()
+    assert config.splitlines()[1] == f'Include "{pair[0].state}/ssh_config"'
+    assert config.endswith(mine["config"])
+    assert [node.leave(number) for node in pair] == [0, 0]
+    assert [files_of(node) for node in pair] == before
+    assert [(node.host.etc / "hosts").read_text() for node in pair] == hosts_before
+    assert not any("could not be taken back" in node.text for node in pair)
+
+
+def test_what_the_cluster_knows_is_written_for_its_owner_alone(calm: list[Node]) -> None:
+    for node in calm:
+        assert [member["host"] for member in node.cluster()["members"]] == ["node0", "node1"]
+        for path in [node.info, node.state, *node.state.rglob("*")]:
+            assert path.lstat().st_mode & 0o077 == 0 or path.is_socket(), path
+    keys = (calm[1].state / "authorized_keys").read_text()
+    assert keys.startswith("restrict,pty ssh-ed25519 ")
+    assert keys.split()[2] == calm[0].cluster()["members"][0]["public_key"].split()[1]
+    # Private keys stay where they were made.
+    secret = (calm[0].state / "id_ed25519").read_text().splitlines()[2]
+    assert not any(secret in text for text in files_of(calm[1]).values())
+    environment = json.loads((calm[1].state / "environment.json").read_text())
+    assert (environment["RANK"], environment["NCCL_SOCKET_IFNAME"]) == ("1", "=eth0")
+
+
+def test_a_missing_node_is_named_until_time_is_up(pair: list[Node]) -> None:
+    pair[0].wait("--sshd", "--timeout", "5")
+    assert pair[0].code() == 75
+    assert "1 of 2 absent: node 1; never heard from, after 5 s" in pair[0].text
+    assert not pair[0].state.exists()
+    pair[1].wait("--sshd", "--timeout", "2")
+    assert pair[1].code() == 75
+    assert "node 0 was not reached in" in pair[1].text
+
+
+def test_a_node_that_restarts_rejoins_with_a_new_host_key(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair, "--sshd")
+    job = script(tmp_path / "job.sh", "echo done")
+    assert pair[0].dist_launch("run", job).stdout.count("done") == 2
+    first = pair[0].cluster()["members"][1]["host_key"]
+    assert pair[1].process is not None
+    os.kill(pair[1].process.pid, signal.SIGKILL)
+    pair[1].code()
+    pair[1].wait("--sshd")
+    pair[1].says("node 1 of 2 waits")
+    pair[0].says("node 1 is back, started anew on node1")
+    eventually("rank 0 knows the new key", lambda: pair[0].cluster()["members"][1]["host_key"] != first)
+    assert pair[0].dist_launch("run", job).stdout.count("done") == 2
+
+
+def test_after_a_killed_wait_verify_and_run_agree(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair, "--sshd")
+    job = script(tmp_path / "job.sh", "echo done")
+    assert pair[0].dist_launch("run", job).stdout.count("done") == 2
+    assert pair[1].process is not None
+    os.kill(pair[1].process.pid, signal.SIGKILL)
+    pair[1].code()
+    verified = pair[0].dist_launch("verify")
+    assert "rank-1 (node1, 10.213.0.2): FAILS" in verified.stdout
+    ran = pair[0].dist_launch("run", job)  # over the connection that is kept
+    assert ran.returncode == 66
+    assert "was started nowhere: 1 of 2 nodes cannot run it: rank-1 (node1, 10.213.0.2)" in ran.stderr
+    assert "its dist-launch wait has ended" in ran.stderr
+    assert "done" not in ran.stdout
+
+
+def test_two_nodes_with_one_rank_cannot_both_wait(calm: list[Node]) -> None:
+    (calm[1].home / "second").mkdir()
+    info = str(calm[1].home / "second" / "info.json")
+    done = calm[1].dist_launch("wait", "--sshd", "--timeout", "20", env={"CLUSTER_INFO_FILE": info})
+    assert done.returncode == 65
+    assert "two nodes say they are node 1" in done.stderr
+    assert calm[0].dist_launch("verify").returncode == 0
+
+
+def test_a_second_wait_in_one_place_is_refused(calm: list[Node]) -> None:
+    done = calm[1].dist_launch("wait", "--sshd")
+    assert done.returncode == 64
+    assert "another dist-launch wait (pid" in done.stderr
+    assert calm[0].dist_launch("verify").returncode == 0
+
+
+def test_without_an_ssh_server_a_node_says_so_at_once(pair: list[Node]) -> None:
+    done = pair[0].dist_launch("wait")  # within its limit, a tenth of --timeout
+    assert done.returncode == 75
+    assert "no SSH server listens on port 2025 of this node (SSH_PORT)" in done.stderr
+    assert "hint:  pass --sshd" in done.stderr
+    assert not pair[0].state.exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "message"),
+    [
+        ({"SSH_PORT": "ssh"}, 65, "SSH_PORT='ssh' is not a port"),
+        ({"SSH_USER": "nobody-here"}, 64, "no such user on this node"),
+        ({"SSH_KEY": "/nowhere/id"}, 66, "/nowhere/id (SSH_KEY) is not there"),
+        ({"CLUSTER_INFO_FILE": "/proc/x/info"}, 66, "/proc/x/info.d cannot be created"),
+        ({"INIT_MASTER_PORT": "29500"}, 65, "is MASTER_PORT too"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_added(
+    pair: list[Node], variables: dict[str, str], code: int, message: str
+) -> None:
+    done = pair[0].dist_launch("wait", "--sshd", env=variables)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert files_of(pair[0]) == {}
+
+
+def test_the_images_own_server_lets_rank_0_in_and_nobody_after_a_reboot(
+    pair: list[Node], tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=20)
+    keys = pair[1].home / ".ssh" / "authorized_keys"
+    keys.write_text("ssh-ed25519 AAAA me\n")
+    with sshd(pair[0], tmp_path / "sshd0"):
+        with sshd(pair[1], tmp_path / "sshd1"):
+            for node in pair:
+                node.wait("--ssh-key", str(own))
+            pair[0].says("all 2 nodes wait")
+            lines = keys.read_text().splitlines()
+            assert lines[0] == "ssh-ed25519 AAAA me"
+            assert lines[1] == f"# >>> dist-launch node1 {pair[1].info} >>>"
+            assert lines[2].startswith("restrict,pty ssh-ed25519")
+            assert pair[0].dist_launch("verify").returncode == 0
+            keys.write_text("ssh-ed25519 AAAA me\n")
+            assert "refuses rank 0's key" in pair[0].dist_launch("verify").stdout
+        nobody = pair[0].dist_launch("verify").stdout
+        assert "rank-1 (node1, 10.213.0.2): FAILS: nothing listens at 10.213.0.2:2025" in nobody
+        with sshd(pair[1], tmp_path / "sshd1"):
+            changed = pair[0].dist_launch("verify").stdout
+            assert (
+                "rank-1 (node1, 10.213.0.2): FAILS: the host key at 10.213.0.2:2025 is not the one" in changed
+            )
+            plain = pair[0].dist_launch("ssh", "rank-1", "hostname")
+            assert plain.returncode == 255
+            assert "HOST IDENTIFICATION HAS CHANGED" in plain.stderr
+        for node in pair:
+            assert node.leave(signal.SIGQUIT) == 0
+    assert keys.read_text() == "ssh-ed25519 AAAA me\n"
+    assert own.exists()
+
+
+def test_a_plain_user_waits_and_runs(tmp_path: Path) -> None:
+    with hosts(2) as made:
+        plain = ("unshare", "--user", "--map-user=1234", "--map-group=1234")
+        if (tried := made[0].run([*plain, "true"])).returncode:
+            pytest.skip(f"no process can be another user here: {tried.stderr.strip()}")
+        nodes = make(made, tmp_path)
+        for node in nodes:
+            node.before = plain
+            with (node.host.etc / "passwd").open("a") as users:
+                users.write(f"trainer:x:1234:1234::{node.home}:/bin/bash\n")
+        with waiting(nodes):
+            assert nodes[0].dist_launch("verify").stdout.count(": ok: ") == 2
+            done = nodes[0].dist_launch("run", script(tmp_path / "who.sh", "id -un"))
+            assert sorted(done.stdout.splitlines()) == ["[rank-0] trainer", "[rank-1] trainer"], done.stderr
+        assert [node.code() for node in nodes] == [0, 0]
+        assert [list((node.home / ".ssh").iterdir()) for node in nodes] == [[], []]
+
+
+def test_a_full_disk_is_named_and_recovered_from(pair: list[Node], tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(pair[1].home)], check=True)
+    try:
+        (pair[1].home / ".ssh").mkdir(mode=0o700)
+        ballast = pair[1].home / "ballast"
+        pair[0].wait("--sshd")
+        pair[1].wait("--sshd")
+        pair[1].says("started a private sshd")
+        fill(ballast)
+        pair[0].says("rank-1 (node1, 10.213.0.2): keys and cluster information could not be written here")
+        assert "No space left on device" in pair[0].text
+        ballast.unlink()
+        pair[0].says("all 2 nodes wait")
+        fill(ballast)
+        done = pair[0].dist_launch("verify")
+        assert "rank-1 (node1, 10.213.0.2): FAILS" in done.stdout
+        assert "No space left on device" in done.stdout
+        assert pair[1].leave() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(pair[1].home)], check=True)
+
+
+def fill(ballast: Path) -> None:
+    with ballast.open("wb", buffering=0) as file:
+        for size in (4096, 64):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_zombies_of_others_are_reaped(calm: list[Node], tmp_path: Path) -> None:
+    done = calm[0].dist_launch("run", script(tmp_path / "job.sh", "(sleep 0.2 &) ; (true &) ; exit 0"))
+    assert done.returncode == 0
+    assert calm[1].process is not None
+    waiting = Path(f"/proc/{calm[1].process.pid}/task/{calm[1].process.pid}/children")
+
+    def zombies() -> list[str]:
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in waiting.read_text().split()]
+        return [stat for stat in stats if stat.rpartition(")")[2].split()[0] == "Z"]
+
+    eventually("no zombie is left", lambda: not zombies(), limit_s=5)

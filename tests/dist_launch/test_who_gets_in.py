@@ -1,0 +1,192 @@
+"""Who gets a shell on a waiting node: whoever holds the key that it met first, or that was named for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.dist_launch.key_trust import fingerprint
+from tests.dist_launch import lab
+from tests.dist_launch.lab import Node, eventually, requires_ssh, script
+from tests.lab.netns import Host, hosts, requires_netns
+
+pytestmark = [requires_netns, requires_ssh]
+
+SECRET = "0123456789abcdef"
+
+
+def key_pair(path: Path) -> str:
+    """Make a key pair and return its public half."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=20)
+    return " ".join(path.with_suffix(".pub").read_text().split()[:2])
+
+
+def allowed(node: Node) -> str:
+    """Return the key that may log in to a node."""
+    return " ".join((node.state / "authorized_keys").read_text().split()[1:3])
+
+
+def start_both(pair: list[Node], *, secret: str = "") -> None:
+    for node in pair:
+        node.wait("--sshd", env={"PLATFORM_LAUNCH_SECRET": secret} if secret else {})
+    pair[0].says("all 2 nodes wait")
+    pair[1].says("node 1 of 2 waits")
+
+
+def runs_on_both(pair: list[Node], folder: Path) -> bool:
+    return pair[0].dist_launch("run", script(folder / "job.sh", "echo done")).stdout.count("done") == 2
+
+
+def test_another_rank_0_is_refused_until_the_wait_is_started_anew(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair)
+    first = allowed(pair[1])
+    assert pair[0].leave() == 0
+    pair[0].wait("--sshd")
+    pair[1].says("the one that it met first")
+    pair[0].says("start this node's dist-launch wait anew")
+    second = " ".join((pair[0].state / "authorized_keys").read_text().split()[1:3])
+    assert first != second
+    for node in pair:
+        assert fingerprint(first) in node.text
+        assert fingerprint(second) in node.text
+    assert allowed(pair[1]) == first
+    assert not runs_on_both(pair, tmp_path)
+    assert pair[1].leave() == 0
+    pair[1].wait("--sshd")
+    pair[0].says("all 2 nodes wait")
+    assert allowed(pair[1]) == second
+    assert runs_on_both(pair, tmp_path)
+
+
+def test_a_rank_0_that_was_killed_comes_back_with_its_key(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair)
+    key = allowed(pair[1])
+    assert pair[0].process is not None
+    os.kill(pair[0].process.pid, signal.SIGKILL)
+    pair[0].code()
+    pair[0].wait("--sshd")
+    pair[0].says("all 2 nodes wait")
+    assert allowed(pair[1]) == key
+    assert runs_on_both(pair, tmp_path)
+
+
+def test_a_key_that_is_named_on_a_node_wins_over_the_one_that_comes(pair: list[Node], tmp_path: Path) -> None:
+    named = key_pair(tmp_path / "named")
+    other = key_pair(tmp_path / "other")
+    pair[0].wait("--sshd", "--ssh-key", str(tmp_path / "other"))
+    pair[1].wait("--sshd", env={"SSH_PUBLIC_KEY": str(tmp_path / "named.pub")})
+    pair[0].says("the one that its SSH_PUBLIC_KEY names")
+    assert fingerprint(other) in pair[0].text
+    assert fingerprint(named) in pair[0].text
+    assert allowed(pair[1]) == named
+    assert pair[0].leave() == 0
+    pair[0].wait("--sshd", "--ssh-key", str(tmp_path / "named"))
+    pair[0].says("all 2 nodes wait")
+    assert runs_on_both(pair, tmp_path)
+
+
+def test_a_named_key_that_is_not_there_ends_the_wait_at_once(pair: list[Node]) -> None:
+    done = pair[1].dist_launch("wait", "--sshd", env={"SSH_PUBLIC_KEY": "/nowhere/key.pub"})
+    assert done.returncode == 66
+    assert "SSH_PUBLIC_KEY=/nowhere/key.pub cannot be read" in done.stderr
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[tuple[list[Node], Host]]:
+    """Two hosts of a cluster, and one of somebody else in the same network."""
+    with hosts(3) as made:
+        nodes = lab.make(made[:2], tmp_path)
+        with lab.ended(nodes):
+            yield nodes, made[2]
+
+
+def stranger(host: Host, *words: str | Path) -> str:
+    """Let somebody on another host do what ``strangers.py`` says."""
+    script = Path(lab.__file__).with_name("strangers.py")
+    done = host.run(
+        [sys.executable, script, words[0], "node0", "29501", *words[1:]],
+        env={"PYTHONPATH": str(lab.ROOT)},
+        timeout_s=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("secret", ["", SECRET])
+def test_who_rewrites_the_roster_gets_no_shell(
+    trio: tuple[list[Node], Host], tmp_path: Path, secret: str
+) -> None:
+    nodes, host = trio
+    start_both(nodes, secret=secret)
+    rightful = allowed(nodes[1])
+    evil = key_pair(tmp_path / "evil")
+    forged = stranger(host, "forge", evil, "8")
+    assert int(forged.split()[-1]) > 0
+    if not secret:  # the attack got as far as the decision
+        nodes[1].says(f"rank 0's key {fingerprint(evil)} is refused")
+        assert fingerprint(rightful) in nodes[1].text
+    assert allowed(nodes[1]) == rightful
+    login = host.run(
+        [
+            *("ssh", "-i", tmp_path / "evil", "-p", "2025", "-o", "BatchMode=yes"),
+            *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "root@node1", "id"),
+        ]
+    )
+    assert (login.returncode, "Permission denied" in login.stderr) == (255, True), login.stderr
+    assert evil not in (nodes[0].info.read_text() + nodes[0].text)
+    eventually("the cluster is as it was", lambda: runs_on_both(nodes, tmp_path))
+
+
+def test_junk_is_turned_away_with_one_warning_each_and_ends_nothing(
+    trio: tuple[list[Node], Host], tmp_path: Path
+) -> None:
+    nodes, host = trio
+    start_both(nodes)
+    stranger(host, "junk")
+    nodes[0].says("turned away")
+    assert nodes[1].leave() == 0
+    nodes[1].wait("--sshd")
+    nodes[1].says("node 1 of 2 waits")
+    eventually("the cluster is as it was", lambda: runs_on_both(nodes, tmp_path))
+    for node in nodes:
+        assert "\x1b" not in node.text
+        assert "\x07" not in node.text
+        warnings = [line.partition("turned away")[2] for line in node.lines if "turned away" in line]
+        assert len(warnings) == len(set(warnings))
+    assert sum("turned away" in line for line in nodes[0].lines) >= 7, nodes[0].text
+
+
+def test_with_a_secret_rank_0_may_come_back_with_another_key(pair: list[Node], tmp_path: Path) -> None:
+    start_both(pair, secret=SECRET)
+    first = allowed(pair[1])
+    assert pair[0].leave() == 0
+    pair[0].wait("--sshd", env={"PLATFORM_LAUNCH_SECRET": SECRET})
+    pair[0].says("all 2 nodes wait")
+    assert allowed(pair[1]) != first
+    assert runs_on_both(pair, tmp_path)
+    shown = pair[0].dist_launch(
+        "run", script(tmp_path / "secret.sh", 'echo "has ${#PLATFORM_LAUNCH_SECRET}"')
+    )
+    assert shown.stdout.count(f"has {len(SECRET)}") == 2  # a job's own rendezvous is authenticated too
+    assert not any(SECRET in node.text + node.info.read_text() for node in pair)
+
+
+@pytest.mark.parametrize("holder", [0, 1])
+def test_a_node_without_the_secret_is_told_so_by_name(pair: list[Node], tmp_path: Path, holder: int) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    pair[holder].wait("--sshd", env={"PLATFORM_LAUNCH_SECRET_FILE": str(secret)})
+    pair[1 - holder].wait("--sshd")
+    assert pair[1].code() == 76
+    lacking = "node 1 (node1 (10.213.0.2)) has no" if holder == 0 else "node 0 (node0 (10.213.0.1)) has no"
+    assert f"{lacking} PLATFORM_LAUNCH_SECRET" in pair[1].text
+    if holder == 0:
+        pair[0].says(f"{lacking} PLATFORM_LAUNCH_SECRET")
+    assert not (pair[1].state / "authorized_keys").exists()

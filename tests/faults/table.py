@@ -1,0 +1,106 @@
+"""What was seen, kept between runs (``results.json``), and the reference page that is made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.faults.fault import Fault
+from tests.faults.faults import ALL
+from tests.faults.stage import LIMIT_S, Observed
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = ROOT / "docs" / "reference" / "faults.md"
+
+Results = dict[str, dict[str, dict[str, object]]]  # launcher → fault → what was seen
+
+
+def as_result(fault: Fault, seen: Observed) -> dict[str, object]:
+    """Return what is kept of a fault that was played."""
+    return {
+        "seconds": None if seen.seconds is None else round(seen.seconds, 1),
+        "codes": list(seen.codes),
+        "told": seen.told(fault),
+        "problems": seen.problems(fault),
+    }
+
+
+def load() -> Results:
+    """Return what earlier runs saw."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def keep(launcher: str, fault: Fault, result: dict[str, object]) -> None:
+    """Keep a result, in the order of the faults."""
+    results = load()
+    mine = {**results.get(launcher, {}), fault.name: result}
+    results[launcher] = {one.name: mine[one.name] for one in ALL if one.name in mine}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def page(results: Results) -> str:
+    """Return the reference page."""
+    ours, peer = results.get("platform-launch", {}), results.get("torchrun", {})
+    good = sum(not result["problems"] for result in ours.values())
+    peer_good = sum(not result["problems"] for result in peer.values())
+    lines = [
+        "# Faults",
+        "",
+        "What becomes of a job on two nodes when something goes wrong, played on hosts made of network",
+        f"namespaces: {len(ALL)} faults, of which {len(ours)} were played with `platform-launch` and",
+        f"{len(peer)} with bare `torchrun` (same script and hosts): {good} and {peer_good} ended as they",
+        "should (✗: not).",
+        "Seconds are from the fault to the end of the last node, on two busy cores: upper bounds, good for",
+        "comparing. *Told* is what the output of all nodes that can still speak holds guilty.",
+        "",
+        "```bash",
+        "python -m tests.faults                                   # plays all, and writes this page",
+        "python -m tests.faults --launcher torchrun exit-3 cut    # some, with another launcher",
+        "python -m tests.faults --soak 200 --seed 7               # many in a row, three nodes, by chance",
+        "```",
+        "",
+        "Another launcher needs an adapter of a few lines: how a node is started, how its output is read",
+        "(`tests/faults/launchers.py`). After each fault nothing may be left behind: processes, files of the",
+        "launcher's in `TMPDIR`, `/dev/shm`. Not played here, for they need other means: GPUs and their",
+        "drivers, file systems that freeze, packet loss, clocks that jump, full process tables.",
+        "",
+        "The ranks of most rows talk to nobody. Such a training goes on when another node is lost, as",
+        "[decided](../decisions/0019-silence-and-progress.md), although the rows of lost power, cut links",
+        "and stopped launchers expect an end; where ranks talk to each other (`…-gloo`), it ends.",
+        "",
+        "| fault | what happens | the job should | platform-launch | told | torchrun | told |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for fault in ALL:
+        cells = [*_cells(ours.get(fault.name)), *_cells(peer.get(fault.name), own=fault.own)]
+        lines.append(f"| `{fault.name}` | {fault.what} | {_owed(fault)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _owed(fault: Fault) -> str:
+    return (
+        "be refused"
+        if fault.owed.value == "is refused"
+        else {
+            "goes on and finishes": "finish",
+            "ends on all nodes": "end",
+            "ends in good order": "end in good order",
+        }[fault.owed.value]
+    )
+
+
+def _cells(result: Mapping[str, object] | None, *, own: bool = False) -> tuple[str, str]:
+    if result is None:
+        return ("has no such thing" if own else "not played"), ""
+    seconds = result["seconds"]
+    codes = result["codes"]
+    assert isinstance(codes, list)
+    shown = "/".join("–" if code is None else str(code) for code in codes)
+    took = f"not ended in {LIMIT_S:.0f} s" if seconds is None else f"{seconds} s, {shown}"
+    problems = result["problems"]
+    assert isinstance(problems, list)
+    left = [str(one) for one in problems if "left behind" in str(one)]
+    mark = "" if not problems else " ✗"
+    return f"{took}{mark}" + (f" ({left[0]})" if left else ""), str(result["told"])

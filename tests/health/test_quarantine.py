@@ -1,0 +1,95 @@
+"""Nodes that no job should be put on for a while."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from platform_launch.cli import main
+from platform_launch.errors import InputError
+from platform_launch.health import quarantine
+from platform_launch.health.quarantine import QuarantinedNode, quarantined
+
+BROKEN = QuarantinedNode("gn7", 1000.0, 2000.0, "GPU 3: XID 79", "job-1", ("GPU-77",))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "shared" / "quarantine.jsonl"
+
+
+def test_a_node_is_in_quarantine_until_its_time_is_over_or_it_is_released(file: Path) -> None:
+    assert quarantine.read(file) == ()
+    quarantine.add(file, BROKEN)
+    assert quarantine.read(file, 1500) == (BROKEN,)
+    assert quarantine.read(file, 2000) == ()
+    quarantine.release(file, "gn7")
+    assert quarantine.read(file, 1500) == ()
+    quarantine.add(file, QuarantinedNode("gn7", 1600.0, None, "again"))
+    assert [node.reason for node in quarantine.read(file, 1e12)] == ["again"]
+
+
+def test_a_candidate_is_known_by_its_name_or_by_one_of_its_gpus() -> None:
+    candidates = {"gn7": ["GPU-1"], "gn8": ["GPU-8", "GPU-77"], "gn9": []}
+    assert quarantined([BROKEN], candidates) == {"gn7": BROKEN, "gn8": BROKEN}
+    assert quarantined([], candidates) == {}
+
+
+def test_a_line_that_cannot_be_read_spoils_only_itself(file: Path) -> None:
+    quarantine.add(file, BROKEN)
+    with file.open("ab") as torn:
+        torn.write(b'{"event": "quarantined", "node": "gn')
+    quarantine.add(file, QuarantinedNode("gn9", 0.0, None, "fan"))
+    with file.open("ab") as junk:
+        junk.write(b'\xff\n[1]\nnull\n{"event":"quarantined","node":"gn1","since":"now"}\n{"node":3}\n')
+    assert [node.node for node in quarantine.read(file, 1500)] == ["gn7", "gn9"]
+
+
+def test_a_reason_cannot_steer_a_terminal(file: Path) -> None:
+    quarantine.add(file, QuarantinedNode("gn7", 0.0, None, "\x1b[2Jgone\nand a second line"))
+    [node] = quarantine.read(file)
+    assert node.reason.isprintable()
+
+
+def test_many_writers_at_once_lose_nothing(file: Path) -> None:
+    script = """
+import sys
+from pathlib import Path
+from platform_launch.health import quarantine
+for number in range(40):
+    name = f"gn{sys.argv[2]}-{number}"
+    quarantine.add(Path(sys.argv[1]), quarantine.QuarantinedNode(name, 0.0, None, "x" * 300))
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(file), str(n)]) for n in range(4)]
+    assert [writer.wait() for writer in writers] == [0] * 4
+    assert len(quarantine.read(file)) == 160
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_a_file_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Is a directory"):
+        quarantine.read(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"Not a directory|File exists"):
+        quarantine.add(tmp_path / "file" / "list", BROKEN)
+
+
+def test_the_command_adds_lists_and_releases(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLATFORM_LAUNCH_QUARANTINE", str(file))
+    assert main(["quarantine", "add", "gn7", "gn3", "--reason", "fan", "--hours", "2"]) == 0
+    assert main(["quarantine", "list", "--format", "names"]) == 0
+    assert "gn3,gn7" in capsys.readouterr().out
+    assert main(["quarantine", "release", "gn3"]) == 0
+    assert main(["quarantine", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert "gn7: in quarantine until" in shown
+    assert "gn3" not in shown.splitlines()[-1]
+    assert main(["quarantine", "release", "gn3"]) == 66
+    monkeypatch.delenv("PLATFORM_LAUNCH_QUARANTINE")
+    assert main(["quarantine", "list"]) == 64

@@ -1,0 +1,161 @@
+"""As much of a Kubernetes API server as a real kubectl needs for ``apply --dry-run=server``.
+
+It knows Services and Jobs, checks them by Kubernetes' own schemas as a server does (unknown fields included),
+and keeps the requests: a test can see that nothing was asked for in earnest.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import kubernetes_validate
+
+_GROUPS = {"/api/v1": ("", "Service", "services"), "/apis/batch/v1": ("batch", "Job", "jobs")}
+
+
+@dataclass
+class ApiServer:
+    """A running one. ``writes``: method, path and query of every request that could change something.
+
+    ``denies``: what an admission webhook says to every object; None: there is none.
+    """
+
+    port: int
+    denies: str | None = None
+    writes: list[tuple[str, str, dict[str, list[str]]]] = field(default_factory=list)
+
+    def kubeconfig(self, folder: Path, context: str) -> Path:
+        """A file for KUBECONFIG whose current context leads here."""
+        file = folder / "kubeconfig"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": context,
+            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "contexts": [
+                {"name": context, "context": {"cluster": "here", "user": "", "namespace": "default"}}
+            ],
+        }
+        file.write_text(json.dumps(config), encoding="utf-8")
+        return file
+
+
+@contextmanager
+def api_server() -> Iterator[ApiServer]:
+    """Run one on a free port of this machine."""
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = ApiServer(listening.server_port)
+    listening.server = server  # type: ignore[attr-defined]
+    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        answer = _DISCOVERY.get(path)
+        if answer is not None:
+            self._answer(200, answer)
+        else:
+            self._answer(404, _status(404, "NotFound", f"{path} not found"))
+
+    def do_POST(self) -> None:
+        url = urlsplit(self.path)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server: ApiServer = self.server.server  # type: ignore[attr-defined]
+        server.writes.append(("POST", url.path, parse_qs(url.query)))
+        if server.denies is not None:
+            self._answer(403, _status(403, "Forbidden", server.denies))
+            return
+        try:
+            kubernetes_validate.validate(body, kubernetes_validate.latest_version(), strict=True)
+        except kubernetes_validate.ValidationError as error:
+            name = body["metadata"]["name"]
+            self._answer(422, _status(422, "Invalid", f"{body['kind']} {name!r} is invalid: {error.message}"))
+        else:
+            self._answer(201, body)
+
+    def do_PATCH(self) -> None:
+        self.server.server.writes.append(("PATCH", self.path, {}))  # type: ignore[attr-defined]
+        self._answer(405, _status(405, "MethodNotAllowed", "nothing exists here to be changed"))
+
+    def _answer(self, code: int, document: dict[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+def _status(code: int, reason: str, message: str) -> dict[str, Any]:
+    return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason} | {
+        "message": message
+    }
+
+
+def _discovery() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {
+        "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {
+            "kind": "APIGroupList",
+            "apiVersion": "v1",
+            "groups": [
+                {
+                    "name": "batch",
+                    "versions": [{"groupVersion": "batch/v1", "version": "v1"}],
+                    "preferredVersion": {"groupVersion": "batch/v1", "version": "v1"},
+                }
+            ],
+        },
+        "/openapi/v3": {
+            "paths": {path[1:]: {"serverRelativeURL": f"/openapi/v3{path}?hash=1"} for path in _GROUPS}
+        },
+    }
+    for path, (group, kind, plural) in _GROUPS.items():
+        found[path] = {
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": path.removeprefix("/apis/").removeprefix("/api/"),
+            "resources": [
+                {
+                    "name": plural,
+                    "singularName": kind.lower(),
+                    "namespaced": True,
+                    "kind": kind,
+                    "verbs": ["create", "get", "patch"],
+                }
+            ],
+        }
+        parameters = [{"name": name, "in": "query"} for name in ("dryRun", "fieldValidation")]
+        identity = {"group": group, "version": "v1", "kind": kind}
+        patch = {"x-kubernetes-group-version-kind": identity, "parameters": parameters}
+        found[f"/openapi/v3{path}"] = {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": "v1.36.0"},
+            "paths": {f"{path}/namespaces/{{namespace}}/{plural}/{{name}}": {"patch": patch}},
+        }
+    return found
+
+
+_DISCOVERY = _discovery()

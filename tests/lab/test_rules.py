@@ -1,0 +1,67 @@
+"""What every test keeps, so that it passes on a busy machine and tells what it needs (CONTRIBUTING)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+FILES = sorted(TESTS.rglob("*.py"))
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+
+
+def called(node: ast.AST) -> set[str]:
+    """The names of the functions that an expression calls, without what they are attributes of."""
+    functions = (call.func for call in ast.walk(node) if isinstance(call, ast.Call))
+    return {function.attr for function in functions if isinstance(function, ast.Attribute)}
+
+
+def durations_limited(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that assert a difference of clocks to be less than something."""
+    asserted = (node.test for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    for node in (part for test in asserted for part in ast.walk(test)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        for left, sign, right in zip(sides, node.ops, sides[1:], strict=False):
+            less = {ast.Lt: left, ast.LtE: left, ast.Gt: right, ast.GtE: right}.get(type(sign))
+            if isinstance(less, ast.BinOp) and isinstance(less.op, ast.Sub) and CLOCKS & called(less):
+                yield node.lineno
+
+
+def marks(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield ``pytest.mark`` by line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pytest.mark":
+            yield node.lineno, node.attr
+
+
+@pytest.mark.parametrize("code", ["assert time.monotonic() - began < 5", "assert 5 > clock.time() - began"])
+def test_a_limited_duration_is_seen(code: str) -> None:
+    assert list(durations_limited(ast.parse(code))) == [1]
+
+
+@pytest.mark.parametrize("code", ["assert time.monotonic() < deadline", "assert time.monotonic() - a >= 1"])
+def test_an_end_to_a_wait_and_a_pause_that_must_be_kept_are_none(code: str) -> None:
+    assert list(durations_limited(ast.parse(code))) == []
+
+
+def test_no_test_asserts_that_work_is_fast() -> None:
+    """Count what is done (tests/lab/effects.py), or compare with a peer in benchmarks/."""
+    found = [f"{file}:{line}" for file in FILES for line in durations_limited(ast.parse(file.read_text()))]
+    assert found == []
+
+
+def test_what_a_host_lacks_is_said_by_a_need() -> None:
+    """A bare ``lab`` does not say what it needs; a time limit of its own is too short for some machine."""
+    found = [
+        f"{file}:{line}: {name}"
+        for file in FILES
+        if file.parent.name != "lab"
+        for line, name in marks(ast.parse(file.read_text()))
+        if name in ("lab", "timeout")
+    ]
+    assert found == []

@@ -1,0 +1,109 @@
+"""What a run cost: steps from its output as it grows, and where the time went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_launch.launch.cost import StartCost, run_cost
+from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.steps import StepReading, StepsNamed, StepWatch
+from tests.lab.waiting import until
+
+
+def steps(*readings: tuple[float, int], target: int | None = None) -> StepsNamed:
+    return StepsNamed(tuple(StepReading(*reading) for reading in readings), target)
+
+
+def test_a_run_without_restarts() -> None:
+    cost = run_cost([StartCost(20.0, 130.0, steps((30.0, 1), (130.0, 101), target=201))])
+    assert (cost.steps, cost.lost_steps, cost.first_step_s) == (101, 0, 50.0)
+    assert (cost.waiting_s, cost.starting_s, cost.training_s, cost.restart_s) == (20.0, 30.0, 100.0, 0.0)
+    assert cost.productive_share == pytest.approx(100 / 150)
+    assert (cost.steps_per_s, cost.eta_s, cost.speed_change) == (1.0, 100.0, None)
+    assert cost.in_words() == (
+        "101 steps; the first after 50 s; time: waiting for nodes 20 s, starting 30 s, training 1 min 40 s; "
+        "67% productive; 1 steps/s; 1 min 40 s to go"
+    )
+
+
+def test_steps_between_the_checkpoint_and_a_failure_are_lost() -> None:
+    first = StartCost(10.0, 110.0, steps((10.0, 1), (110.0, 100)), hang_s=0.0)
+    second = StartCost(30.0, 60.0, steps((10.0, 81), (60.0, 130)))
+    cost = run_cost([first, second])
+    assert (cost.steps, cost.lost_steps, cost.restart_s, cost.starting_s) == (150, 20, 30.0, 20.0)
+    assert cost.productive_share == pytest.approx(150 * (130 / 150) / 210)
+    assert "150 steps, 20 of them lost by restarts" in cost.in_words()
+
+
+def test_a_training_that_counts_from_0_to_its_last_step_did_as_many_as_it_announced() -> None:
+    assert run_cost([StartCost(0.0, 60.0, steps((1.0, 0), (60.0, 240), target=240))]).steps == 240
+    assert run_cost([StartCost(0.0, 60.0, steps((1.0, 0), (60.0, 239), target=240))]).steps == 240
+
+
+def test_a_hang_is_no_training() -> None:
+    cost = run_cost([StartCost(0.0, 400.0, steps((0.0, 1), (100.0, 11)), hang_s=300.0)])
+    assert (cost.training_s, cost.hang_s) == (100.0, 300.0)
+
+
+def test_a_speed_that_falls_is_seen() -> None:
+    fast = [(10.0 * index, index) for index in range(1, 11)]
+    slow = [(100.0 + 20 * index, 10 + index) for index in range(1, 11)]
+    cost = run_cost([StartCost(0.0, 300.0, steps(*fast, *slow))])
+    assert cost.speed_change == pytest.approx(-0.5)
+    brief = steps(*((at_s / 10, step) for at_s, step in (*fast, *slow)))
+    assert run_cost([StartCost(0.0, 30.0, brief)]).speed_change is None
+
+
+def test_an_output_without_steps_still_says_where_the_time_went() -> None:
+    cost = run_cost([StartCost(5.0, 60.0)])
+    assert (cost.steps, cost.productive_share, cost.first_step_s) == (None, None, None)
+    assert cost.in_words() == "time: waiting for nodes 5 s, training 1 min 0 s"
+    assert run_cost([]).in_words() == "time: 0 s"
+
+
+def test_steps_are_read_along_from_where_the_training_begins(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("Step 900/1000 of an earlier start\n")
+    watch = StepWatch(log)
+    watch.start()
+    with log.open("a") as file:
+        file.write("Step 1/50 | loss 3\nglobal_ste")
+        file.flush()
+        until(lambda: bool(watch.named.readings))
+        file.write("p=2\nStep 3/50\rStep 4/50\rno news\n")
+    named = watch.stop()
+    assert [reading.step for reading in named.readings] == [1, 4]
+    assert named.target == 50
+
+
+def test_a_long_run_keeps_few_readings_its_first_and_its_last_among_them(tmp_path: Path) -> None:
+    now = 0.0
+    watch = StepWatch(tmp_path / "none.log", lambda: now)
+    for now in map(float, range(1, 5001)):
+        watch._note(int(now), [])
+    readings = watch.named.readings
+    assert len(readings) <= 130
+    assert (readings[0].step, readings[-1].step) == (1, 5000)
+    assert [reading.step for reading in readings] == sorted({reading.step for reading in readings})
+
+
+def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
+    now = 100.0
+    log = tmp_path / "train.log"
+    log.touch()
+    clock = RunClock(lambda: now)
+    assert clock.overview()["cost_line"] == "cost so far: time: 0 s"
+    now += 5
+    clock.begin(log)
+    now += 60
+    assert clock.overview()["cost_line"] == ("cost so far: time: waiting for nodes 5 s, training 1 min 0 s")
+    clock.end(hang_s=20.0)
+    clock.end()  # a training that has ended ends once
+    now += 7
+    clock.begin(log)
+    now += 10
+    clock.end()
+    total = clock.total()
+    assert (total.waiting_s, total.restart_s, total.hang_s, total.training_s) == (5.0, 7.0, 20.0, 50.0)

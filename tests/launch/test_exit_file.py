@@ -1,0 +1,61 @@
+"""A training's own exit code comes through launchers that make 1 of every failure."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What stands between launcher and training: it passes no exit code on.
+BETWEEN = "import subprocess, sys; sys.exit(1 if subprocess.call([sys.executable, {script!r}]) else 0)"
+
+
+def run(tmp_path: Path, written: str, *, code: int = 66) -> subprocess.CompletedProcess[str]:
+    inner, outer = tmp_path / "inner.py", tmp_path / "train.py"
+    inner.write_text(
+        "import os, sys\n"
+        f"open(os.environ['PLATFORM_LAUNCH_EXIT_FILE'], 'w').write({written!r})\n"
+        f"sys.exit({code})\n"
+    )
+    outer.write_text(BETWEEN.format(script=str(inner)))
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "platform_launch", "run", "--launcher", "python"),
+            *("--script", outer, "--log-dir", tmp_path / "logs"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_refusal_of_the_training_stays_a_refusal(tmp_path: Path) -> None:
+    done = run(tmp_path, '{"exit_code": 66, "reason": "no video in /data"}')
+    assert done.returncode == 66, done.stderr
+    (record,) = (path for path in (tmp_path / "logs").glob("train_*.json"))
+    assert json.loads(record.read_text())["outcome"]["exit_code"] == 66
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "[]",
+        '{"exit_code": true}',
+        '{"exit_code": 0}',
+        '{"exit_code": 700}',
+        '{"exit_code": "66"}',
+        "{" * 9999,
+    ],
+)
+def test_what_is_no_exit_code_changes_nothing(tmp_path: Path, written: str) -> None:
+    assert run(tmp_path, written).returncode == 1
+
+
+def test_a_training_that_succeeds_is_a_success_whatever_the_file_says(tmp_path: Path) -> None:
+    assert run(tmp_path, '{"exit_code": 66, "reason": "of an earlier try"}', code=0).returncode == 0

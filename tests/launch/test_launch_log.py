@@ -1,0 +1,247 @@
+"""What a launch says, on the terminal and in its log: the same lines, and success only when it is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from platform_launch.why import explain_file
+from tests.lab.needs import requires_root
+from tests.lab.waiting import LIMIT_S
+
+MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
+
+
+def command(logs: Path, script: Path, *options: str) -> list[str]:
+    run = [sys.executable, str(MAIN), "run", "--launcher", "python", "--script", str(script)]
+    return [*run, "--log-dir", str(logs), *options]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
+
+
+def node_of_two(rank: int) -> dict[str, str]:
+    """Return a node of a job of two on this machine, whose other node never comes."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"MASTER_PORT": str(one.getsockname()[1]), "INIT_MASTER_PORT": str(other.getsockname()[1])}
+    return environment(WORLD_SIZE="2", RANK=str(rank), MASTER_ADDR="127.0.0.1", **ports)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("import os, time\nprint('training', flush=True)\ntime.sleep(float(os.environ['S']))\n")
+    return path
+
+
+@pytest.fixture
+def started(script: Path) -> Iterator[subprocess.Popen[str]]:
+    """A launch of one node whose training runs."""
+    process = subprocess.Popen(
+        command(script.parent / "logs", script),
+        env=environment(S="600"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        yield process
+        process.kill()
+        process.wait(LIMIT_S)
+
+
+def test_the_log_holds_every_line_of_launcher_and_training_in_their_order(script: Path) -> None:
+    logs = script.parent / "logs"
+    done = subprocess.run(
+        command(logs, script), env=environment(S="0"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    (log,) = logs.glob("*.log")
+    assert log.read_text() == done.stdout
+    assert f"[INFO] log: {log}" in done.stdout
+    (success,) = [line for line in done.stdout.splitlines() if "[SUCCESS]" in line]
+    assert success.endswith("[training-finished]")
+    assert explain_file(log).kind == "finished"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_refused_roll_call_leaves_its_reason_in_the_log_it_announced(script: Path, rank: int) -> None:
+    logs = script.parent / "logs"
+    done = subprocess.run(
+        command(logs, script, "--roll-call-timeout", "3"),
+        env=node_of_two(rank), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 75, done.stderr
+    (log,) = logs.glob("*.log")
+    assert f"log: {log}" in done.stderr
+    text = log.read_text()
+    reason, hint = done.stderr.splitlines()[-2:]
+    assert reason.startswith("error: ")
+    assert text.endswith(f"[node {rank}] {reason}\n[node {rank}] {hint}\n")
+    assert "[SUCCESS]" not in text
+    assert "roll call: 2 nodes meet at 127.0.0.1:" in text
+    assert (explain_file(log).kind, explain_file(log).cause) == ("cause", "nodes_absent")
+
+
+def test_a_refusal_of_the_doctor_is_in_the_log(tmp_path: Path, script: Path) -> None:
+    logs = tmp_path / "logs"
+    with socket.create_server(("", 0)) as taken:
+        done = subprocess.run(
+            command(logs, script, "--launcher", "torchrun", "--master-port", str(taken.getsockname()[1])),
+            env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 65, done.stderr
+    (log,) = logs.glob("*.log")
+    assert explain_file(log).cause == "launch_refused"
+
+
+def test_two_launchers_of_one_name_write_two_logs_and_two_records(script: Path) -> None:
+    logs = script.parent / "logs"
+    arguments = command(logs, script, "--job-name", "same", "--no-doctor")
+    both = [
+        subprocess.Popen(
+            arguments, env=environment(S="0.5"), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        )
+        for _ in range(2)
+    ]
+    assert [process.wait(LIMIT_S) for process in both] == [0, 0]
+    for ending in ("*.log", "*.json", "*.events.jsonl"):
+        assert len(list(logs.glob(ending))) == 2, sorted(logs.iterdir())
+    for log in logs.glob("*.log"):
+        assert log.read_text().count("training\n") == 1
+        assert explain_file(log).kind == "finished"
+
+
+def test_a_record_says_when_and_survives_an_argument_that_is_no_text(script: Path) -> None:
+    logs = script.parent / "logs"
+    arguments: list[str | bytes] = [
+        *command(logs, script, "--no-doctor"),
+        "--",
+        "--hub-token",
+        "hf_secret",
+        b"--name=\xff",
+    ]
+    done = subprocess.run(
+        arguments, env=environment(S="0"), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = logs.glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["argv"][-1] == "--name=\udcff"
+    assert "hf_secret" not in path.read_text()
+    times = [datetime.strptime(record[name], "%Y-%m-%dT%H:%M:%SZ") for name in ("started", "ended")]
+    assert times == sorted(times)
+    assert path.stat().st_mode & 0o777 <= 0o640
+
+
+def test_the_events_of_a_launch_lie_beside_its_log(script: Path) -> None:
+    logs = script.parent / "logs"
+    subprocess.run(
+        command(logs, script),
+        env=environment(S="0", NCCL_MADE_UP="1"),
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    (path,) = logs.glob("*.events.jsonl")
+    said = {one["id"]: one for one in map(json.loads, path.read_text().splitlines())}
+    assert said["launch-opened"]["fields"]["nnodes"] == 1
+    assert said["variable-unknown"]["where"] == "NCCL_MADE_UP"
+    assert said["training-finished"]["fields"]["exit_code"] == 0
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", ">/dev/full 2>&1", "2>&-", ">&- 2>&-"])
+def test_what_becomes_of_our_words_never_matters(script: Path, redirection: str) -> None:
+    logs = script.parent / "logs"
+    line = f"{shlex.join(command(logs, script, '--no-doctor'))} {redirection}"
+    assert (
+        subprocess.run(["sh", "-c", line], env=environment(S="0"), timeout=LIMIT_S, check=False).returncode
+        == 0
+    )
+    (log,) = logs.glob("*.log")
+    assert explain_file(log).kind == "finished"
+
+
+def test_too_few_descriptors_are_refused_in_one_line(script: Path) -> None:
+    line = f"ulimit -n 12; exec {shlex.join(command(script.parent / 'logs', script))}"
+    done = subprocess.run(
+        ["sh", "-c", line], env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 67
+    assert done.stderr.startswith("error: 12 files may be open at a time (ulimit -n): expected 32 at least")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_stuck_reader_does_not_keep_a_launch_from_ending(tmp_path: Path) -> None:
+    script = tmp_path / "loud.py"
+    script.write_text("import time\nwhile True:\n    print('x' * 1000, flush=True)\n    time.sleep(0.001)\n")
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            command(tmp_path / "logs", script, "--no-doctor", "--grace-period", "1"),
+            env=environment(), stdout=writing, stderr=writing,
+        )  # fmt: skip
+        deadline = time.monotonic() + LIMIT_S
+        while sum(log.stat().st_size for log in (tmp_path / "logs").glob("*.log")) < 30_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) in (137, 143)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+@requires_root
+def test_a_planted_folder_for_compiled_code_is_not_used(tmp_path: Path, script: Path) -> None:
+    planted = tmp_path / "tmp" / f"platform_launch_{os.getuid()}"
+    planted.mkdir(parents=True)
+    os.chown(planted, 12345, 12345)
+    script.write_text("import os\nprint('extensions:', os.environ.get('TORCH_EXTENSIONS_DIR'))\n")
+    variables = environment(TMPDIR=str(tmp_path / "tmp"))
+    run = command(tmp_path / "logs", script)
+    done = subprocess.run(run, env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert "extensions: None" in done.stdout
+    assert "it belongs to user 12345" in done.stderr
+    assert "[temporary-not-private]" in done.stderr
+    planted.rmdir()
+    done = subprocess.run(run, env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert f"extensions: {planted}/" in done.stdout
+    assert planted.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_log_that_cannot_be_written_is_not_announced(tmp_path: Path, script: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.write_text("no folder")
+    done = subprocess.run(
+        command(logs, script, "--no-doctor"), env=environment(S="0"), capture_output=True, text=True,
+        timeout=LIMIT_S, check=True,
+    )  # fmt: skip
+    assert "no log file from here on" in done.stderr
+    assert not re.search(r"log: .*\.log", done.stderr)
+
+
+def test_ctrl_c_is_a_warning_and_no_error(started: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert started.stdout is not None
+    while started.stdout.readline() != "training\n":
+        assert started.poll() is None
+    started.send_signal(signal.SIGINT)
+    rest = started.stdout.read()
+    assert started.wait(LIMIT_S) == 130
+    assert "[ERROR]" not in rest
+    assert "[WARN] training was stopped after" in rest
+    assert explain_file(next((tmp_path / "logs").glob("*.log"))).cause == "interrupted"

@@ -1,0 +1,40 @@
+"""The most memory that a node's training held is seen while it is held, and told afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from platform_launch.events import line
+from platform_launch.launch.memory_peak import MemoryPeak
+from tests.lab.waiting import until
+
+HOLDS = "import sys; held = bytearray(300 * 1024 * 1024); print('held', flush=True); sys.stdin.read()"
+
+
+def test_memory_of_a_process_that_is_gone_stays_known() -> None:
+    with (
+        MemoryPeak((), interval_s=0.02) as peak,
+        subprocess.Popen(
+            [sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as holding,
+    ):
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"held\n"
+        until(lambda: peak.processes_gib > 0.29, lambda: f"saw {peak.processes_gib} GiB")
+        holding.communicate(b"")
+    assert peak.processes_gib > 0.29
+    said = peak.as_event()
+    assert said is not None
+    assert line(said).startswith("memory at most: processes 3")
+    assert peak.as_dict()["gpus_gib"] == {}
+
+
+def test_gpus_that_held_the_same_are_named_together() -> None:
+    peak = MemoryPeak(())
+    peak.processes_gib, peak.gpus_gib = 100.04, {1: 53.02, 0: 53.01, 2: 8.0}
+    assert peak.in_words() == "processes 100.0 GiB; GPU 0, 1 each 53.0 GiB; GPU 2 8.0 GiB"
+
+
+def test_nothing_is_told_where_nothing_was_seen() -> None:
+    assert MemoryPeak(()).as_event() is None

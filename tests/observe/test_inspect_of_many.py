@@ -1,0 +1,68 @@
+"""``inspect`` of a job of 64 nodes: their rendezvous is real, what they see is made up."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+from platform_launch.launch.peers import LinkPeers
+from platform_launch.observe.monitor import NodeReply, Replies
+from platform_launch.observe.overview import overview
+from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.run.asking import Asking
+from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes
+from tests.observe.test_hang import VALIDATE, absent, waiting
+from tests.rendezvous.live import LIMIT_S, live, until
+
+NODES = 64
+LATE = 77
+
+
+class Node:
+    """A launcher and its helper, which stands in the rendezvous."""
+
+    def __init__(self, rank: int, participant: Participant) -> None:
+        self.participant = participant
+        self._commands: SimpleQueue[Message] = SimpleQueue()
+        ranks = tuple(absent(r, VALIDATE) if r == LATE else waiting(r) for r in (2 * rank, 2 * rank + 1))
+        self.snapshot = NodeSnapshot(rank, f"gn{rank}", 0.0, ranks)
+        self.peers = LinkPeers(
+            self._commands.put, lambda still_s: NodeReply(still_s, self.snapshot), lambda _report: None
+        )
+        self._asking = Asking(self.peers.hear)
+
+    def heartbeat(self) -> None:
+        """Do what the helper does again and again."""
+        self.participant.heartbeat()
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                break
+            assert isinstance(command, AskNodes | AnswerNode)
+            self._asking.take(command, self.participant)
+        self._asking.step(self.participant)
+
+
+def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
+    with live(NODES) as rendezvous:
+        nodes = [Node(rank, rendezvous.participant(rank)) for rank in range(NODES)]
+        for node in nodes:
+            node.participant.join()
+        until(lambda: len(nodes[5].participant.members) == NODES, *(node.participant for node in nodes))
+        replies: list[Replies] = []
+        asking = Thread(target=lambda: replies.append(nodes[5].peers.ask(0.0, LIMIT_S)))
+        asking.start()
+        while asking.is_alive():
+            for node in nodes:
+                node.heartbeat()
+    (heard,) = replies
+    assert sorted(heard.given) == [rank for rank in range(NODES) if rank != 5]
+    assert heard.silent == {}
+    seen = [reply.snapshot for reply in heard.given.values() if reply.snapshot is not None]
+    lines = overview([*seen, nodes[5].snapshot], heard.silent)
+    assert len(lines) == 2
+    assert lines[0].startswith("ranks 0-76 and 78-127: /job/train.py:56 in step")
+    assert lines[1] == "rank 77 (node 38, gn38, pid 177): /job/train.py:88 in validate"

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import base64
+import time
+import zlib
+
+import pytest
+
+from platform_launch.launch.peers import (
+    HangNotice,
+    LinkPeers,
+    StillAnswer,
+    StillQuestion,
+    pack,
+    shortened,
+    unpack,
+)
+from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
+from platform_launch.observe.monitor import HangReport, NodeReply
+from platform_launch.observe.processes import ProcessState
+from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
+from platform_launch.observe.stacks import PythonFrame, ThreadStack
+from platform_launch.rendezvous.messages import InvalidMessageError, Message
+from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes, NodeAsks, NodesAnswered
+from tests.observe.test_hang import waiting
+
+FINDING = HangFinding(
+    FindingKind.HANG,
+    (Culprit(3, 1, "gn7", 812, "GPU 3", "stopped", "is stopped", False),),
+    ("w",),
+    ("g",),
+    (3,),
+)
+
+
+def snapshot(threads: int = 2) -> NodeSnapshot:
+    frames = tuple(PythonFrame("/job/train.py", number, f"f{number}") for number in range(200))
+    stacks = tuple(ThreadStack(number == 0, frames, "t") for number in range(threads))
+    other = RankSnapshot(
+        1,
+        1,
+        ProcessState(7, "p", "D", "nfs_wait", ("a", "b"), "/data", 1.5, 2.5, 9),
+        stacks,
+        "torch",
+        gil_held=True,
+        moving=None,
+        busy=0.5,
+        children=(ChildSnapshot(ProcessState(8), stacks),),
+        problems=("none",),
+    )
+    return NodeSnapshot(2, "gn7", 1.0, (waiting(0), other), {0: "GPU 0"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [StillQuestion(300.0), StillAnswer(3.0), StillAnswer(3.0, snapshot()), HangNotice(9.0, FINDING)],
+)
+def test_what_travels_comes_back_equal(message: StillQuestion | StillAnswer | HangNotice) -> None:
+    assert unpack(pack(message)) == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "?",
+        base64.b64encode(b"no zlib").decode(),
+        base64.b64encode(zlib.compress(b'["StillQuestion", {"still_s": "long"}]')).decode(),
+        base64.b64encode(zlib.compress(b'["StopAll", {}]')).decode(),
+        base64.b64encode(zlib.compress(b" " * 64 * 1024 * 1024)).decode(),
+    ],
+)
+def test_what_a_stranger_wrote_is_refused(text: str) -> None:
+    with pytest.raises(InvalidMessageError):
+        unpack(text)
+
+
+def test_snapshot_of_many_threads_is_shortened() -> None:
+    short = shortened(snapshot(threads=100))
+    assert len(short.ranks[1].threads) == 12
+    assert all(len(thread.frames) == 64 for thread in short.ranks[1].threads)
+    assert len(pack(StillAnswer(1.0, short))) < 100_000
+
+
+class Wire:
+    """Two launchers' ends, joined as their helpers would join them."""
+
+    def __init__(self) -> None:
+        self.noticed: list[HangReport] = []
+        self.asking = LinkPeers(self._from_asking, lambda _s: NodeReply(0.0), self.noticed.append)
+        self.other = LinkPeers(self._from_other, self._answer, self.noticed.append)
+        self.silent = False
+
+    def _answer(self, still_s: float) -> NodeReply:
+        return NodeReply(still_s + 1, snapshot())
+
+    def _from_asking(self, message: Message) -> None:
+        assert isinstance(message, AskNodes)
+        self.number = message.number
+        if self.silent:
+            self.asking.hear(NodesAnswered(message.number, {}, {2: "gn7"}))
+        else:
+            self.other.hear(NodeAsks("0-1", message.body))
+
+    def _from_other(self, message: Message) -> None:
+        assert isinstance(message, AnswerNode)
+        self.asking.hear(NodesAnswered(self.number, {2: message.body}, {}))
+
+
+def test_node_asks_and_the_other_answers() -> None:
+    replies = Wire().asking.ask(30.0, 20.0)
+    assert replies.given[2].still_s == 31.0
+    assert replies.given[2].snapshot == shortened(snapshot())
+    assert replies.silent == {}
+
+
+def test_node_that_does_not_answer_is_named() -> None:
+    wire = Wire()
+    wire.silent = True
+    assert wire.asking.ask(30.0, 20.0).silent == {2: "gn7"}
+
+
+def test_what_was_found_is_noticed_by_the_other_node() -> None:
+    wire = Wire()
+    wire.asking.tell(HangReport(9.0, FINDING))
+    for _ in range(200):
+        if wire.noticed:
+            break
+        time.sleep(0.05)
+    assert wire.noticed == [HangReport(9.0, FINDING)]

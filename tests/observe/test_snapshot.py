@@ -1,0 +1,199 @@
+"""Snapshots of real processes, and a monitor over them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from platform_launch.observe import processes
+from platform_launch.observe.hang import FindingKind
+from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
+from platform_launch.observe.snapshot import NodeProbe
+from platform_launch.observe.workers import HOOK, NoAnswerError, ask_faulthandler, find_hooked
+
+Start = Callable[..., subprocess.Popen[str]]
+SLEEP = "import time\ndef rests():\n    time.sleep(600)\nprint('ready', flush=True)\nrests()"
+LOOP = "def turns():\n    while True:\n        pass\nprint('ready', flush=True)\nturns()"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "observe"
+    made.mkdir(mode=0o700)
+    return made
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """Start ranks that say a line when they are ready; they are killed in the end."""
+    running: list[subprocess.Popen[str]] = []
+
+    def start_rank(code: str, rank: int, *, hooked: bool = True) -> subprocess.Popen[str]:
+        known = {"PLATFORM_LAUNCH_OBSERVE": str(folder), "PYTHONPATH": str(HOOK)} if hooked else {}
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, **known, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        return process
+
+    yield start_rank
+    for process in running:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_stack_of_a_rank_is_taken(folder: Path, start: Start) -> None:
+    start(SLEEP, 0)
+    probe = NodeProbe(folder, 3, "gn7")
+    deadline = time.monotonic() + 30
+    while (main := (rank := probe.snapshot().ranks[0]).main) is None or main.frames[0].function != "rests":
+        assert time.monotonic() < deadline
+    assert (rank.rank, rank.stacks_from, rank.gil_held) == (0, "python", False)
+    assert rank.trace is None
+    assert any("no torch server" in problem for problem in rank.problems)
+
+
+def test_stopped_rank_is_known_by_the_kernel(folder: Path, start: Start) -> None:
+    process = start(SLEEP, 0)
+    process.send_signal(signal.SIGSTOP)
+    probe = NodeProbe(folder, 0, "host")
+    deadline = time.monotonic() + 30
+    while not (rank := probe.snapshot().ranks[0]).state.stopped:
+        assert time.monotonic() < deadline
+    assert rank.threads == ()
+
+
+def test_rank_that_ended_stays_known(folder: Path, start: Start) -> None:
+    process = start("print('ready', flush=True)", 0)
+    process.wait()
+    assert [rank.state.gone for rank in NodeProbe(folder, 0, "host").snapshot().ranks] == [True]
+
+
+def test_rank_without_the_hook_is_found_by_its_environment(folder: Path, start: Start) -> None:
+    process = start(SLEEP, 5, hooked=False)
+    (rank,) = NodeProbe(folder, 0, "host", root=os.getpid()).snapshot().ranks
+    assert (rank.rank, rank.state.pid) == (5, process.pid)
+    assert rank.problems
+
+
+def test_process_without_a_handler_gets_no_signal(folder: Path, start: Start) -> None:
+    """The default action of a real-time signal is death."""
+    start(SLEEP, 0)
+    bare = start(SLEEP, 1, hooked=False)
+    (hooked,) = find_hooked(folder)
+    with pytest.raises(NoAnswerError, match="no handler"):
+        ask_faulthandler(hooked, bare.pid, 1.0)
+    assert bare.poll() is None
+    assert not processes.catches(bare.pid, hooked.signal)
+
+
+def test_process_that_closed_the_file_gets_no_signal(folder: Path, start: Start) -> None:
+    """What faulthandler wrote would land in whatever has that number now."""
+    process = start("import os, time\nos.closerange(3, 99)\nprint('ready', flush=True)\ntime.sleep(600)", 0)
+    (hooked,) = find_hooked(folder)
+    with pytest.raises(NoAnswerError, match="writes elsewhere"):
+        ask_faulthandler(hooked, process.pid, 1.0)
+    assert process.poll() is None
+
+
+def test_rubbish_in_the_folder_is_passed_over(folder: Path) -> None:
+    for name, text in (("1.json", "{"), ("2.json", "[]"), ("x.json", "{}"), ("3.json", '{"rank": "a"}')):
+        (folder / name).write_text(text)
+    assert find_hooked(folder) == []
+
+
+class Heard:
+    """A monitor over real ranks, and what it said."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.reports: SimpleQueue[HangReport] = SimpleQueue()
+        self.resumed: SimpleQueue[float] = SimpleQueue()
+        self.failed: list[str] = []
+        self.monitor = HangMonitor(
+            NodeProbe(folder, 0, "host"),
+            log,
+            world_size=2,
+            hang_after_s=3.0,
+            leads=True,
+            peers=Alone(),
+            reported=self.reports.put,
+            resumed=self.resumed.put,
+            failed=self.failed.append,
+        )
+
+
+@pytest.fixture
+def heard(folder: Path, tmp_path: Path) -> Iterator[Heard]:
+    watching = Heard(folder, tmp_path / "train.log")
+    yield watching
+    watching.monitor.stop()
+    assert watching.failed == []
+
+
+def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
+    heard: Heard, start: Start, tmp_path: Path
+) -> None:
+    start(SLEEP, 0)
+    stopped = start(SLEEP, 1)
+    stopped.send_signal(signal.SIGSTOP)
+    heard.monitor.start()
+    report = heard.reports.get(timeout=120)
+    assert report.finding.suspect_ranks == (1,)
+    assert report.finding.culprits[0].doing == "stopped"
+    assert len(report.nodes[0].ranks) == 2
+    stopped.send_signal(signal.SIGCONT)
+    (tmp_path / "train.log").write_text("step 5\n")
+    assert heard.resumed.get(timeout=60) >= 3.0
+
+
+def test_endless_loop_is_a_hang_although_it_uses_the_cpu(heard: Heard, start: Start) -> None:
+    start(SLEEP, 0)
+    start(LOOP, 1)
+    heard.monitor.start()
+    finding = heard.reports.get(timeout=120).finding
+    assert finding.kind is FindingKind.HANG
+    assert 1 in finding.suspect_ranks
+
+
+def test_new_output_keeps_a_training_from_being_called_hung(
+    heard: Heard, start: Start, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        start(SLEEP, rank)
+    heard.monitor.start()
+    with (tmp_path / "train.log").open("a") as log:
+        for step in range(40):
+            log.write(f"step {step}\n")
+            log.flush()
+            time.sleep(0.2)
+    assert heard.reports.empty()
+
+
+def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start, tmp_path: Path) -> None:
+    for rank in range(2):
+        start(SLEEP, rank)
+    heard.monitor.start()
+    deadline = time.monotonic() + 60
+    with (tmp_path / "train.log").open("a") as log:
+        for number in range(1000):
+            if not heard.reports.empty() or time.monotonic() > deadline:
+                break
+            log.write(f"[node 0] 10:00:00 [WARN] number {number} [no-progress-detail]\n")
+            log.flush()
+            time.sleep(0.1)
+    assert not heard.reports.empty()

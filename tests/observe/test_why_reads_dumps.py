@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from platform_launch.cli.why import command
+from platform_launch.errors import InputError
+from tests.observe.dump_files import document, entry, gloo, nccl
+
+FRAMES = [("/job/train.py", 71, "step")]
+
+
+def put(folder: Path, *, absent: int | None = None) -> None:
+    """Write the dumps of four ranks, of which rank 2 is behind."""
+    for rank in range(4):
+        status = (5, 5) if rank == 2 else (6, 5)
+        entries = [] if rank == 2 else [entry(6, frames=FRAMES)]
+        dump = document(entries, status={0: status}, groups={"0": range(4)})
+        if rank != absent:
+            (folder / f"nccl_trace_rank_{rank}").write_bytes(nccl(dump))
+
+
+def why(*arguments: str) -> Any:
+    done = CliRunner().invoke(command, ["--format", "json", *arguments], catch_exceptions=False)
+    return json.loads(done.stdout)
+
+
+def test_folder_of_dumps_alone_names_operation_group_and_suspects(tmp_path: Path) -> None:
+    put(tmp_path)
+    said = why(str(tmp_path))
+    assert said["suspect_ranks"] == [2]
+    (waiting,) = said["waiting"]
+    assert (waiting["operation"], waiting["sequence"], waiting["group_description"]) == (
+        "nccl:all_reduce",
+        6,
+        "default_pg",
+    )
+    assert (waiting["came"], waiting["behind"], waiting["group_ranks"]) == ([0, 1, 3], [2], [0, 1, 2, 3])
+    assert waiting["frame"] == "/job/train.py:71 (step)"
+
+
+def test_text_tells_a_person_the_same(tmp_path: Path) -> None:
+    put(tmp_path)
+    lines = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False).stdout.splitlines()
+    assert lines[0] == "suspects:   rank 2"
+    assert "called at /job/train.py:71 (step); rank 2 not there yet" in lines[1]
+
+
+def test_dumps_beside_logs_are_read_with_them(tmp_path: Path) -> None:
+    put(tmp_path)
+    (tmp_path / "train.log").write_text(
+        "Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 3, in main\n    raise OSError\nOSError\n'
+    )
+    said = why(str(tmp_path))
+    assert said["suspect_ranks"] == [2]
+    assert said["logs"] == [str(tmp_path / "train.log")]
+    assert said["exception"]["type"] == "OSError"
+
+
+def test_files_can_be_named_one_by_one_as_json_too(tmp_path: Path) -> None:
+    for rank, done in enumerate((6, 5)):
+        dump = document([entry(6)] if rank == 0 else [], status={0: (6 if rank == 0 else done, 5)})
+        (tmp_path / f"gloo_{rank}.json").write_bytes(gloo(dump))
+    assert why(*(str(tmp_path / f"gloo_{rank}.json") for rank in range(2)))["suspect_ranks"] == [1]
+
+
+def test_broken_dump_is_named_and_its_rank_counts_as_absent(tmp_path: Path) -> None:
+    put(tmp_path)
+    broken = tmp_path / "nccl_trace_rank_3"
+    broken.write_bytes(broken.read_bytes()[:-60])
+    said = why(str(tmp_path))
+    assert said["missing_ranks"] == [3]
+    assert str(broken) in said["unreadable_dumps"][0]
+    assert said["suspect_ranks"] == [2, 3]
+
+
+def test_dump_of_no_known_rank_is_an_error_of_input(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(nccl(document([entry(6)], status={0: (6, 5)})))
+    done = CliRunner().invoke(command, [str(tmp_path / "dump")])
+    assert isinstance(done.exception, InputError)
+    assert "name that ends with its rank" in done.exception.message
+
+
+def test_logs_alone_are_read_as_before(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("ERROR something odd\n")
+    assert "suspect_ranks" not in why(str(tmp_path))

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from platform_launch.hardware import running
+from tests.procguard.agent_lab import LIMIT_S, wait_for
+
+_MARK = "PROCGUARD_TEST_OF_THE_DEMO"
+TRAINING = "import os, time\nprint('rank', os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
+
+
+def test_the_demo_runs_a_group_and_leaves_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    folder = tmp_path / "demo"
+    argv = (sys.executable, "-m", "platform_launch", "procguard", "demo", "--folder", str(folder))
+    training = f"{sys.executable} {script}"
+    env = {**os.environ, _MARK: str(tmp_path)}
+    with (tmp_path / "said").open("w+") as said:
+        demo = subprocess.Popen(
+            (*argv, "--command", training), stdout=said, stderr=subprocess.STDOUT, env=env
+        )
+        try:
+            pattern = r"open (http://127.0.0.1:\d+) and log in as admin with the password (\S+)"
+            wait_for(lambda: bool(re.search(pattern, Path(said.name).read_text())), "the address")
+            found = re.search(pattern, Path(said.name).read_text())
+            assert found is not None
+            with httpx.Client(base_url=f"{found[1]}/api/v1", timeout=LIMIT_S) as api:
+                login = api.post("/login", json={"name": "admin", "password": found[2]}).json()
+                api.headers["Authorization"] = f"Bearer {login['token']}"
+
+                def ranks() -> list[tuple[str, int | None]]:
+                    workers = api.get("/workers").json()
+                    return [(worker["status"], worker["rank"]) for worker in workers]
+
+                wait_for(lambda: ranks() == [("running", rank) for rank in range(4)], "four ranks")
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(LIMIT_S) == 0
+        finally:
+            demo.kill()
+            demo.wait()
+    left = [one for one in running.running() if running.variable(one.pid, _MARK) == str(tmp_path)]
+    assert left == []

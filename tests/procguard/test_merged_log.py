@@ -1,0 +1,177 @@
+"""The logs of a run's ranks as one: values and files, no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_launch.procguard.server.logs import Logs
+from platform_launch.procguard.server.logs.filtering import BadPattern, LineFilter
+from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, chosen_ranks
+from platform_launch.procguard.server.logs.times import FILE, ArrivalClock, ArrivalMarks
+
+WORKERS = [(0, "gn6-0"), (1, "gn7-0")]
+
+
+def write(root: Path, parts: list[tuple[int, str, bytes]]) -> None:
+    """Write parts of logs as they came: at a time in seconds, of a worker."""
+    logs, clocks, sizes = Logs(root, 64 * 1024), dict[str, ArrivalClock](), dict[str, int]()
+    for at, worker, data in parts:
+        size = sizes.get(worker, 0)
+        assert logs.append(worker, 1, size, data) == size + len(data)
+        node, number = worker.rsplit("-", 1)
+        folder = root / node / number / "1"
+        if worker not in clocks:
+            (folder / FILE).unlink(missing_ok=True)  # the clock of this moment
+            clocks[worker] = ArrivalClock(folder)
+        clocks[worker].note(size, at * 1000)
+        sizes[worker] = size + len(data)
+
+
+def texts(log: MergedLog, **more: object) -> list[str]:
+    page = log.after(None, 1000, LineFilter(**more))  # type: ignore[arg-type]
+    return [f"{one.place.rank}:{one.line.text}" for one in page.lines]
+
+
+def whole(root: Path, *, ended: bool = True) -> MergedLog:
+    return MergedLog(root, WORKERS, 1, ended=ended)
+
+
+def test_lines_of_all_ranks_are_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    parts = [
+        (10, "gn6-0", b"a\nb"),
+        (11, "gn7-0", b"x\n"),
+        (12, "gn6-0", b"b\nc\n"),
+        (12, "gn7-0", b"y\nend"),
+    ]
+    write(tmp_path, parts)
+    assert texts(whole(tmp_path)) == ["0:a", "0:bb", "1:x", "0:c", "1:y", "1:end"]
+    assert texts(whole(tmp_path, ended=False))[-1] == "1:y", "a line that has not ended is none yet"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 50])
+def test_pages_backward_and_forward_hold_every_line_once(tmp_path: Path, most: int) -> None:
+    parts = [
+        (at, worker, f"{worker} {at} {part}\n{'.' * 20}\n".encode())
+        for at in range(20, 40)
+        for part in range(3)
+        for worker in ("gn6-0", "gn7-0")
+        if (at + part) % 3 or worker == "gn6-0"
+    ]
+    write(tmp_path, parts)
+    log = whole(tmp_path)
+    every = [one.place for one in log.after(None, 5000, LineFilter()).lines]
+    assert len(every) == 2 * len(parts)
+    assert every == sorted(set(every))
+    backward, place = list[LogPlace](), None
+    while (page := log.before(place, most)).lines:
+        backward[:0] = [one.place for one in page.lines]
+        if page.before is None:
+            break
+        place = LogPlace.parse(str(page.before))
+    assert backward == every
+    forward, place = list[LogPlace](), None
+    while True:
+        page = log.after(place, most, LineFilter())
+        forward += [one.place for one in page.lines]
+        place = page.after
+        if not page.more:
+            break
+    assert forward == every
+
+
+def test_a_rank_that_is_read_in_part_ends_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform_launch.procguard.server.logs.merged._MOST", 200)
+    monkeypatch.setattr("platform_launch.procguard.server.logs.merged._LEAST", 200)
+    parts = [(at, "gn6-0", b"much\n" * 30) for at in range(20, 40)] + [
+        (at, "gn7-0", b"few\n") for at in range(20, 40)
+    ]
+    write(tmp_path, sorted(parts))
+    log = whole(tmp_path)
+    seen, place = 0, None
+    while True:
+        page = log.before(place, 5000)
+        assert [one.place for one in page.lines] == sorted(one.place for one in page.lines)
+        seen += len(page.lines)
+        place = page.before
+        if place is None:
+            break
+    assert seen == 20 * 31
+    seen, after = 0, None
+    while True:
+        page = log.after(after, 5000, LineFilter())
+        seen, after = seen + len(page.lines), page.after
+        if not page.more:
+            break
+    assert seen == 20 * 31
+
+
+def test_what_is_sought_comes_with_its_context(tmp_path: Path) -> None:
+    said = b"one\ntwo\nRuntimeError: CUDA out of memory\nfour\nfive\n"
+    write(tmp_path, [(10, "gn6-0", said), (11, "gn7-0", b"fine\n")])
+    assert texts(whole(tmp_path), errors=True) == ["0:RuntimeError: CUDA out of memory"]
+    assert texts(whole(tmp_path), text="f(our|ive)$", expression=True) == ["0:four", "0:five"]
+    page = whole(tmp_path).after(None, 10, LineFilter("cuda"), context=1)
+    assert [(one.line.text, one.line.match) for one in page.lines] == [
+        ("two", False),
+        ("RuntimeError: CUDA out of memory", True),
+        ("four", False),
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(a+)+$"])
+def test_a_pattern_that_is_none_or_takes_for_ever_is_refused(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform_launch.procguard.server.logs.filtering._WITHIN_S", 0.05)
+    with pytest.raises(BadPattern):
+        LineFilter(pattern, expression=True).wants("a" * 40_000 + "!")
+
+
+def test_the_lines_around_one_of_them(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [(10, "gn6-0", b"early\n" * 900), (11, "gn7-0", b"a\nb\nc\n"), (12, "gn6-0", b"late\n" * 900)],
+    )
+    log = whole(tmp_path)
+    target = log.of_line(1, 2)
+    assert target is not None
+    page = log.around(target, 6)
+    assert [one.line.text for one in page.lines] == ["early", "early", "a", "b", "c", "late"]
+    assert page.lines[3].place == target
+    assert page.more
+    assert page.before == page.lines[0].place
+
+
+def test_ranks_are_chosen_by_numbers_and_spans() -> None:
+    assert chosen_ranks("0-2, 7") == {0, 1, 2, 7}
+    assert chosen_ranks("") is None
+    assert chosen_ranks("x,3-") is None
+
+
+def test_marks_of_a_long_log_are_thinned_out_and_never_go_back(tmp_path: Path) -> None:
+    clock = ArrivalClock(tmp_path)
+    for step in range(20_000):
+        clock.note(step * 10, (step if step != 19_000 else 3) * 1000)
+    marks = ArrivalMarks.read(tmp_path)
+    assert (tmp_path / FILE).stat().st_size < 200_000
+    times = [marks.at_ms(offset) for offset in range(0, 200_000, 777)]
+    assert times == sorted(times)
+    assert marks.at_ms(199_995) == 19_999_000
+    assert marks.offset_at(19_999_000) == 199_990
+    assert marks.offset_at(10**12) > 200_000
+
+
+def test_a_line_is_found_by_its_number(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, 64 * 1024)
+    data = b"".join(b"line %06d\n" % number for number in range(1, 5001))
+    for begin in range(0, len(data), 10_000):
+        logs.append("gn6-0", 1, begin, data[begin : begin + 10_000])
+    from platform_launch.procguard.server.logs import Reader
+
+    window = Reader(tmp_path, "gn6-0").at_line(3000, 64 * 1024, before=5)
+    assert window.line == 2995
+    assert window.text.startswith("line 002995\n")
+    assert "line 003000\n" in window.text
+    assert Reader(tmp_path, "gn6-0").at_line(10**9, 1024).text.endswith("line 005000\n")

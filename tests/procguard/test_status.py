@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings, WorkerStatus
+from platform_launch.procguard.api.wire import WorkerReport, WorkerState
+from platform_launch.procguard.core.group import Group
+from platform_launch.procguard.core.queries import silent_after_s, worker_status
+from tests.procguard.walk import AT
+
+A = WorkerName("gn6", 0)
+
+
+def status(state: WorkerState | None, *, silent_s: float = 0.0, first: bool = False, **about: Any) -> str:
+    report = None if state is None else WorkerReport(number=0, state=state, generation=1, **about)
+    failure = GroupFailure(worker="gn6-0" if first else "gn7-0", text="ended with exit code 1")
+    group = Group("g", GroupSettings(), GroupPhase.FAILED, AT, (A,), failure=failure)
+    return worker_status(str(A), report, group, silent=silent_s > silent_after_s(group)).value
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ({"exit_code": 0}, "finished"),
+        ({"exit_code": 1}, "failed"),
+        ({"exit_code": 1, "first": True}, "failed-first"),
+        ({"exit_code": 137}, "failed"),
+        ({"exit_code": 143, "asked": True}, "stopped"),
+        ({"exit_code": 137, "asked": True}, "stopped"),
+        ({"exit_code": 0, "asked": True}, "stopped"),
+        ({"exit_code": None}, "failed"),
+        ({"exit_code": 0, "silent_s": 20.0}, "silent"),
+    ],
+)
+def test_an_end_says_which_it_was(about: dict[str, Any], expected: str) -> None:
+    assert status(WorkerState.EXITED, **about) == expected
+
+
+def test_a_worker_that_is_not_heard_is_not_idle() -> None:
+    assert status(None) == "unknown", "the server was started just now"
+    assert status(None, silent_s=20.0) == "silent"
+    assert status(WorkerState.RUNNING, silent_s=20.0, first=True) == "failed-first", "the group failed for it"
+    assert status(WorkerState.RUNNING, first=True) == "running", "a later run of the same group"
+
+
+@pytest.mark.parametrize("state", [state for state in WorkerState if state is not WorkerState.EXITED])
+def test_other_reports_are_shown_as_they_are(state: WorkerState) -> None:
+    assert WorkerStatus(status(state)) == WorkerStatus(state.value)

@@ -1,0 +1,113 @@
+"""Who is told of groups: webhooks, alerts, a board."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from platform_launch.errors import InputError
+from platform_launch.procguard.server import webhooks as webhooks_module
+from platform_launch.procguard.server.settings import Webhook, read_settings
+from platform_launch.procguard.server.webhooks import Notice, body
+from tests.procguard.serving import FakeAgent, served, until
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def receiver(answers: list[int]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Take messages; each is answered with the next status, then with 200."""
+    taken: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = answers.pop(0) if answers else 200
+            if status == 200:
+                taken.append(message)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/secret-path", taken
+        finally:
+            server.shutdown()
+
+
+def test_a_group_that_failed_is_told_also_when_the_receiver_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_FIRST_PAUSE_S", 0.05)
+    with receiver([503, 500]) as (url, taken):
+        hook = Webhook(url=url)
+        with served(tmp_path, webhooks=(hook,), page_url="https://pg.example") as server:
+            agent, people = FakeAgent(server, "gn6"), server.person()
+            settings = {"master_addr": "gn6", "command": "train --token hf_secret", "environment": {}}
+            people.post("/api/v1/groups", json={"name": "g", "settings": settings})
+            people.post("/api/v1/move", json={"workers": ["gn6-0"], "group": "g"})
+            assert people.post("/api/v1/groups/g/start").status_code == 200
+
+            def running() -> bool:
+                agent.beat()
+                return str(agent.reports[0]["state"]) == "running"
+
+            until(running)
+            agent.beat()
+            agent.end(0, 3)
+
+            def failed() -> bool:
+                agent.beat()
+                return str(people.get("/api/v1/groups/g").json()["phase"]) == "failed"
+
+            until(failed)
+            until(lambda: {message["event"] for message in taken} == {"failing", "failed"})
+        told = next(message for message in taken if message["event"] == "failed")
+        assert (told["group"], told["url"]) == ("g", "https://pg.example/groups/g")
+        assert "gn6-0: ended with exit code 3" in told["text"]
+        assert "hf_secret" not in json.dumps(taken)
+
+
+def test_each_receiver_gets_its_own_form() -> None:
+    notice = Notice("g", "failed", "run 1", "2026-01-01", "")
+    line = "ProcGuard: g failed: run 1"
+    assert body("slack", notice) == {"text": line}
+    assert body("feishu", notice) == {"msg_type": "text", "content": {"text": line}}
+    assert body("dingtalk", notice) == body("wecom", notice) == {"msgtype": "text", "text": {"content": line}}
+
+
+def test_a_webhook_that_is_none_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "procguard.yaml"
+    config.write_text("webhooks: [{url: 'hooks.example', kind: slack}]\n")
+    with pytest.raises(InputError, match="webhooks"):
+        read_settings(config)
+
+
+def test_alerts_and_board_ask_for_what_the_server_measures(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        FakeAgent(server, "gn6").beat()
+        text = server.client().get("/metrics").text
+    measured = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    alerts = yaml.safe_load((ROOT / "configs/procguard-alerts.yaml").read_text())
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    assert all({"alert", "expr", "labels", "annotations"} <= rule.keys() for rule in rules)
+    board = json.loads((ROOT / "configs/procguard-grafana.json").read_text())
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    asked = [rule["expr"] for rule in rules]
+    asked += [target["expr"] for panel in panels for target in panel["targets"]]
+    names = {name for expression in asked for name in re.findall(r"procguard_\w+", expression)}
+    assert names - measured == set()

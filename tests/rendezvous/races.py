@@ -1,0 +1,286 @@
+"""Jobs with spares whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED``.
+
+Real helper processes on the loopback, without trainings; a job's own process plays all its launchers. Torch
+is imported once and the helpers are forked, so that a job of several starts costs seconds of waiting and no
+work. Prints a line of JSON for each job: its seed, what was done to it, and what was wrong, if anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from platform_launch.rendezvous.ending import EndKind, NodeEnding
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, Message, decode, encode
+from platform_launch.rendezvous.run import process
+from platform_launch.rendezvous.run.launcher import (
+    AllHere,
+    CannotStart,
+    RendezvousLost,
+    RunTask,
+    Settled,
+    Standby,
+    StopAll,
+    StopTraining,
+    TrainingEnded,
+)
+from platform_launch.rendezvous.store import load_torch
+
+NNODES, SPARES = 3, 2
+NODE_TIMEOUT_S = 5.0
+LIMIT_S = float(os.environ.get("RACES_LIMIT_S", "240"))
+
+
+@dataclass
+class Node:
+    """A node: ``held`` is the rank it trains with, None while it does not; ``dead`` is for good."""
+
+    me: Fingerprint
+    pid: int = 0
+    to: int = -1
+    held: int | None = None
+    waits: bool = False
+    stopped: bool = False
+    dead: bool = False
+    ended: Message | None = None
+    again_at: float | None = None
+    replaced: tuple[int, ...] = ()
+    said: list[str] = field(default_factory=list)
+
+
+class WrongError(Exception):
+    """Something that must not happen."""
+
+
+class Job:
+    """One job: its nodes' launchers, and whoever does things to them."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        # Below those that the system gives away, and of this process alone: jobs run side by side.
+        first = 12000 + os.getpid() % 9000 * 2
+        self._ports = first, first + 1
+        self._selector = selectors.DefaultSelector()
+        self._began = time.monotonic()
+        self._deadline = self._began + LIMIT_S
+        self._restarts = 0
+        self.nodes = [Node(_fingerprint(rank, seed)) for rank in range(NNODES + SPARES)]
+        self.done: list[str] = []
+
+    def run(self) -> None:
+        """Start, do things to the nodes several times, and end in good order. Raises WrongError."""
+        for node in self.nodes:
+            node.again_at = time.monotonic() + self._jitter_s()
+        self._until(self._trains)
+        for _ in range(self._random.randint(1, 3)):
+            self._restarts = 1 + max(node.me.restarts_used for node in self._training())
+            self._do_something()
+            self._until(self._trains)
+            self._wake_all()
+        self._note("finish")
+        for node in self._training():
+            self._end(node, EndKind.FINISHED)
+        self._until(lambda: all(node.dead or node.ended is not None for node in self.nodes))
+        for node in self.nodes:
+            if not node.dead and not (isinstance(node.ended, Settled) and node.ended.outcome.exit_code == 0):
+                raise WrongError(f"node {node.me.host} ended with {node.ended}: {node.said}")
+
+    def _note(self, text: str) -> None:
+        self.done.append(f"{time.monotonic() - self._began:.1f} s: {text}")
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for node in self.nodes:
+            if node.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(node.pid, signal.SIGKILL)
+                os.waitpid(node.pid, 0)
+
+    def _do_something(self) -> None:
+        victims = [node for node in self.nodes[1:] if not node.dead]
+        living = len(victims) + 1
+        kinds = ["fail", "stop"] + ["kill"] * 2 * (living > NNODES) + ["kill two"] * (living > NNODES + 1)
+        kind = self._random.choice(kinds)
+        chosen = self._random.sample(victims, 2 if kind == "kill two" else 1)
+        self._note(f"{kind} {' and '.join(node.me.host for node in chosen)}")
+        if kind == "fail":
+            node = self._random.choice(self._training())
+            self._send(node, StopAll(self._ending(node, EndKind.FAILED)))
+            self._end(node, EndKind.FAILED)
+            return
+        if kind == "stop" and living == NNODES:
+            chosen = []  # the others would wait for it, as they should
+        for node in chosen:
+            os.kill(node.pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+            node.stopped, node.dead = kind == "stop", kind != "stop"
+        if all(node.held is None for node in chosen):  # spares: nobody misses them
+            node = self._random.choice([node for node in self._training() if node not in chosen])
+            self._send(node, StopAll(self._ending(node, EndKind.FAILED)))
+            self._end(node, EndKind.FAILED)
+        else:
+            for node in chosen:
+                node.held = None
+
+    def _wake_all(self) -> None:
+        for node in self.nodes:
+            if node.stopped and not node.dead:
+                os.kill(node.pid, signal.SIGCONT)
+                node.stopped = False
+                self._note(f"wake {node.me.host}")
+                # What it had is another's: it is a spare, or it comes too late for this start.
+                self._until(lambda node=node: node.waits)  # type: ignore[misc]
+
+    def _training(self) -> list[Node]:
+        return [node for node in self.nodes if node.held is not None and not node.dead]
+
+    def _trains(self) -> bool:
+        """Whether as many nodes train as shall, each with a rank of its own, the others waiting."""
+        ranks = sorted(node.held for node in self._training() if node.held is not None)
+        if len(ranks) != len(set(ranks)):
+            raise WrongError(f"a rank was given twice: {ranks}")
+        others = [n for n in self.nodes if not n.dead and not n.stopped and n.held is None]
+        again = all(node.me.restarts_used >= self._restarts for node in self._training())
+        return again and ranks == list(range(NNODES)) and all(node.waits for node in others)
+
+    def _until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            now = time.monotonic()
+            if now >= self._deadline:
+                states = [(n.me.host, n.held, n.waits, n.dead, n.stopped, n.said[-2:]) for n in self.nodes]
+                raise WrongError(f"nothing moves: {states}")
+            for node in self.nodes:
+                if node.again_at is not None and now >= node.again_at and not node.dead and not node.stopped:
+                    node.again_at = None
+                    self._start_helper(node)
+            for key, _ in self._selector.select(0.02):
+                messages: BinaryIO = key.fileobj  # type: ignore[assignment]
+                line = messages.readline()
+                if line:
+                    self._hear(key.data, decode(line.rstrip(), Message))
+                else:
+                    self._selector.unregister(messages)
+                    messages.close()
+
+    def _hear(self, node: Node, message: Message) -> None:
+        if isinstance(message, ConsoleLine):
+            node.said.append(message.text)
+        elif isinstance(message, Standby):
+            node.waits = True
+        elif isinstance(message, AllHere):
+            node.waits, node.held = False, message.node_rank
+            if message.node_rank != node.me.node_rank:
+                node.me = replace(node.me, node_rank=message.node_rank, stand_in=True)
+            node.me = replace(node.me, restarts_used=message.restarts_used)
+        elif isinstance(message, StopTraining) and node.held is not None:
+            self._end(node, EndKind.STOPPED)
+        elif isinstance(message, (Settled, RendezvousLost)):
+            self._settle(node, message)
+        elif isinstance(message, CannotStart):
+            raise WrongError(f"{node.me.host} was sent away: {message.reason}; {node.said}")
+
+    def _settle(self, node: Node, message: Settled | RendezvousLost) -> None:
+        again = isinstance(message, RendezvousLost) or message.outcome.restart
+        node.held, node.waits = None, False
+        if not again:
+            node.ended = message
+            return
+        node.replaced = message.outcome.replaced if isinstance(message, Settled) else ()
+        node.me = replace(node.me, restarts_used=node.me.restarts_used + 1)
+        node.again_at = time.monotonic() + self._jitter_s()
+
+    def _end(self, node: Node, kind: EndKind) -> None:
+        self._send(node, TrainingEnded(self._ending(node, kind), None))
+
+    def _ending(self, node: Node, kind: EndKind) -> NodeEnding:
+        return NodeEnding(kind, node.me.node_rank, node.me.place, 0 if kind is EndKind.FINISHED else 1)
+
+    def _jitter_s(self) -> float:
+        """How long a launcher takes to come: most are quick, now and then one is late by seconds."""
+        return self._random.random() * (3.0 if self._random.random() < 0.2 else 0.3)
+
+    def _send(self, node: Node, message: Message) -> None:
+        with suppress(OSError):
+            os.write(node.to, encode(message) + b"\n")
+
+    def _start_helper(self, node: Node) -> None:
+        if node.pid:
+            os.close(node.to)
+            os.waitpid(node.pid, 0)
+        its_stdin, node.to = os.pipe()
+        from_it, its_stdout = os.pipe()
+        others = [other.to for other in self.nodes if other.to >= 0]
+        node.pid = os.fork()
+        if node.pid == 0:
+            os.dup2(its_stdin, 0)
+            os.dup2(its_stdout, 1)
+            for descriptor in (*others, its_stdin, its_stdout, from_it):
+                with suppress(OSError):
+                    os.close(descriptor)
+            process.main(())
+        os.close(its_stdin)
+        os.close(its_stdout)
+        self._selector.register(os.fdopen(from_it, "rb", buffering=0), selectors.EVENT_READ, node)
+        task = RunTask(
+            node=node.me,
+            master_addr="127.0.0.1",
+            master_port=self._ports[0],
+            rendezvous_port=self._ports[1],
+            roll_call_timeout_s=LIMIT_S,
+            node_timeout_s=NODE_TIMEOUT_S,
+            grace_s=1.0,
+            log_path="/dev/null",
+            spares=SPARES,
+            spare=node.me.node_rank >= NNODES,
+            replaced=node.replaced,
+        )
+        self._send(node, task)
+
+
+def _fingerprint(rank: int, seed: int) -> Fingerprint:
+    return Fingerprint(rank, NNODES, f"machine{rank}", ("127.0.0.1",), f"{seed}-{rank}", None)
+
+
+def _try(seed: int) -> int:
+    job = Job(seed)
+    wrong = ""
+    try:
+        job.run()
+    except WrongError as error:
+        wrong = str(error)
+    except Exception:
+        wrong = traceback.format_exc()
+    finally:
+        job.close()
+    print(json.dumps({"seed": seed, "done": job.done, "wrong": wrong}), flush=True)
+    return 1 if wrong else 0
+
+
+def main(jobs: int, first_seed: int) -> int:
+    """Run the jobs at once; return how many went wrong."""
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"
+    load_torch()
+    children = []
+    for seed in range(first_seed, first_seed + jobs):
+        child = os.fork()
+        if child == 0:
+            os._exit(_try(seed))
+        children.append(child)
+    return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.rendezvous.absence import absent_ranks, describe, looks_like_processes
+from platform_launch.rendezvous.ranks import compact, in_words
+from tests.rendezvous.nodes import fingerprint
+
+
+def test_few_absent_nodes_are_named_one_by_one() -> None:
+    assert describe([4, 9], 16, {}) == "2 of 16 absent: node 4, node 9; never heard from"
+
+
+def test_a_node_that_was_there_before_is_dated() -> None:
+    text = describe([4, 9], 16, {9: 41.7})
+    assert text == "2 of 16 absent: node 4, node 9; last heard from node 9 42 s ago, the others never"
+
+
+def test_many_absent_nodes_are_folded() -> None:
+    assert describe(list(range(1, 1024)), 1024, {}).startswith("1023 of 1024 absent: nodes 1-1023;")
+
+
+def test_absent_are_the_ranks_that_did_not_come() -> None:
+    assert absent_ranks({0: fingerprint(0), 2: fingerprint(2)}, 4) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [([], "no node"), ([3], "node 3"), ([1, 0], "node 0, node 1"), ([0, 1, 2, 3, 7], "nodes 0-3, 7")],
+)
+def test_ranks_in_words(ranks: list[int], words: str) -> None:
+    assert in_words(ranks) == words
+
+
+def test_ranges_of_ranks() -> None:
+    assert compact([5, 1, 2, 3, 9, 8]) == "1-3, 5, 8-9"
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (0, 8)])
+def test_world_size_that_counts_processes_is_recognised(ranks: tuple[int, ...]) -> None:
+    """2 nodes came, 16 were announced, 8 GPUs each; numbered by node, or by their first process."""
+    text = looks_like_processes({rank: fingerprint(rank, 16) for rank in ranks}, 16)
+    assert text.startswith("2 nodes came, 16 were announced, and each has 8 GPUs: WORLD_SIZE=16 looks like")
+
+
+@pytest.mark.parametrize(("ranks", "nnodes"), [((0, 1), 15), ((0, 3), 16), ((0,), 16), ((0, 1), 32)])
+def test_nodes_that_are_merely_late_are_not_taken_for_processes(ranks: tuple[int, ...], nnodes: int) -> None:
+    assert looks_like_processes({rank: fingerprint(rank, nnodes) for rank in ranks}, nnodes) == ""
+
+
+def test_nodes_without_gpus_are_not_taken_for_processes() -> None:
+    assert looks_like_processes({rank: fingerprint(rank, 2, gpus=1) for rank in (0, 1)}, 2) == ""

@@ -1,0 +1,53 @@
+"""A rendezvous that is lost for a while ends no training that goes on without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.lab.netns import hosts, requires_netns
+from tests.lab.waiting import until
+from tests.rendezvous.cluster import Node, helper_process, start
+
+pytestmark = requires_netns
+
+STEPS = Path(__file__).with_name("steps.py")
+RENDEZVOUS_PORT = 29501
+
+
+def replaced(node: Node, helper: int) -> bool:
+    """Tell whether another helper process stands in the rendezvous for a node."""
+    try:
+        return helper_process(node) != helper
+    except (AssertionError, FileNotFoundError):
+        return False
+
+
+def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    with hosts(2) as machines:
+        nodes = [
+            start(machine, rank, 2, str(end), logs=tmp_path, options=("--node-timeout", "4"), script=STEPS)
+            for rank, machine in enumerate(machines)
+        ]
+        first, second = nodes
+        first.when("] step 2")
+        # Only the way to the rendezvous is lost, for many times the limit.
+        machines[1].lose_port(RENDEZVOUS_PORT)
+        first.when("node 1 (node1 (10.213.0.2)) has been silent for")
+        second.when("node 0 has not answered for")
+        until(lambda: second.count("node 0 has not answered for") >= 2, lambda: second.text)
+        machines[1].find_port(RENDEZVOUS_PORT)
+        first.when("node 1 (node1 (10.213.0.2)) is heard again")
+        second.when("node 0 answers again")
+        # The process that serves the rendezvous is killed, and the other one stands still: both are replaced.
+        helpers = [helper_process(node) for node in nodes]
+        os.kill(helpers[0], signal.SIGKILL)
+        os.kill(helpers[1], signal.SIGSTOP)
+        second.when("the rendezvous process of this node has not moved for")
+        until(lambda: all(replaced(node, helper) for node, helper in zip(nodes, helpers, strict=True)))
+        steps = first.count("] step")
+        until(lambda: first.count("] step") > steps + 20)
+        end.touch()
+        assert [node.code() for node in nodes] == [0, 0], f"{first.text}\n\n{second.text}"

@@ -1,0 +1,210 @@
+"""While training runs the nodes stay in touch: one that fails ends all, one that is slow ends none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.errors import NodesAbsentError
+from tests.lab.cgroup import memory_limit, requires_memory_limit
+from tests.lab.netns import Host, hosts, requires_netns
+from tests.rendezvous.cluster import Node, helper_process, kill_everything, start
+
+pytestmark = requires_netns
+
+ABSENT = NodesAbsentError.exit_code
+QUICK = ("--node-timeout", "3")
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[tuple[Host, ...]]:
+    with hosts(3) as made:
+        yield made
+
+
+@pytest.fixture
+def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
+    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    yield network
+    for host in network:
+        kill_everything(host)
+
+
+def everything(nodes: list[Node]) -> str:
+    return "\n\n".join(node.text for node in nodes)
+
+
+def training(
+    machines: tuple[Host, ...], logs: Path, *script: str, options: tuple[str, ...] = ()
+) -> list[Node]:
+    """Start a node on each machine and wait until all trainings run."""
+    arguments = ("print:training", *script)
+    nodes = [
+        start(machine, rank, len(machines), *arguments, logs=logs, options=options)
+        for rank, machine in enumerate(machines)
+    ]
+    for node in nodes:
+        node.when("] training")
+    return nodes
+
+
+def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines, tmp_path, "sleep:1", "fail:1", "sleep:300")
+    assert [node.code() for node in nodes] == [1, 1, 1], everything(nodes)
+    for node in nodes:
+        assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with exit code 1")
+        assert node.said("cause:      ValueError: the data is wrong"), node.text
+        assert not node.said("restart")
+
+
+def test_a_node_that_dies_whole_is_missed_with_its_last_words(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    nodes = training(machines, tmp_path, "print:step 41 done", "sleep:300", options=QUICK)
+    time.sleep(2.5)  # words travel once a second
+    kill_everything(machines[2])
+    nodes[2].code()
+    assert [node.code() for node in nodes[:2]] == [ABSENT, ABSENT], everything(nodes)
+    for node in nodes[:2]:
+        assert node.said("[ERROR] node 2 vanished (node2 (10.213.0.3)): nothing heard for"), node.text
+        assert node.said("  | step 41 done"), node.text
+
+
+def test_losing_node_0_stops_the_others(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines, tmp_path, "print:step 41 done", "sleep:300", options=QUICK)
+    time.sleep(2.5)
+    kill_everything(machines[0])
+    nodes[0].code()
+    assert [node.code() for node in nodes[1:]] == [ABSENT, ABSENT], everything(nodes)
+    for node in nodes[1:]:
+        assert node.said("[ERROR] node 0 has not answered for"), node.text
+        assert node.said("  | step 41 done"), node.text
+
+
+def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines[:2], tmp_path, "sleep:300", options=QUICK)
+    machines[1].cut()
+    try:
+        assert [node.code() for node in nodes] == [ABSENT, ABSENT], everything(nodes)
+    finally:
+        machines[1].heal()
+    assert nodes[0].said("[ERROR] node 1 vanished (node1 (10.213.0.2)): nothing heard for")
+    assert nodes[1].said("[ERROR] node 0 has not answered for")
+
+
+def test_a_cut_of_five_seconds_that_heals_ends_nothing(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    """With the default time limit."""
+    nodes = training(machines[:2], tmp_path, "sleep:9")
+    machines[1].cut()
+    time.sleep(5)
+    machines[1].heal()
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+
+
+def test_a_node_0_that_stands_still_for_five_seconds_ends_nothing(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    """Neither does it take the others for dead when it wakes up, nor they it."""
+    nodes = training(machines[:2], tmp_path, "sleep:7", options=("--node-timeout", "8"))
+    processes = (nodes[0].process.pid, helper_process(nodes[0]))
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)
+    for pid in processes:
+        os.kill(pid, signal.SIGCONT)
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+
+
+def test_many_times_the_time_limit_without_a_word_of_training_ends_nothing(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    """Hours of a quiet training, by shortened timers."""
+    nodes = training(machines[:2], tmp_path, "sleep:8", options=("--node-timeout", "2"))
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+
+
+def test_a_helper_process_that_is_killed_is_replaced_while_training_goes_on(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    nodes = training(machines[:2], tmp_path, "sleep:5", options=("--node-timeout", "5"))
+    os.kill(helper_process(nodes[1]), signal.SIGKILL)
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+
+
+def test_nodes_may_finish_some_seconds_apart(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines, tmp_path, "late:1:3", "late:2:1.5", options=("--node-timeout", "2"))
+    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
+
+
+def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines, tmp_path, f"obey:{tmp_path}/saved", "print:obeying", "sleep:300")
+    for node in nodes:
+        node.when("] obeying")
+    nodes[1].process.terminate()
+    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
+    assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
+    for node in nodes:
+        assert node.said("[WARN] node 1 (node1 (10.213.0.2)) was told to end (SIGTERM)"), everything(nodes)
+        assert not node.said("[ERROR]")
+
+
+def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = training(machines, tmp_path, "once:1", "print:good", "sleep:2", options=("--max-restarts", "1"))
+    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
+    for node in nodes:
+        assert node.said("[WARN] restart 1 of 1: the nodes meet again")
+        assert node.said("ValueError: the data is wrong")
+        assert node.said("] good")
+
+
+def test_a_run_that_gets_no_further_is_not_started_a_third_time(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    nodes = training(machines[:2], tmp_path, "step:7", "fail:1", options=("--max-restarts", "9"))
+    # Node 0 finished each time: for it alone that is no failure.
+    assert [node.code(60) for node in nodes] == [0, 1], everything(nodes)
+    for node in nodes:
+        assert node.said("restart 2 of 9")
+        assert not node.said("restart 3 of 9")
+        assert node.said("not started again: the last two restarts brought the training no further")
+
+
+@requires_memory_limit
+def test_a_node_that_runs_out_of_memory_is_told_from_one_that_was_killed(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    script = ("print:training", "sleep:1", "eat:1", "sleep:300")
+    with memory_limit(2**30) as group:
+        nodes = [
+            start(machines[rank], rank, 2, *script, logs=tmp_path, within=within)
+            for rank, within in enumerate((None, group))
+        ]
+        assert [node.code() for node in nodes] == [137, 137], everything(nodes)
+    for node in nodes:
+        assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with exit code 137")
+        assert node.said("cause:      the kernel killed a process because memory ran out"), node.text
+    assert nodes[1].said("[out_of_memory_kill]")
+
+
+def test_a_node_that_the_platform_replaces_joins_the_next_start(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    options = (*QUICK, "--max-restarts", "1")
+    nodes = training(machines, tmp_path, "sleep:8", options=options)
+    kill_everything(machines[1])
+    nodes[1].code()
+    nodes[1] = start(machines[1], 1, 3, "print:training", "sleep:8", logs=tmp_path / "again", options=options)
+    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
+    assert nodes[0].said("restart 1 of 1: the nodes meet again")
+
+
+def test_without_roll_call_nobody_meets(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    node = start(machines[1], 1, 2, "print:alone", logs=tmp_path, options=("--no-roll-call",))
+    assert node.code() == 0
+    assert node.said("] alone")
+    assert not node.said("roll call")

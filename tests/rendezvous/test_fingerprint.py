@@ -1,0 +1,50 @@
+"""What travels to other nodes, and what must not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_launch.rendezvous.fingerprint import Fingerprint, hash_of, shareable
+from platform_launch.rendezvous.messages import decode, encode
+from tests.rendezvous.nodes import fingerprint
+
+
+@pytest.mark.parametrize(
+    "name", ["NCCL_API_KEY", "TORCH_HUB_TOKEN", "DS_SECRET", "ACCELERATE_PASSWORD", "UCX_AUTH", "FI_COOKIE"]
+)
+def test_a_variable_that_sounds_secret_stays_here(name: str) -> None:
+    assert shareable({name: "hunter2"}) == {}
+
+
+@pytest.mark.parametrize("value", ["https://me:hunter2@example.org/x", "Bearer abc", "-----BEGIN KEY-----"])
+def test_a_value_that_looks_secret_stays_here(value: str) -> None:
+    assert shareable({"NCCL_CONF_FILE": value}) == {}
+
+
+def test_only_what_training_libraries_read_is_compared() -> None:
+    variables = {"NCCL_IB_TC": "106", "HOME": "/root", "AWS_PROFILE": "x", "WANDB_MODE": "online"}
+    assert shareable(variables) == {"NCCL_IB_TC": "106"}
+
+
+def test_what_differs_on_healthy_nodes_is_not_compared() -> None:
+    assert shareable({"CUDA_VISIBLE_DEVICES": "0,1", "TORCH_FR_DUMP_TEMP_FILE": "/logs/flight_1"}) == {}
+
+
+def test_a_long_value_is_cut() -> None:
+    assert len(shareable({"NCCL_IB_HCA": "mlx5_0," * 100})["NCCL_IB_HCA"]) == 160
+
+
+def test_a_fingerprint_survives_the_way() -> None:
+    sent = fingerprint(3, 4, facts={"GPU kind": "NVIDIA H100 80GB HBM3 – «ü»"})
+    assert decode(encode(sent), Fingerprint) == sent
+
+
+def test_files_are_compared_by_content(tmp_path: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    assert hash_of(tmp_path / "a.py") == hash_of(tmp_path / "b.py")
+    (tmp_path / "b.py").write_text("x = 2\n")
+    assert hash_of(tmp_path / "a.py") != hash_of(tmp_path / "b.py")
+    assert hash_of(tmp_path / "none.py") == "No such file or directory"

@@ -1,0 +1,277 @@
+"""The nodes gather before training, on real hosts: who is missing or wrong is named, on every node."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from platform_launch.errors import HardwareError, NodesAbsentError, NodesDisagreeError, TopologyError
+from tests.conftest import FakeNvml
+from tests.lab.netns import Host, hosts, requires_netns
+from tests.lab.nvml import fake
+from tests.rendezvous.cluster import kill_everything, start
+
+pytestmark = requires_netns
+
+ABSENT = NodesAbsentError.exit_code
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[tuple[Host, ...]]:
+    with hosts(3) as made:
+        yield made
+
+
+@pytest.fixture
+def machines(network: tuple[Host, ...]) -> Iterator[tuple[Host, ...]]:
+    """The same hosts for every test; what a test leaves on them is gone for the next."""
+    yield network
+    for host in network:
+        kill_everything(host)
+
+
+def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = [start(machines[rank], rank, 2, "print:trained", logs=tmp_path) for rank in range(2)]
+    assert [node.code() for node in nodes] == [0, 0], nodes[0].text
+    for node in nodes:
+        assert node.said("roll call: all 2 nodes are here, and they agree")
+        assert node.said("trained")
+
+
+def test_nodes_that_differ_in_what_may_be_meant_start_and_are_not_said_to_agree(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    nodes = [
+        start(machines[rank], rank, 2, logs=tmp_path, env={"NCCL_IB_TC": "106"} if rank else {})
+        for rank in range(2)
+    ]
+    assert [node.code() for node in nodes] == [0, 0], nodes[0].text
+    for node in nodes:
+        assert node.said("[WARN] not the same on all nodes: $NCCL_IB_TC: not set on node 0; 106 on node 1")
+        assert node.said(
+            "all 2 nodes are here, and they differ in what is warned of above; starting training"
+        )
+
+
+def test_an_absent_node_is_named_on_every_node(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    options = ("--roll-call-timeout", "15")
+    nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
+    nodes[0].when("1 of 3 absent: node 2; never heard from")
+    assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
+    assert re.search(r"\[INFO\] waiting for \d+ s: 1 of 3 absent", nodes[0].text)
+    for node in nodes:
+        assert node.said("roll call: 3 nodes meet at node0:29501, 15 s at most (port: INIT_MASTER_PORT, else")
+        assert node.said("error: 1 of 3 absent: node 2; never heard from, after 15 s")
+
+
+def test_a_master_name_that_no_server_knows_is_said_at_once(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    node = start(
+        machines[1],
+        1,
+        2,
+        logs=tmp_path,
+        options=("--roll-call-timeout", "3"),
+        env={"MASTER_ADDR": "nowhere.invalid"},
+    )
+    problem = "no name server has answered yet what the address of 'nowhere.invalid' is"  # none runs there
+    node.when(problem)
+    assert node.code() == ABSENT
+    assert node.said(f"error: node 0 was not reached in 3 s: {problem}")
+
+
+def test_a_name_that_appears_later_is_waited_for(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    names = machines[1].etc / "hosts"
+    known = names.read_text()
+    late = {"MASTER_ADDR": "late-master"}
+    for machine in machines[:2]:
+        (machine.etc / "hosts").write_text(known)
+    try:
+        (machines[0].etc / "hosts").write_text(f"{known}{machines[0].address} late-master\n")
+        nodes = [start(machines[rank], rank, 2, logs=tmp_path, env=late) for rank in range(2)]
+        nodes[1].when("no name server has answered")
+        # The file that the host sees stays the same one: it is bound over /etc/hosts.
+        with names.open("a") as file:
+            file.write(f"{machines[0].address} late-master\n")
+        assert [node.code() for node in nodes] == [0, 0], nodes[1].text
+    finally:
+        for machine in machines[:2]:
+            (machine.etc / "hosts").write_text(known)
+
+
+def test_a_refused_connection_is_told_from_silence(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    options = ("--roll-call-timeout", "2")
+    node = start(machines[1], 1, 2, logs=tmp_path, options=options)
+    node.when("node0:29501 (10.213.0.1) refuses the connection: nothing listens there")
+    assert node.code() == ABSENT
+
+
+def test_a_cut_link_before_the_roll_call_shows_on_both_sides(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    options = ("--roll-call-timeout", "20")
+    machines[1].cut()
+    try:
+        nodes = [start(machines[rank], rank, 2, logs=tmp_path, options=options) for rank in range(2)]
+        nodes[1].when("does not answer: the packets are lost on the way")
+        nodes[0].when("1 of 2 absent: node 1; never heard from")
+        assert [node.code() for node in nodes] == [ABSENT, ABSENT]
+    finally:
+        machines[1].heal()
+
+
+def test_a_node_that_loses_its_link_while_it_waits_comes_back(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    options = ("--node-timeout", "3")
+    nodes = [start(machines[rank], rank, 3, logs=tmp_path, options=options) for rank in range(2)]
+    nodes[0].when("1 of 3 absent: node 2; never heard from")
+    nodes[1].when("connected to node 0, waiting for ")
+    machines[1].cut()
+    try:
+        nodes[1].when("node 0 has not answered for")
+        nodes[0].when("2 of 3 absent: node 1, node 2; last heard from node 1 ")
+    finally:
+        machines[1].heal()
+    nodes.append(start(machines[2], 2, 3, logs=tmp_path, options=options))
+    assert [node.code() for node in nodes] == [0, 0, 0], nodes[1].text
+
+
+@pytest.mark.parametrize(("port", "name"), [(29500, "MASTER_PORT"), (29501, "INIT_MASTER_PORT")])
+def test_a_port_that_is_taken_is_named_with_its_owner(
+    machines: tuple[Host, ...], tmp_path: Path, port: int, name: str
+) -> None:
+    hold = f"import socket, time; s = socket.create_server(('', {port})); print('held'); time.sleep(60)"
+    holder = machines[0].popen([sys.executable, "-u", "-c", hold])
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        options = ("--roll-call-timeout", "4")
+        nodes = [start(machines[rank], rank, 2, logs=tmp_path, options=options) for rank in range(2)]
+        assert [node.code() for node in nodes] == [ABSENT, ABSENT], nodes[0].text
+        assert nodes[0].said(f"{name} {port}")
+        assert nodes[0].said(f"pid {holder.pid} ({sys.executable} -u -c import socket")
+        if name == "MASTER_PORT":
+            assert nodes[1].said(f"pid {holder.pid}"), nodes[1].text
+        else:
+            assert nodes[1].said("accepts connections, but no rendezvous answers there"), nodes[1].text
+    finally:
+        holder.kill()
+        holder.communicate(timeout=10)
+
+
+def test_different_numbers_of_gpus_are_refused_with_a_table(
+    machines: tuple[Host, ...], tmp_path: Path, fake_nvml: FakeNvml
+) -> None:
+    nodes = [
+        start(machines[rank], rank, 3, logs=tmp_path, env=fake_nvml(*fake.h100s(count)))
+        for rank, count in enumerate((8, 8, 7))
+    ]
+    codes = [node.code() for node in nodes]
+    assert codes == [NodesDisagreeError.exit_code] * 3, nodes[0].text
+    for node in nodes:
+        assert node.said("the nodes disagree: processes per node: 8 on node 0, node 1; 7 on node 2"), (
+            node.text
+        )
+    table = [re.sub(r"^\[node 0\] [0-9:]{8} \[INFO\] ", "", line) for _, line in nodes[0].lines]
+    header = next(index for index, line in enumerate(table) if line.startswith("differs"))
+    assert table[header + 1].split() == ["processes", "per", "node", "yes", "8", "0-1"]
+    assert table[header + 2].split() == ["7", "2"]
+
+
+def test_two_nodes_with_one_rank_are_named(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    nodes = [
+        start(machine, rank, 3, logs=tmp_path / machine.name)
+        for machine, rank in zip(machines, (0, 1, 1), strict=True)
+    ]
+    assert [node.code() for node in nodes] == [TopologyError.exit_code] * 3, nodes[0].text
+    for node in nodes:
+        assert node.said("two nodes say they are node 1: "), node.text
+        assert node.said("node1 (10.213.0.2)")
+        assert node.said("node2 (10.213.0.3)")
+
+
+def test_a_master_address_that_is_another_machine_is_said_on_node_0(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    wrong = {"MASTER_ADDR": machines[2].address}
+    options = ("--roll-call-timeout", "20")
+    nodes = [start(machines[rank], rank, 2, logs=tmp_path, options=options, env=wrong) for rank in range(2)]
+    assert [node.code() for node in nodes] == [ABSENT, ABSENT]
+    problem = "which is not this machine, node0 (10.213.0.1), although it is node 0"
+    assert any("[WARN]" in line and problem in line for _, line in nodes[0].lines), nodes[0].text
+    assert any("error: 1 of 2 absent" in line and problem in line for _, line in nodes[0].lines), nodes[
+        0
+    ].text
+    assert nodes[0].said("hint:  set MASTER_ADDR to the name or address of node 0")
+    assert nodes[1].said("10.213.0.3:29501 refuses the connection"), nodes[1].text
+
+
+def test_a_wrong_master_that_takes_connections_and_is_mute_is_said_too(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    mute = "import socket, time; s = socket.create_server(('', 29501)); print('open', flush=True); input()"
+    with machines[2].popen([sys.executable, "-c", mute], stdin=subprocess.PIPE) as listening:
+        assert listening.stdout is not None
+        listening.stdout.readline()
+        wrong = {"MASTER_ADDR": machines[2].address}
+        options = ("--roll-call-timeout", "20")
+        nodes = [
+            start(machines[rank], rank, 2, logs=tmp_path, options=options, env=wrong) for rank in range(2)
+        ]
+        codes = [node.code() for node in nodes]
+        listening.kill()
+    assert codes == [ABSENT, ABSENT]
+    assert nodes[0].said("although it is node 0: others look for node 0 there"), nodes[0].text
+    assert nodes[1].said("10.213.0.3:29501 (10.213.0.3) accepts connections, but no rendezvous"), nodes[
+        1
+    ].text
+
+
+def test_a_node_that_cannot_start_tells_the_others(
+    machines: tuple[Host, ...], tmp_path: Path, fake_nvml: FakeNvml
+) -> None:
+    broken = fake_nvml(*fake.h100s(8), fake.fail("nvmlDeviceGetHandleByIndex_v2", 15, 3))
+    healthy = fake_nvml(*fake.h100s(8))
+    nodes = [
+        start(machines[rank], rank, 2, logs=tmp_path, env=variables)
+        for rank, variables in enumerate((healthy, broken))
+    ]
+    codes = [node.code() for node in nodes]
+    assert codes == [HardwareError.exit_code] * 2, nodes[0].text + nodes[1].text
+    assert nodes[0].said("error: node 1, node1, cannot start: GPU 3 answered"), nodes[0].text
+
+
+def test_a_node_told_to_end_while_it_waits_leaves_at_once(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    node = start(machines[0], 0, 2, logs=tmp_path)
+    node.when("1 of 2 absent: node 1")
+    node.process.terminate()
+    assert node.code() == 143
+
+
+def test_a_silent_name_server_prevents_no_start(machines: tuple[Host, ...], tmp_path: Path) -> None:
+    """TCPStore asks for the name of the host it connects to, and that question may never be answered."""
+    files = {
+        machine: ((machine.etc / "hosts").read_text(), machine.etc / "resolv.conf")
+        for machine in machines[:2]
+    }
+    for machine, (_, resolver) in files.items():
+        (machine.etc / "hosts").write_text("127.0.0.1 localhost\n")
+        # Nobody: packets to them are lost, and a resolver that is left alone asks them for five minutes.
+        resolver.write_text(
+            "nameserver 10.213.0.250\nnameserver 10.213.0.251\noptions timeout:30 attempts:5\n"
+        )
+    try:
+        address = {"MASTER_ADDR": machines[0].address}
+        nodes = [start(machines[rank], rank, 2, logs=tmp_path, env=address) for rank in range(2)]
+        assert [node.code() for node in nodes] == [0, 0], nodes[1].text
+    finally:
+        for machine, (names, resolver) in files.items():
+            (machine.etc / "hosts").write_text(names)
+            resolver.write_text("nameserver 127.0.0.1\n")

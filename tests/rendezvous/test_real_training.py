@@ -1,0 +1,73 @@
+"""accelerate, DeepSpeed and the shipped training on two hosts: killed on one, it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab.netns import hosts, requires_netns
+from tests.rendezvous.cluster import ROOT, Node, processes_on
+
+
+@requires_netns
+@pytest.mark.train
+def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [
+        *(str(ROOT / "start_multinode_platform.sh"), "--max-restarts", "1"),
+        *(
+            "--config",
+            str(ROOT / "configs" / "taehv_config_small.py"),
+            "--log-dir",
+            str(tmp_path / "logs"),
+            "--",
+        ),
+        *(
+            "--output-dir",
+            str(run),
+            "--max-train-steps",
+            "100",
+            "--checkpoint-every",
+            "8",
+            "--log-every",
+            "4",
+        ),
+    ]
+    with hosts(2) as machines:
+        nodes = [
+            Node(
+                machine.popen(
+                    command,
+                    env={
+                        "WORLD_SIZE": "2",
+                        "RANK": str(rank),
+                        "MASTER_ADDR": "node0",
+                        "MASTER_PORT": "29500",
+                        "VIRTUAL_ENV": sys.prefix,
+                        "OMP_NUM_THREADS": "1",
+                    },
+                )
+            )
+            for rank, machine in enumerate(machines)
+        ]
+        nodes[0].when("roll call: all 2 nodes are here, and they agree")
+        nodes[0].when("Step 24/100", limit_s=150)
+        assert list(run.glob("checkpoints/checkpoint-*"))
+        # The workers, as the kernel would for lack of memory; the launcher lives.
+        for pid in processes_on(machines[1]):
+            if b"examples/taehv/train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        codes = [node.code(150) for node in nodes]
+    everything = "\n\n".join(node.text for node in nodes)
+    assert codes == [0, 0], everything
+    for node in nodes:
+        assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with"), everything
+        assert node.said("[WARN] restart 1 of 1: the nodes meet again"), everything
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(record["step"] for record in steps) == 100
+    assert any("resum" in line.lower() for _, line in nodes[0].lines), everything

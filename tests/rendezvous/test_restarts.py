@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.rendezvous.restarts import (
+    FailedRun,
+    NotAgain,
+    NotAgainKind,
+    describe_not_again,
+    highest_step,
+    why_not_again,
+)
+
+
+def runs(*steps: int | None, duration_s: float = 30.0) -> list[FailedRun]:
+    return [FailedRun(step, duration_s) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("log", "step"),
+    [
+        ("Step 1/100 | Loss\nStep 12/100 | Loss", 12),
+        ("{'global_step': 5} global_step=70", 70),
+        ("step: 3\nsteps 9", 9),
+        ("stepped back 3 times", None),
+        ("", None),
+    ],
+)
+def test_the_highest_step_of_a_log(log: str, step: int | None) -> None:
+    assert highest_step(log) == step
+
+
+def test_a_first_failure_is_started_again() -> None:
+    assert why_not_again(runs(7), restarts_used=0, max_restarts=1) is None
+
+
+def test_without_restarts_asked_for_there_are_none() -> None:
+    assert why_not_again(runs(7), restarts_used=0, max_restarts=0) == NotAgain(NotAgainKind.NOT_ASKED_FOR)
+
+
+def test_restarts_end_when_they_are_used() -> None:
+    assert why_not_again(runs(1, 2, 3), restarts_used=2, max_restarts=2) == NotAgain(NotAgainKind.USED_UP, 2)
+
+
+def test_two_restarts_without_progress_are_the_last() -> None:
+    reason = why_not_again(runs(7, 7, 7), restarts_used=2, max_restarts=9)
+    assert reason == NotAgain(NotAgainKind.NO_PROGRESS, 9, step=7)
+    assert describe_not_again(reason).endswith("no further: each ended at step 7 or before")
+
+
+@pytest.mark.parametrize("steps", [(7, 8, 8), (7, 7, 8), (None, 3, 3)])
+def test_progress_in_either_of_the_last_two_runs_earns_another(steps: tuple[int | None, ...]) -> None:
+    assert why_not_again(runs(*steps), restarts_used=2, max_restarts=9) is None
+
+
+def test_a_training_that_names_no_steps_is_judged_by_how_long_it_ran() -> None:
+    short, long = runs(None, None, None), runs(None, None, None, duration_s=1200.0)
+    assert why_not_again(short, restarts_used=2, max_restarts=9) == NotAgain(NotAgainKind.NO_PROGRESS, 9)
+    assert why_not_again(long, restarts_used=2, max_restarts=9) is None
+
+
+def test_a_replaced_node_0_counts_restarts_it_has_not_seen() -> None:
+    assert why_not_again(runs(7), restarts_used=3, max_restarts=3) == NotAgain(NotAgainKind.USED_UP, 3)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.rendezvous.run.silence import (
+    SilenceClock,
+    SilenceNews,
+    SilenceTold,
+    in_view_of,
+    is_lost,
+)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "still_s", "lost"),
+    [
+        (3600.0, 5.0, False),  # the training goes on without the rendezvous
+        (59.0, 600.0, False),  # a training that hangs is not the rendezvous's business
+        (60.0, 59.0, False),
+        (60.0, 60.0, True),
+        (59.0, None, False),
+        (60.0, None, True),  # nobody can tell whether it goes on
+    ],
+)
+def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
+    silent_s: float, still_s: float | None, *, lost: bool
+) -> None:
+    assert is_lost(silent_s, still_s, 60.0) is lost
+
+
+def test_silence_adds_up_until_the_next_sign_of_life() -> None:
+    clock = SilenceClock(100.0)
+    assert clock.look(103.0) == 3.0
+    assert clock.look(110.0) == 10.0
+    clock.heard(111.0)
+    assert clock.look(112.0) == 1.0
+
+
+def test_whoever_looks_and_was_stopped_for_an_hour_blames_nobody_for_it() -> None:
+    clock = SilenceClock(0.0)
+    clock.look(1.0)
+    assert clock.look(3601.0) < 20.0
+
+
+def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
+    told = SilenceTold(12.0)
+    news = [(second, told.news(float(second))) for second in (*range(1, 60), 0, 1, *range(1, 14))]
+    assert [(second, what) for second, what in news if what] == [
+        (12, SilenceNews.SILENT),
+        (24, SilenceNews.SILENT),
+        (48, SilenceNews.SILENT),
+        (0, SilenceNews.HEARD_AGAIN),
+        (12, SilenceNews.SILENT),
+    ]
+
+
+def test_what_follows_from_a_silence_is_said() -> None:
+    assert in_view_of(3.0, 60.0) == "the training goes on"
+    assert "for 40 s; all stop when both last for 60 s" in in_view_of(40.0, 60.0)
+    assert "all stop after 60 s" in in_view_of(None, 60.0)

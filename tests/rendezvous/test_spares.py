@@ -1,0 +1,118 @@
+"""Spares: nodes that wait without a rank until one of the others is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from platform_launch.errors import UnfitNodeError
+from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.rendezvous.ending import EndKind, NodeEnding
+from platform_launch.rendezvous.membership import Change, ChangeKind, Membership
+from platform_launch.rendezvous.protocol import Join, RejectionKind
+from platform_launch.rendezvous.run.gathering import Gathering
+from platform_launch.rendezvous.run.settlement import Settlement
+from platform_launch.rendezvous.run.state import Report, RunPhase, RunState
+from tests.lab.waiting import LIMIT_S
+from tests.rendezvous.live import live, until
+from tests.rendezvous.nodes import fingerprint
+
+
+def come(membership: Membership, slot: int, rank: int, *, spare: bool = False, **changes: Any) -> Change:
+    change = membership.receive(slot, Join(fingerprint(rank, 2, **changes), f"session {slot}", spare=spare))
+    assert change is not None
+    return change
+
+
+def test_a_node_that_was_replaced_comes_back_as_a_spare() -> None:
+    membership = Membership(fingerprint(0, 2))
+    spare = come(membership, 2, 2, spare=True).member
+    membership.assign(spare, 1)
+    returned = come(membership, 3, 1, identity="woken up")
+    assert (returned.kind, returned.member.rank) == (ChangeKind.JOINED, None)
+    assert membership.ranks[1].node.identity == spare.node.identity
+    # Its connection breaks: it is a spare still.
+    again = come(membership, 4, 1, identity="woken up")
+    assert (again.kind, again.member.rank) == (ChangeKind.RETURNED, None)
+
+
+def test_a_stand_in_that_finds_its_rank_taken_becomes_a_spare() -> None:
+    membership = Membership(fingerprint(0, 2))
+    come(membership, 1, 1)
+    late = come(membership, 2, 1, identity="stood in", stand_in=True)
+    assert (late.kind, late.member.rank) == (ChangeKind.JOINED, None)
+    assert [member.node.identity for member in membership.spares] == ["stood in"]
+
+
+def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
+    membership = Membership(fingerprint(0, 2))
+    membership.assign(come(membership, 2, 2, spare=True).member, 1)
+    assert membership.receive(3, Join(fingerprint(1, 2, identity="sick", refusal="no GPU"), "s")) is None
+    (change,) = membership.decide(lambda _slot: 0.0, lambda _slot: True)
+    assert change.rejection is not None
+    assert change.rejection.kind is RejectionKind.RANK_TAKEN
+
+
+def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() -> None:
+    for spares, bad in ((1, (1,)), (0, ())):
+        with live(2, spares=spares, values=(Report,)) as rendezvous:
+            nodes = [rendezvous.joined(rank) for rank in range(2)]
+            waiting = [rendezvous.joined(2 + index, spare=True) for index in range(spares)]
+            rendezvous.halted.set()
+            with rendezvous.lock:
+                settlement = Settlement(
+                    rendezvous.coordinator,
+                    RunState(RunPhase.RUNNING, 2),
+                    clock_offsets_s={},
+                    node_timeout_s=LIMIT_S,
+                    grace_s=1.0,
+                )
+            for rank, code in enumerate((1, 9)):
+                health = NodeHealth(Grade.BAD if code == 9 else Grade.HEALTHY)
+                ending = NodeEnding(EndKind.FAILED, rank, "host", code, ended_at_s=1.0 + rank, health=health)
+                nodes[rank].publish(Report(ending, None))
+            settlement._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
+
+            def settled(settlement: Settlement = settlement) -> bool:
+                settlement.step()
+                return settlement.outcome is not None
+
+            until(settled, *nodes, *waiting)
+            assert settlement.outcome is not None
+            assert settlement.outcome.restart is bool(spares)
+            assert (settlement.outcome.replaced, settlement.outcome.bad) == (bad, bad)
+
+
+def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -> None:
+    script = Path(__file__).with_name("races.py")
+    done = subprocess.run(
+        [sys.executable, script, "8", "1"], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    jobs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(jobs) == 8, done.stderr
+    assert [job for job in jobs if job["wrong"]] == []
+
+
+def test_a_node_in_quarantine_is_named_and_a_spare_takes_its_place() -> None:
+    with live(2, spares=1) as rendezvous:
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            gathering = Gathering(
+                rendezvous.coordinator,
+                fingerprint(0, 2),
+                timeout_s=LIMIT_S,
+                node_timeout_s=LIMIT_S,
+                say=rendezvous.said.append,
+                spares=1,
+            )
+        unfit = rendezvous.participant(1, refusal="in quarantine", refusal_code=UnfitNodeError.exit_code)
+        unfit.join()
+        nodes = [rendezvous.participant(0), rendezvous.participant(2, spare=True)]
+        for node in nodes:
+            node.join()
+        until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
+        assert gathering.present[1].host == "gpu-2"
+        assert any("in quarantine; a spare may take its place" in text for text in rendezvous.warnings)

@@ -1,0 +1,109 @@
+"""What nodes must agree in, should agree in, and may differ in."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.errors import NodesDisagreeError, TopologyError
+from platform_launch.rendezvous.verdict import judge, table
+from tests.rendezvous.nodes import fingerprint
+
+
+def test_equal_nodes_agree() -> None:
+    verdict = judge([fingerprint(0), fingerprint(1)], {})
+    assert (verdict.exit_code, verdict.warnings, verdict.differences) == (0, (), ())
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "nodes announced",
+        "processes per node",
+        "world size",
+        "platform",
+        "launcher",
+        "master port",
+        "training config",
+        "NCCL",
+        "torch release",
+    ],
+)
+def test_a_difference_that_breaks_training_refuses_the_start(fact: str) -> None:
+    verdict = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {})
+    assert verdict.exit_code == NodesDisagreeError.exit_code
+    assert [reason.split(":")[0] for reason in verdict.reasons] == [fact]
+    assert verdict.reasons[0].endswith("other on node 1")
+
+
+@pytest.mark.parametrize("fact", ["torch", "GPU driver", "$NCCL_IB_TC", "script", "git revision"])
+def test_a_difference_that_may_be_meant_is_a_warning(fact: str) -> None:
+    verdict = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {})
+    assert verdict.exit_code == 0
+    assert len(verdict.warnings) == 1
+    assert verdict.warnings[0].startswith(f"{fact}: ")
+
+
+def test_different_scripts_are_shown_with_their_places_and_as_a_mistake() -> None:
+    nodes = [
+        fingerprint(rank, 3, facts={"script": "aa" if rank else "bb"}, paths={"script": f"/{rank}/train.py"})
+        for rank in range(3)
+    ]
+    (warning,) = judge(nodes, {}).warnings
+    assert warning == (
+        "script: aa (/1/train.py, /2/train.py) on node 1, node 2; bb (/0/train.py) on node 0 "
+        "(nearly always a mistake: each node runs the file it has)"
+    )
+
+
+def test_the_same_file_at_different_places_is_no_difference() -> None:
+    nodes = [fingerprint(rank, paths={"script": f"/{rank}/train.py"}) for rank in range(2)]
+    assert judge(nodes, {}).differences == ()
+
+
+def test_a_variable_that_one_node_lacks_reads_as_not_set() -> None:
+    nodes = [fingerprint(rank, 3, facts={"$NCCL_IB_TC": "106"} if rank else {}) for rank in range(3)]
+    assert judge(nodes, {}).warnings == ("$NCCL_IB_TC: 106 on node 1, node 2; not set on node 0",)
+
+
+def test_different_torch_releases_are_refused_and_both_versions_shown() -> None:
+    other = {"torch": "2.6.0+cu124", "torch release": "2.6"}
+    verdict = judge([fingerprint(0), fingerprint(1, facts=other)], {})
+    assert verdict.exit_code == NodesDisagreeError.exit_code
+    assert verdict.reasons == ("torch release: 2.8 on node 0; 2.6 on node 1",)
+    assert verdict.warnings == ("torch: 2.8.0+cu128 on node 0; 2.6.0+cu124 on node 1",)
+
+
+def test_a_node_that_does_not_get_through_to_the_master_port_is_named() -> None:
+    nodes = [fingerprint(0), fingerprint(1, master_port_problem="reaches node 0 on port 29501, but not …")]
+    verdict = judge(nodes, {})
+    assert verdict.exit_code == TopologyError.exit_code
+    assert verdict.reasons == ("node 1, gpu-1 (10.0.0.1): reaches node 0 on port 29501, but not …",)
+
+
+def test_a_clock_that_is_off_is_a_warning_with_the_worst_node() -> None:
+    verdict = judge([fingerprint(rank, 3) for rank in range(3)], {0: 0.0, 1: 0.3, 2: -61.0})
+    assert verdict.exit_code == 0
+    assert len(verdict.warnings) == 1
+    assert verdict.warnings[0].startswith(
+        "clock: node 2 differ from node 0 by more than 2 s (node 2: -61.0 s)"
+    )
+
+
+def test_the_table_shows_only_what_differs_the_grave_first_and_folds_equal_nodes() -> None:
+    nodes = [
+        fingerprint(rank, 16, facts={"GPU driver": "535.54.03"} if rank == 4 else {}) for rank in range(15)
+    ]
+    nodes.append(fingerprint(15, 16, facts={"processes per node": "7"}))
+    lines = table(judge(nodes, {}).differences)
+    assert [line.split() for line in lines] == [
+        ["differs", "must", "agree", "value", "nodes"],
+        ["processes", "per", "node", "yes", "8", "0-14"],
+        ["7", "15"],
+        ["GPU", "driver", "no", "570.86.15", "0-3,", "5-15"],
+        ["535.54.03", "4"],
+    ]
+
+
+def test_a_table_of_a_thousand_nodes_stays_narrow() -> None:
+    nodes = [fingerprint(rank, 1024, facts={"GPU driver": f"5{rank % 7}"}) for rank in range(1024)]
+    assert max(len(line) for line in table(judge(nodes, {}).differences)) <= 96

@@ -1,0 +1,82 @@
+"""Prepared data: the same frames, smaller and quick to seek, and the latents of the whole video."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from prepare_data import encode_in_parts
+from taehv_trainer.architecture import ARCHITECTURES
+from taehv_trainer.clips import ClipDataset
+from taehv_trainer.config import TrainConfig
+from taehv_trainer.model import TAEHV
+from taehv_trainer.sources import find_sources
+from taehv_trainer.video import read_index
+from tests.taehv.conftest import MakeVideo
+
+SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "taehv" / "prepare_data.py"
+
+
+def prepare(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), "--data-root", str(tmp_path / "raw"), "--workers", "1"]
+    command += ["--output", str(tmp_path / "out"), "--height", "32", "--width", "40", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_videos_and_latents_are_prepared_for_training_and_the_rest_is_named(
+    make_video: MakeVideo, tmp_path: Path
+) -> None:
+    make_video("raw/a/b.mp4", 44, height=90, width=70)
+    (tmp_path / "raw" / "broken.mp4").write_bytes(b"no video" * 100)
+    torch.save(TAEHV(ARCHITECTURES["small"]).state_dict(), tmp_path / "teacher.pth")
+    ended = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
+    assert ended.returncode == 0, ended.stderr
+    assert "left out: cannot be decoded" in ended.stdout
+    assert "1 of 2 videos are in" in ended.stdout
+    index = read_index(tmp_path / "out/videos/a/b.mp4.mp4")
+    assert (len(index), index.height, index.width) == (44, 52, 40)
+    latents = load_file(tmp_path / "out/latents/a/b.mp4.mp4.safetensors")["latents"]
+    assert latents.shape == (11, 16, 4, 5)
+    config = TrainConfig(
+        data_root=str(tmp_path / "out/videos"),
+        teacher_latents=str(tmp_path / "out/latents"),
+        encoder_loss_weight=1.0,
+        horizontal_flip=False,
+        height=32,
+        width=40,
+        num_frames=8,
+        holdout_fraction=0.2,
+    )
+    clip = ClipDataset(find_sources(config), config)[0, 0][0]
+    assert clip.latents is not None
+    assert clip.latents.shape == (2, 16, 4, 5)
+    again = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
+    assert "b.mp4: was there" in again.stdout
+
+
+def test_a_folder_of_nothing_usable_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "broken.mp4").write_bytes(b"no video" * 100)
+    ended = prepare(tmp_path)
+    assert ended.returncode == 66
+    assert "none of 1 videos could be prepared" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["small", "taeltx"])
+def test_latents_made_in_parts_are_those_of_the_whole_video(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    torch.manual_seed(0)
+    teacher = TAEHV(architecture).eval()
+    for parameter in teacher.parameters():
+        torch.nn.init.normal_(parameter, std=0.05)  # blocks that do something with the frame before
+    frames = np.random.default_rng(0).integers(0, 256, (107, 32, 32, 3), dtype=np.uint8)
+    with torch.no_grad():
+        whole = teacher.encode(torch.from_numpy(frames).permute(0, 3, 1, 2)[None] / 255)[0]
+    parts = torch.cat(list(encode_in_parts(teacher, iter(frames), 24)))
+    torch.testing.assert_close(parts, whole)

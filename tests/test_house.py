@@ -1,0 +1,56 @@
+"""What DESIGN asks of the house as a whole, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "platform_launch"
+# A probe stands for a user's own script, which would open a store as well.
+PROBES = "doctor/probes"
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "_project" not in path.parts:
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_a_name_of_a_class_is_used_once() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, tree in sources():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_a_store_is_opened_in_one_module() -> None:
+    opening = set()
+    for name, tree in sources():
+        for node in ast.walk(tree):
+            called = node.func if isinstance(node, ast.Call) else None
+            word = getattr(called, "attr", getattr(called, "id", ""))
+            if word == "TCPStore" and not name.startswith(PROBES):
+                opening.add(name)
+    assert opening == {"rendezvous/store.py"}
+
+
+def test_only_their_doors_touch_the_environment() -> None:
+    reading = {
+        name
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("environ", "getenv")
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "os"
+    }
+    # Processes that a launcher starts, and probes that stand for a script, read what they were given.
+    given = (
+        *("doctor/probes", "wheels/probes", "observe/hook", "supervise/side_by_side.py"),
+        *("procguard", "dist_launch"),
+    )
+    assert {name for name in reading if not name.startswith(given)} == {"environment.py"}

@@ -1,0 +1,75 @@
+"""The logs of known truth in ``logs/``, and what ``why`` answers: read by the tests and by docs/generate.py.
+
+A case is a file ``logs/NAME.log`` and a line in ``logs/truth.tsv``, whose head explains the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.why import Verdict, explain_file
+
+LOGS = Path(__file__).parent / "logs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log, and what a person who knows it would say."""
+
+    name: str
+    kind: str
+    cause: str
+    place: str
+    line: str
+    code: str
+    truth: str
+
+    @property
+    def log(self) -> Path:
+        """The file."""
+        return LOGS / f"{self.name}.log"
+
+    def answer(self) -> Verdict:
+        """Return what ``why`` says."""
+        return explain_file(self.log)
+
+    def is_right(self, verdict: Verdict) -> bool:
+        """Tell whether an answer names the true cause at the true place."""
+        return (verdict.kind, verdict.cause or "", str(verdict.where)) == (self.kind, self.cause, self.place)
+
+
+def cases() -> list[Case]:
+    """Return all cases, in the order of their names."""
+    lines = (LOGS / "truth.tsv").read_text(encoding="utf-8").splitlines()
+    return [Case(*line.split("\t")) for line in lines if line and not line.startswith("#")]
+
+
+def page() -> str:
+    """Return the reference page: each case, what is true and what is answered."""
+    rows, right = [], 0
+    for case in cases():
+        verdict = case.answer()
+        right += case.is_right(verdict)
+        answer = f"`{verdict.cause}`" if verdict.cause else verdict.kind
+        place = f" on {verdict.where}" if str(verdict.where) else ""
+        mark = "yes" if case.is_right(verdict) else "**no**"
+        rows.append(f"| `{case.name}` | {case.truth} | {answer}{place} | {mark} |")
+    return (
+        "\n".join(
+            [
+                "# How right `why` is",
+                "",
+                f"{right} of {len(rows)} logs of known truth get the right cause at the right place.",
+                "They lie in `tests/why/logs/`: recordings of real failures, and",
+                "logs in the form that schedulers, launchers and libraries print. The signatures were",
+                "written with these at hand: of logs that nobody here knew it gets fewer. A case more is",
+                "one file there and one line in `truth.tsv`. `python docs/generate.py` writes this page.",
+                "",
+                "| log | what happened | what `why` answers | right |",
+                "|---|---|---|---|",
+                *rows,
+            ]
+        )
+        + "\n"
+    )

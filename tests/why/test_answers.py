@@ -1,0 +1,160 @@
+"""What an answer tells beside the cause: whether to try again, by which name to know it, who is behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.why.fingerprint import essence
+from platform_launch.why.literals import PatternSet, branches, longest_literal
+from tests.why.conftest import Explain, progress, uncaught
+
+LATE = (
+    "[rank{0}]:[E1121 03:14:05.1 x.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={1}, OpType={2}, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600061 ms\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "retry"),
+    [
+        ("NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.\n", "another_node"),
+        (uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."), "no"),
+        ("huggingface_hub.errors.HfHubHTTPError: 502 Server Error: Bad Gateway\n", "same_node"),
+        (uncaught("KeyError: 'lr'"), "no"),
+        (LATE.format(0, 7, "ALLREDUCE"), None),
+        ("ERROR frobnicator lost its widget\n", None),
+    ],
+)
+def test_answer_says_whether_to_try_again_and_why(explain_text: Explain, log: str, retry: str | None) -> None:
+    verdict = explain_text(log)
+    assert verdict.retry == retry
+    assert verdict.retry_reason
+    assert any(line.startswith("retry:") for line in verdict.lines())
+
+
+def test_equal_failures_have_the_same_fingerprint_whatever_the_numbers_paths_and_ranks(
+    explain_text: Explain,
+) -> None:
+    one = explain_text(uncaught("ValueError: clip 12 of /data/a/b.mp4 at 0x7f01 is odd", "[rank3]: "))
+    two = explain_text(
+        progress(9) + uncaught("ValueError: clip 9 of /mnt/c.mp4 at 0xdead is odd", "[rank7]: ")
+    )
+    other = explain_text(uncaught("ValueError: clip 12 of /data/a/b.mp4 at 0x7f01 is even", "[rank3]: "))
+    assert one.fingerprint == two.fingerprint
+    assert one.fingerprint != other.fingerprint
+
+
+def test_known_failure_has_the_same_fingerprint_however_it_is_shown(explain_text: Explain) -> None:
+    raised = explain_text(uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."))
+    warned = explain_text("gpu-7:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
+    assert raised.fingerprint == warned.fingerprint
+
+
+def test_missing_packages_of_different_names_are_different_failures(explain_text: Explain) -> None:
+    names = [
+        explain_text(uncaught(f"ModuleNotFoundError: No module named '{n}'")).fingerprint for n in ("a", "b")
+    ]
+    assert names[0] != names[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cannot open /a/b.c at 10.0.0.7:29500", "cannot open * at *"),
+        ("rank 3 of 8 took 12.5 GiB", "rank * of * took *"),
+        ("id 6f9619ff-8b86-d011-b42d-00c04fc964ff is gone", "id * is gone"),
+        ("first sentence ends here. The second differs", "first sentence ends here"),
+    ],
+)
+def test_essence_of_a_message_leaves_out_what_varies(text: str, expected: str) -> None:
+    assert essence(text) == expected
+
+
+def test_rank_with_the_lowest_number_is_the_one_that_is_behind(explain_text: Explain) -> None:
+    log = "".join(LATE.format(rank, 7752 if rank == 5 else 7753, "ALLREDUCE") for rank in range(8))
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.rank) == ("nccl_watchdog", 5)
+    assert "rank 5 timed out at number 7752 (ALLREDUCE), the others at 7753" in verdict.notes
+
+
+def test_rank_that_runs_another_operation_is_named(explain_text: Explain) -> None:
+    log = "".join(LATE.format(rank, 40, "ALLGATHER" if rank == 2 else "ALLREDUCE") for rank in range(4))
+    verdict = explain_text(log)
+    assert verdict.where.rank == 2
+    assert "rank 2 ran ALLGATHER, the others ALLREDUCE" in verdict.notes
+
+
+def test_rank_that_reports_no_timeout_is_named_where_the_world_size_is_known(explain_text: Explain) -> None:
+    log = "world_size=8\n" + "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(8) if rank != 6)
+    assert explain_text(log).where.rank == 6
+
+
+def test_nobody_is_blamed_where_all_ranks_wait_at_the_same_place(explain_text: Explain) -> None:
+    verdict = explain_text("".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(4)))
+    assert not any("others" in note and "number" in note for note in verdict.notes)
+    assert not any("look there first" in note for note in verdict.notes)
+
+
+def test_ranks_that_never_came_to_the_barrier_are_listed(explain_text: Explain) -> None:
+    log = "".join(
+        f"Timed out initializing process group in store based barrier on rank: {rank}, for key: "
+        "store_based_barrier_key:1 (world_size=6, worker_count=4, timeout=0:30:00)\n"
+        for rank in (0, 1, 2, 4)
+    )
+    verdict = explain_text(log)
+    assert verdict.cause == "barrier_absent"
+    assert "of 6 ranks these did not report the barrier: ranks 3, 5" in verdict.notes
+
+
+def test_confirmation_at_the_end_does_not_outrank_a_fault_of_the_code(explain_text: Explain) -> None:
+    log = uncaught("KeyError: 'lr'") + "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.\n"
+    verdict = explain_text(log)
+    assert verdict.title == "KeyError: 'lr'"
+    assert any("memory ran out" in note for note in verdict.notes)
+
+
+def test_exception_in_a_destructor_is_no_cause(explain_text: Explain) -> None:
+    ignored = "Exception ignored in: <function A.__del__ at 0x1>\n" + uncaught("AttributeError: no x")
+    assert explain_text(ignored + uncaught("RuntimeError: real")).title == "RuntimeError: real"
+
+
+def test_evidence_of_a_long_line_shows_the_words_that_matched(explain_text: Explain) -> None:
+    verdict = explain_text("step 1 " + "#" * 3000 + " NCCL WARN Duplicate GPU detected : rank 1 and rank 0\n")
+    assert "Duplicate GPU detected" in verdict.evidence[0].text
+
+
+def test_exception_after_a_million_others_is_found_with_its_place(explain_text: Explain) -> None:
+    caught = uncaught("ValueError: corrupt clip").replace("<module>", "__getitem__")
+    log = (
+        caught * 9000
+        + uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried", line=91)
+        + progress(9000)
+    )
+    verdict = explain_text(log)
+    assert verdict.cause == "cuda_out_of_memory"
+    assert verdict.exception is not None
+    assert verdict.exception.line == 91
+
+
+@pytest.mark.parametrize(
+    ("source", "literal"),
+    [
+        ("CUDA out of memory", "CUDA out of memory"),
+        (r"Got completion .*(?:error|status=)\s?12\b", "Got completion "),
+        ("[Ss]egmentation fault", "egmentation fault"),
+        (r"killed?ing \d+ (?P<x>a|b) processes", " processes"),
+        (r"a{0,3}bcd", "bcd"),
+        (r"\[Errno 2\] No", "[Errno 2] No"),
+    ],
+)
+def test_longest_literal_is_in_every_match(source: str, literal: str) -> None:
+    assert longest_literal(source) == literal
+
+
+def test_alternatives_are_split_at_their_outermost() -> None:
+    assert branches("abcd|ef(?:g|h)ij|[|]klmn") == ["abcd", "ef(?:g)ij", "ef(?:h)ij", "[|]klmn"]
+
+
+def test_pattern_set_names_the_patterns_that_can_match() -> None:
+    patterns = PatternSet(["out of memory", "[xy]", "memory leak"])
+    assert patterns.candidates("CUDA out of memory") == [0, 1]

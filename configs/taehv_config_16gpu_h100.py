@@ -1,10 +1,10 @@
-"""16 × H100 (80 GB), two nodes: the full model on 480×720 clips, 128 clips a step."""
+"""16 × H100 (80 GB), two nodes: the full model on 480×720 clips, 192 clips a step."""
 
 from taehv_trainer.config import TrainConfig
 
 config = TrainConfig(
     model="full",
-    batch_size=8,
+    batch_size=12,  # 45 GiB, and some more for workspaces (benchmarks/taehv_roofline.py)
     gradient_accumulation_steps=1,
     learning_rate=1e-4,
     max_train_steps=100_000,
@@ -14,7 +14,9 @@ config = TrainConfig(
     num_frames=12,
     num_workers=4,
     # Give your own videos: data_root, and annotation_file for a selection. Without them the shipped sample
-    # is trained on. A teacher takes teacher_checkpoint or teacher_latents and encoder_loss_weight=0.1.
+    # is trained on. Decoding long high-resolution videos starves GPUs: run examples/taehv/prepare_data.py
+    # over them once. A teacher takes teacher_checkpoint or teacher_latents, and encoder_loss_weight=20.0: as
+    # much as the reconstruction. compile=True and channels_last=True change no number but the speed.
     reconstruction_loss_weight=20.0,
     mixed_precision="bf16",
     output_dir="runs/taehv_16gpu_h100",

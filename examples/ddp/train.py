@@ -13,6 +13,7 @@ import argparse
 import os
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -36,7 +37,12 @@ def main() -> int:
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Nothing in torch reads either of them.
+    seconds = os.environ.get("TORCH_DISTRIBUTED_TIMEOUT") or os.environ.get(
+        "NCCL_TIMEOUT"
+    )  # torch reads neither
+    timeout = timedelta(seconds=int(seconds)) if seconds else None
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
         return train(options, device)
     finally:
@@ -155,7 +161,8 @@ def save(path: Path, model: DistributedDataParallel, optimizer: torch.optim.Opti
 
 def load(path: Path, model: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> int:
     """Take up a checkpoint and return its step, 0 without one. Nodes need not share a disk."""
-    found = [torch.load(path, map_location="cpu") if dist.get_rank() == 0 and path.exists() else None]
+    here = dist.get_rank() == 0 and path.exists()
+    found = [torch.load(path, map_location="cpu", weights_only=True) if here else None]
     dist.broadcast_object_list(found)
     if found[0] is None:
         return 0

@@ -15,6 +15,9 @@ import logging
 import os
 import signal
 import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -58,6 +61,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--global-batch", type=int, default=256, help="points of one step, over all processes"
     )
+    parser.add_argument(
+        "--accumulate", type=int, default=1, help="parts of a step's batch, one after another: less memory"
+    )
+    parser.add_argument("--prefetch", type=int, default=2, help="batches that are made ahead of their step")
     parser.add_argument("--learning-rate", type=float, default=1e-2)
     parser.add_argument("--checkpoint", type=Path, default=Path("runs/jax/checkpoint.npz"))
     parser.add_argument("--checkpoint-every", type=int, default=200, help="steps")
@@ -67,32 +74,44 @@ def parse_options() -> argparse.Namespace:
 
 def train(options: argparse.Namespace) -> int:
     """Train from the checkpoint, if there is one, to the last step or to a signal."""
-    if options.global_batch % jax.device_count():
+    if options.global_batch % (jax.device_count() * options.accumulate):
         raise SystemExit(
-            f"--global-batch {options.global_batch} cannot be shared by {jax.device_count()} devices"
+            f"--global-batch {options.global_batch} cannot be shared by {jax.device_count()} devices in "
+            f"{options.accumulate} part(s): expected a multiple of {jax.device_count() * options.accumulate}"
         )
     mesh = Mesh(np.asarray(jax.devices()), ("data",))
-    sharded, everywhere = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    # A batch is (parts, points of a part, …): the points are spread over the devices, the parts come in turn.
+    sharded, everywhere = (
+        NamedSharding(mesh, PartitionSpec(None, "data")),
+        NamedSharding(mesh, PartitionSpec()),
+    )
+    flagged = NamedSharding(mesh, PartitionSpec("data"))
     local_batch = options.global_batch // jax.process_count()
     state = jax.device_put(load(options.checkpoint, new_state()), everywhere)
     step, update = int(state["step"]), jax.jit(make_update(options.learning_rate), out_shardings=everywhere)
     places = f"{jax.process_count()} process(es), {jax.device_count()} {jax.default_backend()} device(s)"
     logger.info("%s, %d points a process, from step %d", places, local_batch, step)
     points, arms = draw(TRAINING_POINTS, seed=0)
+
+    def inputs_of(step: int) -> list[jax.Array]:
+        """Put this process's share of a step's batch onto its devices."""
+        mine = batch(step, options.global_batch)[jax.process_index() * local_batch :][:local_batch]
+        parts = (x[mine].reshape(options.accumulate, -1, *x.shape[1:]) for x in (points, arms))
+        return [jax.make_array_from_process_local_data(sharded, x) for x in parts]
+
     stop, agreed = StopRequest(), 0
     flags = np.zeros(jax.local_device_count(), np.int32)
-    while step < options.steps and not agreed:
-        mine = batch(step, options.global_batch)[jax.process_index() * local_batch :][:local_batch]
-        inputs = (points[mine], arms[mine], flags + stop.received)
-        state, loss, number = update(
-            state, *(jax.make_array_from_process_local_data(sharded, x) for x in inputs)
-        )
+    for inputs in prefetched(inputs_of, range(step, options.steps), options.prefetch):
+        told = jax.make_array_from_process_local_data(flagged, flags + stop.received)
+        state, loss, number = update(state, *inputs, told)
         step += 1
         if step % options.log_every == 0:
             logger.info("Step %d/%d | Loss: %.3f", step, options.steps, loss)
         agreed = int(number)
         if agreed or step % options.checkpoint_every == 0 or step == options.steps:
             save(options.checkpoint, state)
+        if agreed:
+            break
     if agreed:
         logger.info("%s: checkpoint written at step %d, leaving", signal.Signals(agreed).name, step)
         return 128 + agreed
@@ -122,14 +141,23 @@ def logits(weights: Any, points: Any) -> Any:
 
 
 def make_update(learning_rate: float) -> Any:
-    """Return one step of Adam. Its mean over the sharded batch is what makes the processes talk."""
+    """Return one step of Adam. Its mean over the sharded batch is what makes the processes talk.
+
+    ``points`` are (parts, points of a part, 2), ``arms`` (parts, points of a part): the slopes of the parts
+    are added up before the one step that they make together, so only one part's activations are held.
+    """
 
     def loss_of(weights: Any, points: Any, arms: Any) -> Any:
         scores = jax.nn.log_softmax(logits(weights, points))
         return -jnp.mean(jnp.take_along_axis(scores, arms[:, None], axis=-1))
 
     def update(state: State, points: Any, arms: Any, flags: Any) -> tuple[State, Any, Any]:
-        loss, slope = jax.value_and_grad(loss_of)(state["weights"], points, arms)
+        def add_part(total: Any, part: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss_of)(state["weights"], *part)), None
+
+        nothing = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, state["weights"]))
+        total, _ = jax.lax.scan(add_part, nothing, (points, arms))
+        loss, slope = jax.tree.map(lambda x: x / points.shape[0], total)
         step = state["step"] + 1
         mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], slope)
         square = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g**2, state["square"], slope)
@@ -141,6 +169,21 @@ def make_update(learning_rate: float) -> Any:
         return {"weights": weights, "mean": mean, "square": square, "step": step}, loss, jnp.max(flags)
 
     return update
+
+
+def prefetched(inputs_of: Callable[[int], Any], steps: Iterable[int], ahead: int) -> Iterator[Any]:
+    """Yield the inputs of the steps, made by a thread while earlier steps compute; ``ahead`` 0: in turn."""
+    if ahead < 1:
+        yield from map(inputs_of, steps)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        coming: deque[Future[Any]] = deque()
+        for step in steps:
+            coming.append(pool.submit(inputs_of, step))
+            if len(coming) > ahead:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
 def draw(number: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

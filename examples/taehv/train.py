@@ -2,13 +2,16 @@
 
 Exit codes: 0 after the last step, 66 when the config, data or a checkpoint cannot be used, and 128 + n after
 signal n (143 for SIGTERM), once a checkpoint is written: a scheduler must not take that for a finished job.
+accelerate's launcher makes 1 of them all: the file that PLATFORM_LAUNCH_EXIT_FILE names tells them, too.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
+from taehv_trainer.ending import leave_word
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.flags import parse_arguments
 
@@ -21,6 +24,7 @@ def main() -> int:
     except TrainingError as error:
         if local_rank == "0":  # the processes of a node read the same config: say it once
             _say(error)
+        leave_word(error.exit_code, error.message)
         return error.exit_code
     # Heavy imports wait until the config has proved usable.
     from taehv_trainer.training import Training
@@ -28,9 +32,15 @@ def main() -> int:
     try:
         signal_number = Training(config).run()
     except TrainingError as error:
-        _say(error, f"rank {rank}: " if rank != "0" else "")
+        if rank == "0" or not error.on_all_processes:
+            _say(error, f"rank {rank}: " if rank != "0" else "")
+        leave_word(error.exit_code, error.message)
         return error.exit_code
-    return 128 + signal_number if signal_number else 0
+    if not signal_number:
+        return 0
+    exit_code = 128 + signal_number
+    leave_word(exit_code, f"stopped by {signal.Signals(signal_number).name}, after a checkpoint")
+    return exit_code
 
 
 def _say(error: TrainingError, who: str = "") -> None:

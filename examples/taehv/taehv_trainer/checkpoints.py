@@ -21,7 +21,7 @@ class Progress:
     """What a checkpoint says of itself, besides weights, optimizer and random states."""
 
     step: int
-    clips_seen: int  # by all processes
+    reads_seen: int  # by all processes
     n_processes: int
 
 

@@ -15,14 +15,15 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from taehv_trainer.architecture import ARCHITECTURES, Architecture
 from taehv_trainer.errors import TrainingError
 
 _AT_LEAST_ONE = (
     "batch_size",
     "gradient_accumulation_steps",
     "max_train_steps",
-    "latent_channels",
     "clips_per_video",
+    "clips_per_read",
     "log_every",
     "validate_every",
     "validation_clips",
@@ -45,23 +46,28 @@ class TrainConfig:
     learning_rate: float = _key(1e-4, "the schedule's highest learning rate")
     max_train_steps: int = _key(100_000, "optimizer steps in all")
 
-    model: Literal["full", "small"] = _key("full", "size of the model: 11.32 M or 0.26 M parameters")
-    latent_channels: int = _key(16, "channels of a latent")
+    model: Literal["full", "small", "taehv1_5", "taew2_2", "taeltx"] = _key(
+        "full", "shape of the model: full (taehv, taew2_1, ...), a published one by name, or small for CPUs"
+    )
+    latent_channels: int | None = _key(None, "channels of a latent; without it, the model's own")
     init_from: str | None = _key(
         None, "state dict to start from (.pth, .safetensors), such as a published one"
     )
 
     data_root: str | None = _key(None, "folder of videos; without it, the shipped sample clip")
     annotation_file: str | None = _key(None, "JSON list of videos; their paths are relative to data_root")
-    height: int = _key(480, "of a clip, in pixels, a multiple of 8")
-    width: int = _key(720, "of a clip, in pixels, a multiple of 8")
-    num_frames: int = _key(12, "of a clip, a multiple of 4")
+    height: int = _key(480, "of a clip, in pixels, a multiple of 8 (16 or 32 with patches of 2 or 4)")
+    width: int = _key(720, "of a clip, in pixels, as height")
+    num_frames: int = _key(12, "of a clip, a multiple of 4 (8 with taeltx)")
     resize_short_side: int | None = _key(
         None, "of videos, before cropping; without it, they just cover a clip"
     )
     clips_per_video: int = _key(1, "clips taken from each video in one epoch")
+    clips_per_read: int = _key(1, "clips cut from one decoding pass, one after the other; divides batch_size")
     horizontal_flip: bool = _key(True, "mirror half of the clips")
-    holdout_fraction: float = _key(0.1, "the end of each video that is never trained on, only validated on")
+    holdout_fraction: float = _key(
+        0.1, "never trained on, only validated on: the end of each video, or that share of short videos"
+    )
     cache_mib: int = _key(256, "memory a process (or loader worker) may fill with decoded short videos")
     num_workers: int = _key(0, "loader workers a process")
 
@@ -69,7 +75,12 @@ class TrainConfig:
     reconstruction_loss_weight: float = _key(1.0, "weight of the reconstruction")
     encoder_loss_weight: float = _key(0.0, "weight of the distance to the teacher's latents")
     teacher_checkpoint: str | None = _key(None, "state dict of a TAEHV whose latents are the target")
-    teacher_latents: str | None = _key(None, "folder of <video name>.safetensors with the target latents")
+    teacher_latents: str | None = _key(
+        None, "folder with the target latents: <video's path below data_root>.safetensors"
+    )
+    decoder_input: Literal["teacher", "student"] = _key(
+        "teacher", "whose latents the decoder learns to decode where there is a teacher"
+    )
 
     warmup_steps: int = _key(0, "steps over which the learning rate rises from 0")
     min_learning_rate: float = _key(0.0, "where the cosine ends")
@@ -78,6 +89,8 @@ class TrainConfig:
     ema_decay: float = _key(0.999, "of the averaged weights that are validated and exported")
     mixed_precision: Literal["no", "bf16"] = _key("no", "number format of forward and backward pass")
     activation_checkpointing: bool = _key(False, "recompute activations in the backward pass to save memory")
+    compile: bool = _key(False, "torch.compile the model: fuses what lies between convolutions")
+    channels_last: bool = _key(False, "lay frames out with channels last, as cuDNN's bf16 kernels want them")
     seed: int = _key(0, "of the initial weights and of the order and place of clips")
 
     output_dir: str = _key("runs/taehv", "checkpoints, metrics and pictures; all nodes must reach it")
@@ -87,7 +100,16 @@ class TrainConfig:
     checkpoint_every: int = _key(1000, "steps between checkpoints; one more comes at the end")
     checkpoints_total_limit: int = _key(3, "checkpoints kept; older ones are deleted")
     resume_from_checkpoint: str = _key("latest", "'latest', 'none' or the path of a checkpoint")
-    tracker: Literal["tensorboard", "none"] = _key("tensorboard", "where metrics go besides metrics.jsonl")
+    tracker: Literal["tensorboard", "wandb", "none"] = _key(
+        "tensorboard", "where metrics go besides metrics.jsonl"
+    )
+
+    @property
+    def architecture(self) -> Architecture:
+        """The shape of the model to train."""
+        architecture = ARCHITECTURES[self.model]
+        channels = self.latent_channels
+        return architecture if channels is None else replace(architecture, latent_channels=channels)
 
 
 def check(config: TrainConfig) -> None:
@@ -101,13 +123,29 @@ def check(config: TrainConfig) -> None:
 
 def _rules(c: TrainConfig) -> Mapping[str, tuple[bool, str]]:
     """Return ``{key: (holds, what is expected)}``."""
+    space, time = c.architecture.space_factor, c.architecture.time_factor
     teachers = [t for t in (c.teacher_checkpoint, c.teacher_latents) if t is not None]
     return {
         **{name: (getattr(c, name) >= 1, "expected at least 1") for name in _AT_LEAST_ONE},
         **{name: (getattr(c, name) >= 0, "expected no negative number") for name in _NOT_NEGATIVE},
-        "height": (c.height > 0 and c.height % 8 == 0, "expected a multiple of 8"),
-        "width": (c.width > 0 and c.width % 8 == 0, "expected a multiple of 8"),
-        "num_frames": (c.num_frames > 0 and c.num_frames % 4 == 0, "expected a multiple of 4"),
+        "height": (c.height > 0 and c.height % space == 0, f"expected a multiple of {space}"),
+        "width": (c.width > 0 and c.width % space == 0, f"expected a multiple of {space}"),
+        "latent_channels": (c.latent_channels is None or c.latent_channels >= 1, "expected at least 1"),
+        "num_frames": (
+            c.num_frames % time == 0 and c.num_frames >= (2 * time if c.teacher_latents else time),
+            f"expected a multiple of {time}"
+            + (
+                f", at least {2 * time}: the first latent of a clip is no target" if c.teacher_latents else ""
+            ),
+        ),
+        "clips_per_read": (
+            c.clips_per_read >= 1 and c.batch_size % c.clips_per_read == 0,
+            f"expected a divisor of batch_size={c.batch_size}",
+        ),
+        "decoder_input": (
+            c.decoder_input == "teacher" or bool(teachers),
+            "it has no effect without teacher_checkpoint or teacher_latents",
+        ),
         "resize_short_side": (
             c.resize_short_side is None or c.resize_short_side >= min(c.height, c.width),
             "expected no less than the smaller of height and width",

@@ -8,7 +8,9 @@ class TrainingError(Exception):
 
     exit_code = 66
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", *, on_all_processes: bool = False) -> None:
+        """``on_all_processes``: every process of the job raises the same, so that one of them says it."""
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.on_all_processes = on_all_processes

@@ -8,8 +8,8 @@ import torch
 from pytorch_msssim import ssim
 from torch import Tensor
 
-from taehv_trainer.model import TAEHV, TRIMMED_FRAMES
-from taehv_trainer.objective import scaled
+from taehv_trainer.model import TAEHV
+from taehv_trainer.objective import latent_distance, scaled
 
 
 def psnr_db(mse: float) -> float:
@@ -18,17 +18,30 @@ def psnr_db(mse: float) -> float:
 
 
 @torch.no_grad()
-def compare(model: TAEHV, frames: Tensor) -> tuple[Tensor, dict[str, float]]:
+def compare(
+    model: TAEHV, frames: Tensor, target_latents: Tensor | None = None, lacks_past: Tensor | None = None
+) -> tuple[Tensor, dict[str, float]]:
     """Reconstruct uint8 ``frames`` (N, T, 3, H, W); return it, clamped to [0, 1], and its quality.
 
-    ``mean_colour_psnr`` is that of an image of the clip's mean colour: what knowing nothing would give.
+    ``mean_colour_psnr`` is that of an image of the clip's mean colour: what knowing nothing would give. With
+    a teacher's latents, ``teacher_psnr`` is that of their decoding, ``latent_error`` as in `Objective`.
     """
-    _, reconstruction = model(scaled(frames))
+    latents, reconstruction = model(scaled(frames))
     reconstruction = reconstruction.clamp(0, 1)
-    target = scaled(frames[:, :-TRIMMED_FRAMES])
+    target = scaled(frames[:, : reconstruction.shape[1]])
+    distilled = {}
+    if target_latents is not None:
+        target_latents = target_latents.float()
+        of_teacher = model.decode(target_latents).clamp(0, 1)
+        distance = latent_distance(latents, target_latents, lacks_past)
+        distilled = {
+            "teacher_psnr": psnr_db(float((of_teacher - target).square().mean())),
+            "latent_error": float(distance / target_latents.var()),
+        }
     mean_colour = target.mean(dim=(1, 3, 4), keepdim=True)
     return reconstruction, {
         "psnr": psnr_db(float((reconstruction - target).square().mean())),
         "ssim": float(ssim(reconstruction.flatten(0, 1), target.flatten(0, 1), data_range=1.0)),
         "mean_colour_psnr": psnr_db(float((target - mean_colour).square().mean())),
+        **distilled,
     }

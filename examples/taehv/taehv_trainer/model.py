@@ -1,57 +1,42 @@
-"""TAEHV: video ↔ latents, 8×8 smaller in space and 4× in time."""
+"""TAEHV: video ↔ latents, 8×8 smaller in space (times the patch size) and 4 or 8 times in time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from taehv_trainer.architecture import Architecture
 from taehv_trainer.blocks import Clamp, MemBlock, TGrow, TPool, conv3x3, downsample, upsample
-
-_ENCODER_TIME_STRIDES = (2, 2, 1)
-_DECODER_TIME_STRIDES = (1, 2, 2)
-TIME_FACTOR = 4  # frames a latent
-SPACE_FACTOR = 8  # pixels a latent, along each side
-TRIMMED_FRAMES = TIME_FACTOR - 1  # leading output frames that no input frame corresponds to
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Channels of the encoder, of the decoder's four resolutions, and MemBlocks a stage."""
-
-    encoder: int
-    decoder: tuple[int, int, int, int]
-    blocks: int
-
-
-SIZES = {
-    "full": Widths(encoder=64, decoder=(256, 128, 64, 64), blocks=3),
-    "small": Widths(encoder=24, decoder=(48, 32, 24, 24), blocks=1),
-}
 
 
 class TAEHV(nn.Module):
     """Tiny autoencoder of video. Videos are NTCHW, RGB in [0, 1]; latents are NTCHW."""
 
     def __init__(
-        self, size: str = "full", latent_channels: int = 16, *, activation_checkpointing: bool = False
+        self,
+        architecture: Architecture,
+        *,
+        activation_checkpointing: bool = False,
+        channels_last: bool = False,
     ) -> None:
         super().__init__()
-        widths = SIZES[size]
-        self.latent_channels = latent_channels
+        self.architecture = architecture
+        # Of the frames; weights may lie as they like, cuDNN asks either of the two.
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
         self.activation_checkpointing = activation_checkpointing
-        self._stage_length = widths.blocks
-        self.encoder = nn.Sequential(*_encoder_layers(widths, latent_channels))
-        self.decoder = nn.Sequential(*_decoder_layers(widths, latent_channels))
+        self.encoder = nn.Sequential(*_encoder_layers(architecture))
+        self.decoder = nn.Sequential(*_decoder_layers(architecture))
         self._initialize()
 
     def forward(self, videos: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``(latents, reconstruction)`` of ``(N, T, 3, H, W)`` videos, T a multiple of 4.
+        """Return ``(latents, reconstruction)`` of ``(N, T, 3, H, W)`` videos.
 
-        The reconstruction has T - 3 frames and stands for ``videos[:, :-3]``.
+        Where T is a multiple of ``time_factor``, the reconstruction has ``T - trimmed_frames`` frames and
+        stands for the first ones of the video.
         """
         latents = self.encode(videos)
         return latents, self.decode(latents)
@@ -62,25 +47,36 @@ class TAEHV(nn.Module):
         return next(self.parameters()).dtype
 
     def encode(self, videos: Tensor) -> Tensor:
-        """Map ``(N, T, 3, H, W)`` to latents ``(N, T / 4, C, H / 8, W / 8)``."""
+        """Map ``(N, T, 3, H, W)`` to latents ``(N, ceil(T / time_factor), C, h, w)``.
+
+        Missing frames at the end are filled with the last one.
+        """
+        missing = -videos.shape[1] % self.architecture.time_factor
+        if missing:
+            videos = torch.cat([videos, videos[:, -1:].expand(-1, missing, -1, -1, -1)], 1)
         n_videos = videos.shape[0]
         layers = list(self.encoder)
-        length = 2 + self._stage_length
-        x = layers[1](layers[0](_fold(videos)))
+        length = 2 + self.architecture.blocks
+        x = F.pixel_unshuffle(_fold(videos), self.architecture.patch_size)
+        x = layers[1](layers[0](x.contiguous(memory_format=self._layout)))
         for start in range(2, len(layers) - 1, length):
             x = self._run(_encoder_stage, x, layers[start : start + length], n_videos)
         return _unfold(layers[-1](x), n_videos)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Map latents ``(N, T, C, h, w)`` to ``(N, 4 * T - 3, 3, 8 * h, 8 * w)``; values may leave [0, 1]."""
+        """Map latents ``(N, T, C, h, w)`` to ``(N, time_factor * T - trimmed_frames, 3, H, W)``.
+
+        Values may leave [0, 1].
+        """
         n_videos = latents.shape[0]
         layers = list(self.decoder)
-        length = self._stage_length + 3
-        x = layers[2](layers[1](layers[0](_fold(latents))))
+        length = self.architecture.blocks + 3
+        x = layers[2](layers[1](layers[0](_fold(latents).contiguous(memory_format=self._layout))))
         for start in range(3, len(layers) - 2, length):
-            drop_frames = TRIMMED_FRAMES if start + length == len(layers) - 2 else 0
+            drop_frames = self.architecture.trimmed_frames if start + length == len(layers) - 2 else 0
             x = self._run(_decoder_stage, x, layers[start : start + length], n_videos, drop_frames)
-        return _unfold(layers[-1](layers[-2](x)), n_videos)
+        x = F.pixel_shuffle(layers[-1](layers[-2](x)), self.architecture.patch_size)
+        return _unfold(x, n_videos)
 
     def _run(self, stage: object, *args: object) -> Tensor:
         if self.activation_checkpointing and torch.is_grad_enabled():
@@ -112,22 +108,24 @@ class TAEHV(nn.Module):
         nn.init.constant_(cast(Tensor, cast(nn.Conv2d, self.decoder[-1]).bias), 0.5)
 
 
-def _encoder_layers(widths: Widths, latent_channels: int) -> list[nn.Module]:
-    width = widths.encoder
-    layers: list[nn.Module] = [conv3x3(3, width), nn.ReLU(inplace=True)]
-    for stride in _ENCODER_TIME_STRIDES:
+def _encoder_layers(architecture: Architecture) -> list[nn.Module]:
+    width = architecture.encoder_width
+    layers: list[nn.Module] = [conv3x3(3 * architecture.patch_size**2, width), nn.ReLU(inplace=True)]
+    for stride in architecture.time_strides:
         layers += [TPool(width, stride), conv3x3(width, width, stride=2, bias=False)]
-        layers += [MemBlock(width, width) for _ in range(widths.blocks)]
-    return [*layers, conv3x3(width, latent_channels)]
+        layers += [MemBlock(width, width) for _ in range(architecture.blocks)]
+    return [*layers, conv3x3(width, architecture.latent_channels)]
 
 
-def _decoder_layers(widths: Widths, latent_channels: int) -> list[nn.Module]:
-    layers: list[nn.Module] = [Clamp(), conv3x3(latent_channels, widths.decoder[0]), nn.ReLU(inplace=True)]
-    for stride, n_in, n_out in zip(_DECODER_TIME_STRIDES, widths.decoder, widths.decoder[1:], strict=False):
-        layers += [MemBlock(n_in, n_in) for _ in range(widths.blocks)]
+def _decoder_layers(architecture: Architecture) -> list[nn.Module]:
+    widths = architecture.decoder_widths
+    layers: list[nn.Module] = [Clamp(), conv3x3(architecture.latent_channels, widths[0])]
+    layers += [nn.ReLU(inplace=True)]
+    for stride, n_in, n_out in zip(reversed(architecture.time_strides), widths, widths[1:], strict=False):
+        layers += [MemBlock(n_in, n_in) for _ in range(architecture.blocks)]
         # The upsampling itself happens in `upsample`; Identity holds its place in the published numbering.
         layers += [nn.Identity(), TGrow(n_in, stride), conv3x3(n_in, n_out, bias=False)]
-    return [*layers, nn.ReLU(inplace=True), conv3x3(widths.decoder[-1], 3)]
+    return [*layers, nn.ReLU(inplace=True), conv3x3(widths[-1], 3 * architecture.patch_size**2)]
 
 
 def _encoder_stage(x: Tensor, layers: list[nn.Module], n_videos: int) -> Tensor:
@@ -150,4 +148,4 @@ def _fold(videos: Tensor) -> Tensor:
 
 
 def _unfold(frames: Tensor, n_videos: int) -> Tensor:
-    return frames.reshape(-1, n_videos, *frames.shape[1:]).transpose(0, 1)
+    return torch.unflatten(frames, 0, (-1, n_videos)).transpose(0, 1)

@@ -7,11 +7,15 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from taehv_trainer.config import TrainConfig
-from taehv_trainer.model import TAEHV, TRIMMED_FRAMES
+from taehv_trainer.model import TAEHV
 
 
 class Objective(nn.Module):
     """The model together with its losses, so that one ``forward`` holds all that gradients flow through.
+
+    Without a teacher it is an autoencoder. With one it distils: the encoder learns the teacher's latents and
+    the decoder learns to decode the teacher's latents, which is what it will be given. A decoder that only
+    ever saw the student's latents decodes the teacher's badly, and pulls the student's away from them.
 
     A wrapper (DDP, DeepSpeed) sees only calls of ``forward``; a method called on the wrapped model would go
     around it.
@@ -23,20 +27,43 @@ class Objective(nn.Module):
         self._distance = F.l1_loss if config.reconstruction_loss == "l1" else F.mse_loss
         self._reconstruction_weight = config.reconstruction_loss_weight
         self._encoder_weight = config.encoder_loss_weight
+        self._decodes_own_latents = config.decoder_input == "student"
 
-    def forward(self, frames: Tensor, target_latents: Tensor | None = None) -> dict[str, Tensor]:
-        """Return ``loss`` and its parts for uint8 ``frames`` (N, T, 3, H, W); ``mse`` is without gradient."""
-        latents, reconstruction = self.model(scaled(frames, self.model.dtype))
-        target = scaled(frames[:, :-TRIMMED_FRAMES])
-        reconstruction = reconstruction.float()
+    def forward(
+        self, frames: Tensor, target_latents: Tensor | None = None, lacks_past: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return ``loss`` and its parts for uint8 ``frames`` (N, T, 3, H, W).
+
+        ``lacks_past`` (N) marks clips from the middle of a video whose target latents were encoded from all
+        of it: their first latent tells of frames that are not in the clip, and is no target. ``mse`` and
+        ``latent_error``, the latents' MSE ÷ the target's variance (1 is knowing nothing), carry no gradient.
+        """
+        latents = self.model.encode(scaled(frames, self.model.dtype))
+        given = latents
+        if target_latents is not None and not self._decodes_own_latents:
+            given = target_latents.to(latents.dtype)
+        reconstruction = self.model.decode(given).float()
+        target = scaled(frames[:, : reconstruction.shape[1]])
         parts = {"reconstruction": self._distance(reconstruction, target)}
         loss = self._reconstruction_weight * parts["reconstruction"]
         if target_latents is not None:
-            parts["encoder"] = F.mse_loss(latents.float(), target_latents.float())
+            parts["encoder"] = latent_distance(latents, target_latents, lacks_past)
             loss = loss + self._encoder_weight * parts["encoder"]
         with torch.no_grad():
             parts["mse"] = F.mse_loss(reconstruction.clamp(0, 1), target)
+            if target_latents is not None:
+                parts["latent_error"] = parts["encoder"] / target_latents.float().var()
         return {"loss": loss, **parts}
+
+
+def latent_distance(latents: Tensor, target: Tensor, lacks_past: Tensor | None = None) -> Tensor:
+    """Return the mean squared distance of latents (N, T, C, h, w), without first ones that are no target."""
+    distance = (latents.float() - target.float()).square().mean((2, 3, 4))
+    if lacks_past is None:
+        return distance.mean()
+    counts = torch.ones_like(distance)
+    counts[:, 0] = (~lacks_past).float()
+    return (distance * counts).sum() / counts.sum().clamp(min=1)
 
 
 def scaled(frames: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

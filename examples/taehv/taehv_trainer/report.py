@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from tqdm import tqdm  # type: ignore[import-untyped]
+
+from taehv_trainer.metrics import psnr_db
 
 
 def say(level: str, text: str) -> None:
@@ -44,25 +47,41 @@ class Report:
         """Count one step in the progress bar."""
         self._bar.update()
 
-    def step(self, step: int, loss: float, psnr: float, learning_rate: float) -> None:
-        """Report a finished step (from 1): means since the last report."""
+    def step(self, step: int, means: Mapping[str, float], learning_rate: float) -> None:
+        """Report a finished step (from 1): means since the last report, as `Tally.read` returns them."""
         since, then = self._since
         now = time.monotonic()
         speed = (step - since) / max(now - then, 1e-9)
         self._since = (step, now)
-        parts = [f"Step {step}/{self._max_steps}", f"Loss: {loss:.3g}", f"PSNR: {psnr:.1f} dB"]
+        values = {name: mean for name, mean in means.items() if name != "mse"}
+        values["psnr"] = psnr_db(means["mse"])
+        parts = [
+            f"Step {step}/{self._max_steps}",
+            f"Loss: {values['loss']:.3g}",
+            f"PSNR: {values['psnr']:.1f} dB",
+        ]
+        if "encoder" in values:
+            parts.append(f"Latents: {values['encoder']:.3g} ({values['latent_error']:.2f} of their variance)")
+        if values["clipped_share"]:
+            parts.append(f"clipped: {values['clipped_share']:.0%}")
         if self._accelerator.device.type == "cuda":
-            parts.append(f"GPU: {torch.cuda.max_memory_allocated() / 2**30:.0f}GB")
+            parts.append(f"GPU: {torch.cuda.max_memory_allocated() / 1e9:.0f}GB")
         parts.append(f"{speed:.1f} steps/sec")
         if self._speaks:
             tqdm.write(" | ".join(parts), file=sys.stdout)
             sys.stdout.flush()
-        self._record(step, loss=loss, psnr=psnr, learning_rate=learning_rate, steps_per_second=speed)
+        self._record(step, **values, learning_rate=learning_rate, steps_per_second=speed)
 
     def validation(self, step: int, values: dict[str, float]) -> None:
         """Report the quality on unseen frames after ``step`` steps."""
         self.curve.append((step, values["psnr"]))
-        self.info(f"Validation after step {step}: PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}")
+        said = f"PSNR {values['psnr']:.2f} dB, SSIM {values['ssim']:.3f}"
+        if "latent_error" in values:
+            said += (
+                f"; of the teacher's latents: PSNR {values['teacher_psnr']:.2f} dB, "
+                f"distance {values['latent_error']:.3f} of their variance"
+            )
+        self.info(f"Validation after step {step}: {said}")
         self._record(step, **{f"validation_{name}": value for name, value in values.items()})
         self._since = (step, time.monotonic())
 

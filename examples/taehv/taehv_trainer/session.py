@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
+import sys
+import uuid
 import warnings
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, gather_object
 
 from taehv_trainer.config import TrainConfig
 from taehv_trainer.errors import TrainingError
+from taehv_trainer.lock import OutputLock
+from taehv_trainer.report import say
 
 
 def start_session(config: TrainConfig) -> Accelerator:
@@ -43,15 +49,40 @@ def start_session(config: TrainConfig) -> Accelerator:
         cpu=not with_gpu and not deepspeed,
         mixed_precision=config.mixed_precision,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
-        log_with=None if config.tracker == "none" else config.tracker,
+        log_with=tracker_of(config),
         project_dir=config.output_dir,
         kwargs_handlers=[group] if "RANK" in os.environ else [],
     )
     if deepspeed:
         _complete_deepspeed_config(accelerator, config)
-    if config.tracker != "none":
-        accelerator.init_trackers(config.tracker)  # the name becomes a folder in output_dir
+    # Sizes never change: the fastest kernels are looked for once.
+    torch.backends.cudnn.benchmark = with_gpu
     return accelerator
+
+
+def tracker_of(config: TrainConfig) -> str | None:
+    """Return the tracker that accelerate starts. Raises TrainingError where its package is missing."""
+    if config.tracker == "none":
+        return None
+    package = {"tensorboard": "tensorboardX"}.get(config.tracker, config.tracker)
+    if importlib.util.find_spec(package) is None:
+        raise TrainingError(
+            f"tracker={config.tracker!r}, but {package} is not installed in {sys.executable}",
+            f"pip install {package}, or pass --tracker none: metrics.jsonl holds the same numbers",
+        )
+    return config.tracker
+
+
+def start_tracker(accelerator: Accelerator, config: TrainConfig) -> None:
+    """Open the tracker; for this, output_dir must be ours."""
+    if config.tracker == "none":
+        return
+    # For tensorboard the name becomes a folder in output_dir, for wandb it is the project.
+    name = "taehv" if config.tracker == "wandb" else config.tracker
+    own = {"dir": config.output_dir, "name": Path(config.output_dir).name}
+    accelerator.init_trackers(
+        name, config=asdict(config) if config.tracker == "wandb" else None, init_kwargs={"wandb": own}
+    )
 
 
 def _quiet_deepspeed(with_gpu: bool) -> None:
@@ -85,10 +116,11 @@ def _complete_deepspeed_config(accelerator: Accelerator, config: TrainConfig) ->
 
 def every_node_sees(folder: Path, accelerator: Accelerator) -> bool:
     """Say whether ``folder`` is the same folder for all processes. Creates it."""
-    token = folder / ".shared"
+    (name,) = broadcast_object_list([f".shared-{uuid.uuid4().hex}"])
+    token = folder / name
     folder.mkdir(parents=True, exist_ok=True)
     if accelerator.is_main_process:
-        token.write_text(str(os.getpid()), encoding="utf-8")
+        token.touch()
     accelerator.wait_for_everyone()
     seen = torch.tensor(int(token.exists()), device=accelerator.device)
     if dist.is_initialized():
@@ -105,6 +137,30 @@ def same_everywhere(value: int, accelerator: Accelerator) -> bool:
     if dist.is_initialized():
         dist.all_reduce(bounds, op=dist.ReduceOp.MAX)
     return bool(bounds[0] == -bounds[1])
+
+
+def lock_output(folder: Path, *, acquires: bool) -> OutputLock | None:
+    """Make ``folder`` this job's own; the processes for which ``acquires`` is true hold the lock.
+
+    Raises TrainingError, on every process, when another training writes there.
+    """
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    lock = OutputLock(folder, "" if job == "none" else job) if acquires else None
+    refusal: TrainingError | None = None
+    if lock is not None:
+        try:
+            left_behind = lock.acquire()
+            if left_behind:
+                say("INFO", f"took over {folder} from a training that is dead: {left_behind}")
+        except TrainingError as error:
+            refusal, lock = error, None
+    refusals = gather_object([None if refusal is None else (refusal.message, refusal.hint)])
+    for refused in refusals:
+        if refused is not None:
+            if lock is not None:
+                lock.release()
+            raise TrainingError(*refused, on_all_processes=True)
+    return lock
 
 
 def average(values: torch.Tensor) -> torch.Tensor:

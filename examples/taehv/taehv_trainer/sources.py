@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from taehv_trainer.config import TrainConfig
@@ -16,10 +16,11 @@ _PATH_KEYS = ("video", "video_path", "path", "file_path")
 
 @dataclass(frozen=True)
 class Source:
-    """One video, and the file of its teacher's latents where latents are the target."""
+    """One video, its name below ``data_root``, and the file of its teacher's latents if they count."""
 
     video: Path
     latents: Path | None = None
+    name: str = ""
 
 
 def find_sources(config: TrainConfig) -> list[Source]:
@@ -27,32 +28,44 @@ def find_sources(config: TrainConfig) -> list[Source]:
 
     Raises TrainingError when there is none, or when one has no latents although latents are the target.
     """
-    videos = _find_videos(config)
+    root = Path(config.data_root or ".") if config.data_root or config.annotation_file else SAMPLE.parent
+    sources = [Source(video, name=_name(video, root)) for video in _find_videos(config)]
     if config.teacher_latents is None:
-        return [Source(video) for video in videos]
+        return sources
     folder = Path(config.teacher_latents)
-    sources = [Source(video, folder / f"{video.stem}.safetensors") for video in videos]
+    sources = [replace(source, latents=folder / f"{source.name}.safetensors") for source in sources]
     missing = [s.latents for s in sources if s.latents is not None and not s.latents.is_file()]
     if missing:
         raise TrainingError(
             f"{len(missing)} of {len(sources)} videos have no teacher latents, first {missing[0]}",
-            "encode them, leave the videos out by annotation_file, or drop teacher_latents",
+            "encode them (prepare_data.py --teacher-checkpoint), leave the videos out by annotation_file, "
+            "or drop teacher_latents",
         )
     return sources
+
+
+def _name(video: Path, root: Path) -> str:
+    """Return a video's path below the root: two folders may hold files of one name."""
+    try:
+        return video.relative_to(root).as_posix()
+    except ValueError:
+        return video.as_posix().lstrip("/")
 
 
 def _find_videos(config: TrainConfig) -> list[Path]:
     if config.annotation_file is not None:
         return _read_annotations(Path(config.annotation_file), Path(config.data_root or "."))
-    if config.data_root is None:
-        return [SAMPLE]
-    root = Path(config.data_root)
+    return [SAMPLE] if config.data_root is None else videos_below(Path(config.data_root))
+
+
+def videos_below(root: Path) -> list[Path]:
+    """Return all videos in a folder and the folders in it. Raises TrainingError when there is none."""
     if not root.is_dir():
-        raise TrainingError(f"data_root={config.data_root!r} is not a folder", "check --data-root")
+        raise TrainingError(f"data_root={str(root)!r} is not a folder", "check --data-root")
     videos = sorted(path for path in root.rglob("*") if path.suffix.lower() in VIDEO_SUFFIXES)
     if not videos:
         raise TrainingError(
-            f"data_root={config.data_root!r} holds no video",
+            f"data_root={str(root)!r} holds no video",
             f"expected files ending in {', '.join(sorted(VIDEO_SUFFIXES))}",
         )
     return videos

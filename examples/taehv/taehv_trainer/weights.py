@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from taehv_trainer.architecture import ARCHITECTURES, Architecture
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.model import TAEHV
 
@@ -26,9 +30,11 @@ class AveragedWeights:
     def update(self, source: TAEHV, step: int) -> None:
         """Take in the weights after step ``step`` (from 0). Early steps average over fewer steps."""
         decay = min(self._decay, (1 + step) / (10 + step))
+        averaged: list[Tensor] = list(self.model.parameters())
         with whole(source.parameters()):
-            for averaged, current in zip(self.model.parameters(), source.parameters(), strict=True):
-                averaged.lerp_(current.to(averaged.dtype), 1 - decay)
+            # One kernel for all of them instead of one each.
+            current = [parameter.detach().float() for parameter in source.parameters()]
+            torch._foreach_lerp_(averaged, current, 1 - decay)
 
 
 def whole(parameters: Iterable[nn.Parameter]) -> AbstractContextManager[object]:
@@ -47,36 +53,94 @@ def load_weights(model: TAEHV, file: Path) -> None:
 
     Raises TrainingError when the file is missing or does not fit the model.
     """
-    try:
-        state = _read(file)
-    except Exception as error:
+    state = read_state(file)
+    found, own = architecture_of(state, file), model.architecture
+    if found != own:
+        different = [
+            f"{name} {theirs} instead of {asdict(own)[name]}"
+            for name, theirs in asdict(found).items()
+            if theirs != asdict(own)[name]
+        ]
         raise TrainingError(
-            f"{file} is not a state dict: {error}", "expected .pth or .safetensors"
-        ) from error
+            f"{file} does not fit the model: it has {', '.join(different)}", "check model and latent_channels"
+        )
+    model.load_state_dict(_without_unused_frames(state, model))
+
+
+def load_model(file: Path) -> TAEHV:
+    """Build the model that a state dict belongs to. Raises TrainingError when its shape is none of ours."""
+    state = read_state(file)
+    model = TAEHV(architecture_of(state, file))
+    model.load_state_dict(_without_unused_frames(state, model))
+    return model
+
+
+def read_state(file: Path) -> dict[str, Tensor]:
+    """Read a state dict; nothing but tensors is ever unpickled. Raises TrainingError when it is none."""
     try:
-        model.load_state_dict(_without_unused_frames(state, model))
-    except RuntimeError as error:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
         detail = " ".join(str(error).split())[:300]
         raise TrainingError(
-            f"{file} does not fit the model: {detail}", "check model, latent_channels"
-        ) from None
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    if file.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(file)
-    state: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+            f"{file} is not a state dict: {detail}", "expected .pth or .safetensors with tensors alone"
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise TrainingError(f"{file} is not a state dict", "expected names and tensors alone")
     return state
+
+
+def architecture_of(state: dict[str, Tensor], file: Path) -> Architecture:
+    """Read off a state dict's names and shapes which architecture it belongs to.
+
+    The decoder multiplies time as often as the encoder divides it: published files may hold more growth than
+    is used. Raises TrainingError where the layers are not those of the base architecture.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    n_blocks = sum(1 for name in shapes if re.fullmatch(r"encoder\.\d+\.conv\.0\.weight", name)) // 3
+    try:
+        pools = [shapes[f"encoder.{2 + k * (n_blocks + 2)}.conv.weight"] for k in range(3)]
+        width, n_in = shapes["encoder.0.weight"][:2]
+        projections = [shapes[f"decoder.{3 + k * (n_blocks + 3) + n_blocks + 2}.weight"] for k in range(3)]
+        first, second, third = (shape[0] for shape in projections)
+        found = Architecture(
+            latent_channels=shapes["decoder.1.weight"][1],
+            patch_size=math.isqrt(n_in // 3),
+            encoder_width=width,
+            decoder_widths=(shapes["decoder.1.weight"][0], first, second, third),
+            blocks=n_blocks,
+            time_strides=(pools[0][1] // width, pools[1][1] // width, pools[2][1] // width),
+        )
+        with torch.device("meta"):
+            expected = {name: tuple(t.shape) for name, t in TAEHV(found).state_dict().items()}
+    except (KeyError, IndexError, ValueError, ZeroDivisionError, RuntimeError):
+        expected = {}
+    grown = {name for name in expected if _may_grow_unused_frames(name)}
+    if expected.keys() != shapes.keys() or any(
+        shapes[name] != shape and not (name in grown and shapes[name][0] % shape[0] == 0)
+        for name, shape in expected.items()
+    ):
+        named = [kind for kind in ("super", "wide") if kind in file.stem.lower()]
+        raise TrainingError(
+            f"{file} does not hold a base TAEHV: "
+            + (f"the published '{named[0]}' variants have" if named else "it has")
+            + " other layers",
+            f"load one of the base shapes: {', '.join(ARCHITECTURES)}",
+        )
+    return found
+
+
+def _may_grow_unused_frames(name: str) -> bool:
+    return name.startswith("decoder.") and name.count(".") == 3 and name.endswith(".conv.weight")
 
 
 def _without_unused_frames(state: dict[str, Tensor], model: TAEHV) -> dict[str, Tensor]:
     """Published files may grow more frames in a stage than the model does: its last frame is the one used."""
     own = model.state_dict()
     return {
-        name: tensor[-own[name].shape[0] :]
-        if name in own and name.startswith("decoder.") and name.endswith(".conv.weight")
-        else tensor
+        name: tensor[-own[name].shape[0] :] if _may_grow_unused_frames(name) else tensor
         for name, tensor in state.items()
     }

@@ -26,10 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import asyncssh
 
-from platform_launch.debug_cluster import sshd
-from platform_launch.debug_cluster.cluster import Cluster, Member, write_cluster
-from platform_launch.debug_cluster.folder import Folder, write_private
-from platform_launch.debug_cluster.keys import authorized_line, known_hosts, two_words
+from platform_launch import helper
+from platform_launch.dist_launch import sshd
+from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster, write_cluster
+from platform_launch.dist_launch.cluster_keys import authorized_line, known_hosts, two_words
+from platform_launch.dist_launch.folder import WaitFolder, write_private
 from tests.lab.netns import Host, hosts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,13 +74,13 @@ class Lab:
             # A home of its own: what root's .bashrc does would be measured otherwise.
             passwd = f"root:x:0:0:root:{path}:/bin/sh\nsshd:x:100:65534::/run/sshd:/usr/sbin/nologin\n"
             (host.etc / "passwd").write_text(passwd)
-            folder = Folder(path / host.name / "info.d")
+            folder = WaitFolder(path / host.name / "info.d")
             folder.create()
             argv, host_key = sshd.prepare(folder, 2025, "root")
             write_private(folder.authorized_keys, authorized_line(public) + "\n")
             self.servers.append(host.popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
             members.append(
-                Member(
+                ClusterMember(
                     rank,
                     host.name,
                     host.address,
@@ -93,8 +94,8 @@ class Lab:
                 )
             )
         members[0] = replace(members[0], public_key=public)
-        self.folder = Folder(path / made[0].name / "info.d")
-        self.cluster = Cluster(0, "x", "now", 29501, tuple(members))
+        self.folder = WaitFolder(path / made[0].name / "info.d")
+        self.cluster = WaitingCluster(0, "x", "now", 29501, tuple(members))
         write_cluster(self.folder.cluster_file, self.cluster)
         self.env = {
             "PYTHONPATH": str(ROOT),
@@ -131,13 +132,7 @@ class Lab:
 
     def broker(self) -> subprocess.Popen[str]:
         """Start what rank 0's wait keeps: no connection is open yet."""
-        argv = [
-            sys.executable,
-            "-m",
-            "platform_launch.debug_cluster.broker",
-            str(self.folder.path),
-            str(self.key),
-        ]
+        argv = list(helper.command("dist-launch-broker", str(self.folder.path), str(self.key)))
         process = self.made[0].popen(argv, env=self.env)
         while not self.folder.socket.exists():
             time.sleep(0.02)

@@ -35,7 +35,7 @@ from typing import Any, cast
 import psutil
 import uvloop
 
-from platform_launch.procguard.wire import Beat, Gpu, Join, Report, State
+from platform_launch.procguard.api.wire import GpuReport, Heartbeat, JoinRequest, WorkerReport, WorkerState
 
 EVERY_S = 2.0
 MEASURED_S = 20.0
@@ -72,14 +72,16 @@ def reports(node: str, **said: Any) -> list[bytes]:
     """Return the bodies of heartbeats that say the same, but for the use of a GPU."""
     bodies = []
     for percent in (7, 53, 86, 99):
-        gpu = Gpu(
+        gpu = GpuReport(
             index=0,
             name="NVIDIA H100 80GB HBM3",
             utilization_percent=percent,
             memory_used_gib=61.3,
             memory_total_gib=79.6,
         )
-        beat = Beat(node=node, instance=f"load-{node}", workers=(Report(number=0, gpus=(gpu,), **said),))
+        beat = Heartbeat(
+            node=node, instance=f"load-{node}", workers=(WorkerReport(number=0, gpus=(gpu,), **said),)
+        )
         bodies.append(beat.model_dump_json().encode())
     return bodies
 
@@ -91,7 +93,7 @@ class Agent(asyncio.Protocol):
         self._node, self._follows, self._took, self._failures = node, follows, took, failures
         self._credential = "none"
         self._requests: list[bytes] = []
-        self._known = (State.IDLE, 0)
+        self._known = (WorkerState.IDLE, 0)
         self._buffer = b""
         self._sent = 0
         self._due = 0.0
@@ -130,7 +132,9 @@ class Agent(asyncio.Protocol):
 
     async def join(self, token: str) -> None:
         """Become a node of the server."""
-        join = Join(node=self._node, instance=f"load-{self._node}", workers=1, hostname=f"{self._node}.load")
+        join = JoinRequest(
+            node=self._node, instance=f"load-{self._node}", workers=1, hostname=f"{self._node}.load"
+        )
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
         answer = self._waiting
@@ -159,11 +163,11 @@ class Agent(asyncio.Protocol):
         """Do what is wanted, and say so at once, as agents do."""
         state, generation = self._known
         if order["action"] == "prepare" and order["generation"] > generation:
-            self._known = (State.READY, order["generation"])
-        elif order["action"] == "run" and state is State.READY:
-            self._known = (State.RUNNING, generation)
-        elif order["action"] == "stop" and state in (State.READY, State.RUNNING):
-            self._known = (State.IDLE, generation)
+            self._known = (WorkerState.READY, order["generation"])
+        elif order["action"] == "run" and state is WorkerState.READY:
+            self._known = (WorkerState.RUNNING, generation)
+        elif order["action"] == "stop" and state in (WorkerState.READY, WorkerState.RUNNING):
+            self._known = (WorkerState.IDLE, generation)
         if self._known != (state, generation):
             self._requests = []
             self._beat(time.monotonic())
@@ -181,20 +185,19 @@ async def _generate(pipe: Connection, port: int, agents: int, token: str) -> Non
     failures: list[str] = []
     joining = asyncio.Semaphore(16)
 
-    async def one(number: int) -> Agent:
+    async def one(number: int) -> None:
         async with joining:
             agent = Agent(name(number), follows=bool(token) and number < GROUP, took=took, failures=failures)
             await loop.create_connection(lambda: agent, "127.0.0.1", port)
             if token:
                 await agent.join(token)
-            return agent
+            at = begin + EVERY_S * (number / agents + (loop.time() - begin) // EVERY_S + 1)
+            loop.call_at(at, agent.beat_on, at)
 
-    made = await asyncio.gather(*(one(number) for number in range(agents)))
     begin = loop.time() + 0.1
-    for number, agent in enumerate(made):
-        at = begin + EVERY_S * number / agents
-        loop.call_at(at, agent.beat_on, at)
+    await asyncio.gather(*(one(number) for number in range(agents)))
     await asyncio.sleep(2 * EVERY_S)
+    failures.clear()  # while all joined at once, some waited
     pipe.send("all joined")
     await loop.run_in_executor(None, pipe.recv)
     took.clear()
@@ -304,8 +307,12 @@ class Person:
         time.sleep(1.0)
 
     def _fetch(self, method: str, path: str, body: str | None) -> bytes:
-        self._http.request(method, path, body, self._headers)
-        answer = self._http.getresponse()
+        try:
+            self._http.request(method, path, body, self._headers)
+            answer = self._http.getresponse()
+        except http.client.RemoteDisconnected:  # unused for longer than the server keeps a connection
+            self._http.request(method, path, body, self._headers)
+            answer = self._http.getresponse()
         text = answer.read()
         assert answer.status < 300, f"{method} {path}: {answer.status} {text[:300]!r}"
         return text

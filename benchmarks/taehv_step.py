@@ -22,6 +22,7 @@ from taehv_eager import EagerTAEHV
 from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "taehv"))
+from taehv_trainer.architecture import ARCHITECTURES
 from taehv_trainer.blocks import MemBlock
 from taehv_trainer.model import TAEHV
 
@@ -74,7 +75,7 @@ def main() -> int:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    ours, theirs = TAEHV("full").to(device), EagerTAEHV().to(device)
+    ours, theirs = TAEHV(ARCHITECTURES["full"]).to(device), EagerTAEHV().to(device)
     for block in ours.modules():
         if isinstance(block, MemBlock):  # as shipped they start at zero, which would compare nothing
             nn.init.kaiming_normal_(block.conv[4].weight)

@@ -1,0 +1,155 @@
+"""How long a job stands still when a node is lost: with a spare, beside elastic ``torchrun``.
+
+    python benchmarks/recovery.py [--rounds 3] [--fault kill|stop]
+
+Three nodes on the loopback, real processes that train with gloo: two and a spare under this launcher
+(``--spares 1``, all else as by default), and three under ``torchrun --nnodes 2:3 --max-restarts 3``, which
+goes on with two. The training resumes from its last step. Once ten steps are done, every process of node 1 is
+killed (or stopped, which closes no connection); the time is from there to the first step of the next start.
+Goal: 0.7 of torchrun's. Needs the ``dev`` extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+GOAL_RATIO = 0.7
+LIMIT_S = 180.0
+STEPS_BEFORE = 10
+# A start is told by its process: launchers count restarts in different ways. Of torchrun's ranks, which it
+# draws, any may be on any node, so that each node's first process reports.
+TRAINING = """
+import os, sys, time
+from pathlib import Path
+import torch, torch.distributed as dist
+checkpoint = Path(sys.argv[1])
+dist.init_process_group("gloo")
+step = torch.tensor([int(checkpoint.read_text()) if checkpoint.exists() else 0])
+dist.broadcast(step, 0)
+while True:
+    step += 1
+    dist.all_reduce(torch.ones(1000))
+    if dist.get_rank() == 0:
+        checkpoint.write_text(str(step.item()))
+    print(f"Step {step.item()} of process {os.getpid()}", flush=True)
+    time.sleep(0.2)
+"""
+_STEP = re.compile(r"Step (\d+) of process (\d+)")
+
+
+def recovery_s(peer: str, fault: str, folder: Path) -> float:
+    """Return the seconds from the loss of a node to the first step after it; infinity after LIMIT_S."""
+    script = folder / "train.py"
+    script.write_text(TRAINING)
+    logs = [folder / f"node{rank}.txt" for rank in range(3)]
+    ports = _free_ports()
+    nodes = [_start(peer, rank, script, ports, log) for rank, log in enumerate(logs)]
+    number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
+    try:
+        deadline = time.monotonic() + LIMIT_S
+        while _steps(logs[0]) < STEPS_BEFORE or _steps(logs[1]) < STEPS_BEFORE:
+            if time.monotonic() >= deadline:
+                raise SystemExit(f"{peer} never began; node 0 said:\n{logs[0].read_text()[-2000:]}")
+            time.sleep(0.05)
+        before = _processes(logs[0])
+        for process in _family(nodes[1].pid):
+            process.send_signal(number)
+        lost = time.monotonic()
+        while time.monotonic() - lost < LIMIT_S:
+            if _processes(logs[0]) - before:
+                return time.monotonic() - lost
+            time.sleep(0.05)
+        return float("inf")
+    finally:
+        for node in nodes:
+            for process in _family(node.pid):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            node.wait()
+
+
+def _start(peer: str, rank: int, script: Path, ports: tuple[int, int], log: Path) -> subprocess.Popen[bytes]:
+    checkpoint = script.with_name("step")
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if peer == "launcher":
+        command = [
+            *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "run", "--no-doctor"),
+            *("--launcher", "torchrun", "--nproc-per-node", "1", "--script", str(script)),
+            *("--spares", "1", "--max-restarts", "3", "--log-dir", str(script.parent / "logs")),
+            *("--", str(checkpoint)),
+        ]
+        variables |= {
+            "WORLD_SIZE": "3",
+            "RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(ports[0]),
+            "INIT_MASTER_PORT": str(ports[1]),
+        }
+    else:
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2:3", "--nproc-per-node", "1"),
+            *("--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-id", "recovery"),
+            *("--rdzv-endpoint", f"127.0.0.1:{ports[0]}", "--local-addr", "127.0.0.1"),
+            *("--rdzv-conf", f"is_host={int(rank == 0)}", str(script), str(checkpoint)),
+        ]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+
+
+def _steps(log: Path) -> int:
+    return max((int(step) for step, _ in _STEP.findall(log.read_text(errors="replace"))), default=0)
+
+
+def _processes(log: Path) -> set[str]:
+    return {process for _, process in _STEP.findall(log.read_text(errors="replace"))}
+
+
+def _family(pid: int) -> Sequence[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    return []
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def main() -> int:
+    """Print each time, the medians and their ratio; return 1 where the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fault", choices=["kill", "stop"], default="kill")
+    chosen = parser.parse_args()
+    times: dict[str, list[float]] = {"launcher": [], "torchrun": []}
+    for _ in range(chosen.rounds):
+        for peer, found in times.items():
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                found.append(recovery_s(peer, chosen.fault, Path(folder)))
+            print(f"{chosen.fault:5} {peer:9} {found[-1]:6.1f} s", flush=True)
+    ours, theirs = statistics.median(times["launcher"]), statistics.median(times["torchrun"])
+    ratio = ours / theirs
+    print(f"median {ours:.1f} s beside {theirs:.1f} s: {ratio:.2f} (goal {GOAL_RATIO})")
+    return 0 if ratio <= GOAL_RATIO else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,15 +13,18 @@ sys.path.insert(0, str(ROOT))
 
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
-from platform_launch.node.run import RESTART_COUNT  # noqa: E402
+from platform_launch.launch.run import RESTART_COUNT  # noqa: E402
+from platform_launch.observe.workers import FOLDER_VARIABLE  # noqa: E402
+from platform_launch.plan import known_variables as known  # noqa: E402
+from platform_launch.plan import launchers  # noqa: E402
+from platform_launch.plan.nccl import nccl_variables  # noqa: E402
+from platform_launch.plan.processes import NODE_LEVEL, process_variables  # noqa: E402
+from platform_launch.plan.request import LAUNCHERS, Request  # noqa: E402
+from platform_launch.plan.training import Training  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
-from platform_launch.settings import known_variables as known  # noqa: E402
-from platform_launch.settings import launchers  # noqa: E402
-from platform_launch.settings.nccl import nccl_variables  # noqa: E402
-from platform_launch.settings.processes import NODE_LEVEL, process_variables  # noqa: E402
-from platform_launch.settings.request import LAUNCHERS, Request  # noqa: E402
-from platform_launch.settings.training import Training  # noqa: E402
+from platform_launch.supervise.guarding import VARIABLE as TREE_VARIABLE  # noqa: E402
 from platform_launch.topology import Topology  # noqa: E402
+from tests.why import corpus as why_corpus  # noqa: E402
 
 VECTORS = tuple(ROOT / "tests" / "platforms" / name for name in ("vectors.json", "more_vectors.json"))
 REFERENCE = ROOT / "docs" / "reference"
@@ -114,6 +117,11 @@ def variables_page() -> str:
         f"`{RESTART_COUNT}` is set in any case where several nodes met: how often they all started again",
         "(`--max-restarts`), 0 in the first run.",
         "",
+        f"`{FOLDER_VARIABLE}` names a private folder, and `PYTHONPATH` begins with a hook that answers there what a",
+        "process is doing; see [a training that hangs](../how-to/hangs.md). `--no-observe` leaves both out.",
+        "",
+        f"`{TREE_VARIABLE}` marks every process of a run, so that all can be ended should the launcher be killed.",
+        "",
         "## Removed from the training's environment",
         "",
         f"{', '.join(f'`{name}`' for name in NODE_LEVEL)}: they count nodes here, and torchrun sets them for each",
@@ -138,10 +146,18 @@ READ = {
     "PLATFORM_LAUNCH_CONDA_ENV": "name of the conda environment to activate",
     "PLATFORM_LAUNCH_CONDA_ROOT": "folder that holds conda's `etc/profile.d/conda.sh`",
     "PLATFORM_LAUNCH_VENV": "folder of the virtual environment to use",
+    "PLATFORM_LAUNCH_LANG": "`zh` or `en`: the language of stages, findings and errors (`--lang`; else LC_ALL, LC_MESSAGES, LANG)",
+    "PLATFORM_LAUNCH_BRIEF": "set by `simulate` on a terminal: this node's facts go into its log only",
+    "PLATFORM_LAUNCH_FROM_FILE": "set by the entrypoint: the names it took from that file",
     "PLATFORM_LAUNCH_ENV_FILE": "settings file to read instead of `configs/platform.env`",
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
+    "PLATFORM_LAUNCH_EXIT_FILE": 'set for the training: where it may leave `{"exit_code": N}` when it fails',
+    "PLATFORM_LAUNCH_QUARANTINE": "file of nodes that no job should be put on (`--quarantine`)",
+    "PLATFORM_LAUNCH_NODE_NAME": "name by which the scheduler knows this machine (default SLURMD_NODENAME, else the host's)",
+    "PLATFORM_LAUNCH_SECRET": "secret that the nodes share: they believe only each other",
+    "PLATFORM_LAUNCH_SECRET_FILE": "private file that holds this secret",
 }
 
 DIST_LAUNCH = (
@@ -156,7 +172,7 @@ DIST_LAUNCH = (
     (
         "SSH_KEY, SSH_PUBLIC_KEY",
         "`--ssh-key`",
-        "rank 0's key (default: a new pair; the public one beside it)",
+        "rank 0's key (default: a new pair); on the other nodes `SSH_PUBLIC_KEY` names the only one that may log in",
     ),
     ("DIST_LAUNCH_JOB", "", "set for every process of a job: by it `kill` knows them"),
 )
@@ -203,7 +219,11 @@ def _warned() -> list[tuple[str, str]]:
     ]
 
 
-PAGES = {REFERENCE / "platforms.md": platforms_page, REFERENCE / "variables.md": variables_page}
+PAGES = {
+    REFERENCE / "platforms.md": platforms_page,
+    REFERENCE / "variables.md": variables_page,
+    REFERENCE / "why-corpus.md": why_corpus.page,
+}
 
 
 if __name__ == "__main__":

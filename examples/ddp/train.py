@@ -33,14 +33,15 @@ def main() -> int:
     options = parse_options()
     if "RANK" not in os.environ:
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    # Before the processes meet: one that refuses while others still connect would be their error.
+    if options.global_batch % (world_size := int(os.environ["WORLD_SIZE"])):
+        raise SystemExit(f"--global-batch {options.global_batch} cannot be shared by {world_size} processes")
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    # Nothing in torch reads either of them.
-    seconds = os.environ.get("TORCH_DISTRIBUTED_TIMEOUT") or os.environ.get(
-        "NCCL_TIMEOUT"
-    )  # torch reads neither
+    # torch reads neither of them.
+    seconds = os.environ.get("TORCH_DISTRIBUTED_TIMEOUT") or os.environ.get("NCCL_TIMEOUT")
     timeout = timedelta(seconds=int(seconds)) if seconds else None
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
@@ -66,9 +67,7 @@ def parse_options() -> argparse.Namespace:
 def train(options: argparse.Namespace, device: torch.device) -> int:
     """Train from the checkpoint, if there is one, to the last step or to a signal."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    local_batch, rest = divmod(options.global_batch, world_size)
-    if rest:
-        raise SystemExit(f"--global-batch {options.global_batch} cannot be shared by {world_size} processes")
+    local_batch = options.global_batch // world_size
     torch.manual_seed(0)
     model = DistributedDataParallel(build_model().to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)

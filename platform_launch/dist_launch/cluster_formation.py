@@ -105,6 +105,13 @@ class ClusterFormation:
             self._all_ready_in = edition
             self._say("SUCCESS", f"all {self._nnodes} nodes wait: dist-launch run SCRIPT starts it on all")
 
+    @property
+    def others_have_answered(self) -> bool:
+        """True when each other node has said how it fares with the newest roster, well or not."""
+        edition = self.roster.edition
+        answers = [self._readiness_of(node.rank) for node in self.roster.members if node.rank]
+        return all(answer is not None and answer.edition == edition for answer in answers)
+
     def _readiness_of(self, rank: int) -> NodeReadiness | None:
         if rank == 0:
             return self.own_readiness

@@ -42,6 +42,8 @@ _HEARTBEAT_S = 0.5
 _AGAIN_S = 1.0
 _RETRY_S = 10.0
 _SAY_EVERY_S = 5.0
+# Commands on rank 0 see the cluster when the others have let its key in, or after this long without one's answer.
+_ANSWERS_S = 10.0
 # A node 0 whose store answers, and which gives no sign of life for this long, is stopped or stuck.
 _SILENT_S = 40.0
 
@@ -71,6 +73,7 @@ class WaitingNode:
         self._formed = False
         self._edition = -1
         self._retry_at = float("inf")
+        self._complete_at: float | None = None
 
     def run(self) -> NoReturn:
         """Stay until this process is ended. Raises LaunchError when there can be no cluster."""
@@ -143,11 +146,18 @@ class WaitingNode:
                     raise StoreError("node 0 is silent")
             roster = self._roster(participant)
             if roster is not None and roster.members:
-                if roster.edition != self._edition or now >= self._retry_at:
+                new = roster.edition != self._edition or now >= self._retry_at
+                if new and (self._formed or not self._others_still_prepare(now)):
                     self._take(participant, roster)
             elif not self._formed:
                 self._wait_for_the_others(roster, now)
             time.sleep(_LOOK_S)
+
+    def _others_still_prepare(self, now: float) -> bool:
+        if self._formation is None or self._formation.others_have_answered:
+            return False
+        self._complete_at = self._complete_at or now
+        return now - self._complete_at < _ANSWERS_S
 
     def _roster(self, participant: Participant) -> WaitRoster | None:
         """Return the roster, on rank 0 its own; None while there is none that this node is in."""

@@ -105,7 +105,6 @@ class ClusterFormation:
             self._all_ready_in = edition
             self._say("SUCCESS", f"all {self._nnodes} nodes wait: dist-launch run SCRIPT starts it on all")
 
-    @property
     def others_have_answered(self) -> bool:
         """True when each other node has said how it fares with the newest roster, well or not."""
         edition = self.roster.edition

@@ -42,7 +42,7 @@ _HEARTBEAT_S = 0.5
 _AGAIN_S = 1.0
 _RETRY_S = 10.0
 _SAY_EVERY_S = 5.0
-# Commands on rank 0 see the cluster when the others have let its key in, or after this long without one's answer.
+# Commands on rank 0 see a cluster when the others have let its key in, or this long without answers.
 _ANSWERS_S = 10.0
 # A node 0 whose store answers, and which gives no sign of life for this long, is stopped or stuck.
 _SILENT_S = 40.0
@@ -154,7 +154,7 @@ class WaitingNode:
             time.sleep(_LOOK_S)
 
     def _others_still_prepare(self, now: float) -> bool:
-        if self._formation is None or self._formation.others_have_answered:
+        if self._formation is None or self._formation.others_have_answered():
             return False
         self._complete_at = self._complete_at or now
         return now - self._complete_at < _ANSWERS_S

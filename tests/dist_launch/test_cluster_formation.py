@@ -135,11 +135,11 @@ def test_each_problem_of_a_node_is_said_once_and_then_that_all_are_ready(forming
     edition = forming.formation.roster.edition
     forming.formation.own_readiness = NodeReadiness(edition)
     nodes[0].publish(NodeReadiness(edition))
-    assert not forming.formation.others_have_answered
+    assert not forming.formation.others_have_answered()
     for _ in range(3):
         nodes[1].publish(NodeReadiness(edition, "No space left on device"))
         forming.says("ERROR rank-2 (node2, 10.0.0.1): No space left on device")
-    assert forming.formation.others_have_answered
+    assert forming.formation.others_have_answered()
     nodes[1].publish(NodeReadiness(edition))
     forming.says("SUCCESS all 3 nodes wait")
     assert sum("No space left" in line for line in forming.lines) == 1

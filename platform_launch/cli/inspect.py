@@ -66,6 +66,8 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     shown = answer.get("stack_lines" if stacks else "lines")
     width = sys.maxsize if stacks else 200
     told = [str(line)[:width] for line in shown] if isinstance(shown, list) else []
+    memory = answer.get("memory_lines")
+    told += [str(line)[:width] for line in memory] if isinstance(memory, list) else []
     cost = answer.get("cost_line")
     told += [str(cost)[:width]] if cost else []
     health = answer.get("health_lines")

@@ -18,6 +18,7 @@ from platform_launch.launch.peers import LinkPeers
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
+from platform_launch.observe.memory import MemoryHeld, memory_lines
 from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, HangReport, NodeReply
 from platform_launch.observe.overview import overview, stack_lines
 from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
@@ -31,7 +32,8 @@ class HangOptions:
     """What the hang monitor of this node needs to know.
 
     ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
-    where no hang is looked for, which leaves ``inspect`` its answers.
+    where no hang is looked for, which leaves ``inspect`` its answers. ``memory()`` is the most that the
+    training held so far.
     """
 
     folder: Path | None
@@ -42,6 +44,7 @@ class HangOptions:
     on_hang: str = REPORT
     after_s: float = 300.0
     gpus: dict[int, str] = field(default_factory=dict)
+    memory: Callable[[], MemoryHeld] = MemoryHeld
 
 
 class HangWatch:
@@ -77,7 +80,9 @@ class HangWatch:
             files.private_folder(options.folder, "the training's processes will answer questions there")
             for path in options.folder.iterdir():
                 path.unlink()
-            self._probe = probe = NodeProbe(options.folder, options.node_rank, options.host, options.gpus)
+            self._probe = probe = NodeProbe(
+                options.folder, options.node_rank, options.host, options.gpus, memory=options.memory
+            )
             self._monitor = HangMonitor(
                 probe,
                 options.log,
@@ -208,4 +213,7 @@ class HangWatch:
             "silent_nodes": {str(rank): name for rank, name in silent.items()},
             "nodes": [asdict(node) for node in nodes],
             **self._also(),
+            "memory_lines": memory_lines(
+                (f"node {node.node_rank} ({node.host})", node.memory) for node in nodes
+            ),
         }

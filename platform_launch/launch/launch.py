@@ -122,7 +122,9 @@ def launch(
         places = _Places(plan, env, request)
         gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
         with MemoryPeak(gpus) as memory:
-            result = train(places.plan_at, topology, env, request, together, console, inbox)
+            result = train(
+                places.plan_at, topology, env, request, together, console, inbox, lambda: memory.held
+            )
         plan = places.plan_at(result.node_rank)
         remembered = remember(quarantine, env, machine.gpus.devices, result.health, plan.job_name)
         if remembered is not None:
@@ -231,7 +233,7 @@ def _close(
         "first_failed_node": result.first_failed,
         "why": verdict.as_dict() if verdict else None,
         "unwell_nodes": [dataclasses.asdict(node) for node in result.run.unwell] if result.run else [],
-        "memory_peak": memory.as_dict(),
+        "memory_peak": memory.held.as_dict(),
         "cost": result.cost.as_dict() if result.cost else None,
     }
     writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
@@ -256,7 +258,7 @@ def _close(
             ("job", plan.job_name),
             ("why", verdict.headline() if verdict else ""),
             ("fix", verdict.fix if verdict else ""),
-            ("memory", memory.in_words() if peak else ""),
+            ("memory", memory.held.in_words() if peak else ""),
             ("cost", result.cost.in_words() if result.cost else ""),
             ("log", str(outcome.log_path or "")),
             ("record", str(record or "")),

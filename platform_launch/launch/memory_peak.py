@@ -14,6 +14,7 @@ import psutil
 from platform_launch.events import Event, event
 from platform_launch.hardware.gpu_use import GpuMeter
 from platform_launch.hardware.gpus import Gpu
+from platform_launch.observe.memory import MemoryHeld
 
 _GIB = 1024**3
 _INTERVAL_S = 5.0
@@ -47,28 +48,15 @@ class MemoryPeak:
         self._over.set()
         self._thread.join(_LAST_WAIT_S)
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the figures in GiB, as they stand in the launch record; GPUs by their index."""
-        return {
-            "processes_gib": round(self.processes_gib, 3),
-            "gpus_gib": {str(index): round(gib, 3) for index, gib in sorted(self.gpus_gib.items())},
-        }
+    @property
+    def held(self) -> MemoryHeld:
+        """The most of each that was seen so far."""
+        return MemoryHeld(self.processes_gib, dict(self.gpus_gib))
 
     def as_event(self) -> Event | None:
         """Return what to say of it; None where nothing was seen."""
-        if not self.processes_gib and not self.gpus_gib:
-            return None
-        return event("memory-peak", **self.as_dict(), shown=self.in_words())
-
-    def in_words(self) -> str:
-        """Return the figures as people read them; GPUs that held the same are named together."""
-        parts = [f"processes {_shown(self.processes_gib)}"]
-        alike: dict[str, list[int]] = {}
-        for index, gib in sorted(self.gpus_gib.items()):
-            alike.setdefault(_shown(gib), []).append(index)
-        for amount, indices in alike.items():
-            parts.append(f"GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}")
-        return "; ".join(parts)
+        held = self.held
+        return event("memory-peak", **held.as_dict(), shown=held.in_words()) if held else None
 
     def look(self) -> None:
         """Take one reading."""
@@ -90,10 +78,6 @@ class MemoryPeak:
             with suppress(OSError):  # a worth-having figure, never worth a training
                 self.look()
         self._meter.close()
-
-
-def _shown(gib: float) -> str:
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
 
 
 def _descendants() -> list[psutil.Process]:

@@ -23,6 +23,7 @@ from platform_launch.launch.record import git_revision, versions
 from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
 from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.said import failed_local_ranks
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.workers import FOLDER_VARIABLE
 from platform_launch.plan.launch_plan import LaunchPlan
@@ -47,8 +48,11 @@ def train(
     flags: TogetherFlags,
     console: Console,
     inbox: SignalInbox,
+    memory: Callable[[], MemoryHeld],
 ) -> Result:
     """Run this node's plan to its end; ``plan_at(rank)`` is the one for the place of a node.
+
+    ``memory()`` is the most that the training held so far, for whoever asks while it runs.
 
     Raises LaunchError when the nodes cannot start together, Interrupted when a signal comes before they do,
     and SpareNotNeededError.
@@ -63,7 +67,7 @@ def train(
                 node_prefix(node_rank) if topology.nnodes > 1 else "",
                 DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
                 said,
-                _hang_options(plan, env, flags),
+                _hang_options(plan, env, flags, memory),
                 _health_options(plan, env, flags),
                 int(request.log_limit_gib * _GIB),
             )
@@ -142,11 +146,7 @@ def _train_once(
     inbox.heed()
     health = HealthWatch(training.health, supervisor.tell)
     watching = (
-        HangWatch(
-            training.hangs, supervisor.tell, end, also=lambda: {**health.overview(), **clock.overview()}
-        )
-        if training.hangs is not None
-        else None
+        HangWatch(training.hangs, supervisor.tell, end, also=overview) if training.hangs is not None else None
     )
     training.exit_file.clear()
     clock.begin(training.log_path)
@@ -163,7 +163,9 @@ def _train_once(
         health.stop()
 
 
-def _hang_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) -> HangOptions | None:
+def _hang_options(
+    plan: LaunchPlan, env: Environment, flags: TogetherFlags, memory: Callable[[], MemoryHeld]
+) -> HangOptions | None:
     """Return what the hang monitor needs; None where the training's processes were not to be touched."""
     folder = next((variable.value for variable in plan.env if variable.name == FOLDER_VARIABLE), None)
     if folder is None:
@@ -178,6 +180,7 @@ def _hang_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) -> H
         flags.on_hang,
         flags.hang_after_s,
         {index: f"GPU {gpu.index}" for index, gpu in enumerate(plan.hardware.gpus.devices)},
+        memory,
     )
 
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from platform_launch.observe import processes
 from platform_launch.observe.connections import UnheardConnection, unheard_connections
 from platform_launch.observe.dumps import RankTrace
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.stacks import PythonFrame, ThreadStack, main_stack, parse_stacks
 from platform_launch.observe.workers import (
@@ -93,7 +94,8 @@ class RankSnapshot:
 class NodeSnapshot:
     """All ranks of a node. ``host`` is its name for people, ``taken_at_s`` its clock's time.
 
-    ``gpus`` names the GPU of a local rank, where there are GPUs.
+    ``gpus`` names the GPU of a local rank, where there are GPUs. ``memory`` is the most that the training
+    held.
     """
 
     node_rank: int
@@ -101,6 +103,7 @@ class NodeSnapshot:
     taken_at_s: float
     ranks: tuple[RankSnapshot, ...] = ()
     gpus: Mapping[int, str] = field(default_factory=dict)
+    memory: MemoryHeld = field(default_factory=MemoryHeld)
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,20 @@ class NodeProbe:
     """
 
     def __init__(
-        self, folder: Path, node_rank: int, host: str, gpus: Mapping[int, str] | None = None, root: int = 0
+        self,
+        folder: Path,
+        node_rank: int,
+        host: str,
+        gpus: Mapping[int, str] | None = None,
+        root: int = 0,
+        memory: Callable[[], MemoryHeld] = MemoryHeld,
     ) -> None:
         self._root = root or os.getpid()
         self._folder = folder.resolve()
         self._node_rank = node_rank
         self._host = host
         self._gpus = dict(gpus or {})
+        self._memory = memory
         self._samples: dict[int, list[Sample]] = {}
         self._without_gil: set[int] = set()
 
@@ -182,7 +192,7 @@ class NodeProbe:
     def snapshot(self) -> NodeSnapshot:
         """Look at all ranks with all sources."""
         ranks = tuple(self._at_once(self._snapshot, self.ranks()))
-        return NodeSnapshot(self._node_rank, self._host, time.time(), ranks, self._gpus)
+        return NodeSnapshot(self._node_rank, self._host, time.time(), ranks, self._gpus, self._memory())
 
     def _at_once(self, look: Callable[[HookedProcess], T], ranks: Sequence[HookedProcess]) -> list[T]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -7,6 +7,7 @@ import sys
 
 from platform_launch.events import line
 from platform_launch.launch.memory_peak import MemoryPeak
+from platform_launch.observe.memory import MemoryHeld, memory_lines
 from tests.lab.waiting import until
 
 HOLDS = "import sys; held = bytearray(300 * 1024 * 1024); print('held', flush=True); sys.stdin.read()"
@@ -27,14 +28,24 @@ def test_memory_of_a_process_that_is_gone_stays_known() -> None:
     said = peak.as_event()
     assert said is not None
     assert line(said).startswith("memory at most: processes 3")
-    assert peak.as_dict()["gpus_gib"] == {}
+    assert peak.held.gpus_gib == {}
 
 
 def test_gpus_that_held_the_same_are_named_together() -> None:
-    peak = MemoryPeak(())
-    peak.processes_gib, peak.gpus_gib = 100.04, {1: 53.02, 0: 53.01, 2: 8.0}
-    assert peak.in_words() == "processes 100.0 GiB; GPU 0, 1 each 53.0 GiB; GPU 2 8.0 GiB"
+    held = MemoryHeld(100.04, {1: 53.02, 0: 53.01, 2: 8.0})
+    assert held.in_words() == "processes 100.0 GiB; GPU 0, 1 each 53.0 GiB; GPU 2 8.0 GiB"
 
 
 def test_nothing_is_told_where_nothing_was_seen() -> None:
     assert MemoryPeak(()).as_event() is None
+
+
+def test_inspect_shows_each_of_a_few_nodes_and_of_many_the_one_that_held_the_most() -> None:
+    held = [(f"node {rank}", MemoryHeld(2.0, {0: 40.0 + rank})) for rank in range(9)]
+    assert memory_lines([*held[:2], ("node 9", MemoryHeld())]) == [
+        "peak memory of node 0: processes 2.0 GiB; GPU 0 40.0 GiB",
+        "peak memory of node 1: processes 2.0 GiB; GPU 0 41.0 GiB",
+    ]
+    assert memory_lines(held) == [
+        "peak memory of node 8, the most of 9 nodes: processes 2.0 GiB; GPU 0 48.0 GiB"
+    ]

@@ -182,6 +182,7 @@ def assert_inspected(nodes: int) -> None:
         if "hanging.py" in " ".join(one["lines"]) and "in sleep" in " ".join(one["lines"])
     ][:1]
     assert len(answer["nodes"]) == nodes
+    assert len(answer["memory_lines"]) == nodes
 
 
 @pytest.mark.parametrize(("fault", "nodes"), [("other-collective", 2), ("skip", 1)])

@@ -16,6 +16,7 @@ from platform_launch.launch.peers import (
     unpack,
 )
 from platform_launch.observe.hang import Culprit, FindingKind, HangFinding
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport, NodeReply
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
@@ -48,7 +49,7 @@ def snapshot(threads: int = 2) -> NodeSnapshot:
         children=(ChildSnapshot(ProcessState(8), stacks),),
         problems=("none",),
     )
-    return NodeSnapshot(2, "gn7", 1.0, (waiting(0), other), {0: "GPU 0"})
+    return NodeSnapshot(2, "gn7", 1.0, (waiting(0), other), {0: "GPU 0"}, MemoryHeld(1.5, {0: 53.0}))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""The most memory that the training of a node held, as a value that travels, and as people read it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+# One line a node up to here; of more nodes only the one that held the most.
+_MOST_NODES = 8
+
+
+@dataclass(frozen=True)
+class MemoryHeld:
+    """In GiB: the processes of a node together, and each GPU by its index."""
+
+    processes_gib: float = 0.0
+    gpus_gib: Mapping[int, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.processes_gib or self.gpus_gib)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form."""
+        return {
+            "processes_gib": round(self.processes_gib, 3),
+            "gpus_gib": {str(index): round(gib, 3) for index, gib in sorted(self.gpus_gib.items())},
+        }
+
+    def in_words(self) -> str:
+        """Return it as one line; GPUs that held the same are named together."""
+        parts = [f"processes {_shown(self.processes_gib)}"]
+        alike: dict[str, list[int]] = {}
+        for index, gib in sorted(self.gpus_gib.items()):
+            alike.setdefault(_shown(gib), []).append(index)
+        for amount, indices in alike.items():
+            parts.append(f"GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}")
+        return "; ".join(parts)
+
+
+def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
+    """Return what the nodes held at most, each under its name; of many nodes, the one that held the most."""
+    known = [(name, held) for name, held in nodes if held]
+    if len(known) <= _MOST_NODES:
+        return [f"peak memory of {name}: {held.in_words()}" for name, held in known]
+    most = max(known, key=lambda one: (max(one[1].gpus_gib.values(), default=0.0), one[1].processes_gib))
+    return [f"peak memory of {most[0]}, the most of {len(known)} nodes: {most[1].in_words()}"]
+
+
+def _shown(gib: float) -> str:
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"

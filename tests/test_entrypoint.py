@@ -70,7 +70,7 @@ def start(
         capture_output=True,
         text=True,
         cwd="/",
-        timeout=30,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -235,7 +235,7 @@ def test_python_replaces_the_shell_so_that_signals_reach_it(project: Path) -> No
     with process, process.stdout:
         assert int(process.stdout.readline()) == process.pid
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == -signal.SIGTERM
+        assert process.wait(timeout=LIMIT_S) == -signal.SIGTERM
 
 
 @requires_pid_namespace

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch import helper
+from tests.lab.waiting import LIMIT_S
 
 
 @pytest.mark.parametrize("module", helper.HELPERS.values())
@@ -26,7 +27,7 @@ def test_what_lies_in_the_working_directory_shadows_no_helper(tmp_path: Path) ->
     argv = helper.command(
         "side-by-side", "A=1,2", "--", sys.executable, "-I", "-c", "import os; print(os.environ['A'])"
     )
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert (done.returncode, sorted(done.stdout.split())) == (0, ["1", "2"]), done.stderr
 
 
@@ -51,7 +52,7 @@ def test_what_a_library_prints_does_not_come_among_the_messages() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"heard": "ä"}]
     assert "a banner of a library" in done.stderr

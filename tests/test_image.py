@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.needs import requires_index
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = ROOT / "examples" / "image"
@@ -48,7 +49,7 @@ def test_the_steps_leave_torch_as_it_is_and_a_launcher_that_starts(tmp_path: Pat
     """In an environment of its own below which this one lies, as a base image's Python below the launcher."""
     root, environment = tmp_path / "root", tmp_path / "environment"
     (root / "opt").mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=LIMIT_S)
     site = next(environment.glob("lib/python*/site-packages"))
     theirs = [path for path in sys.path if path.endswith("site-packages")]
     (site / "base_image.pth").write_text("\n".join(theirs) + "\n")
@@ -69,19 +70,30 @@ def test_the_steps_leave_torch_as_it_is_and_a_launcher_that_starts(tmp_path: Pat
     for step in steps((IMAGE / "Dockerfile").read_text()):
         done = subprocess.run(
             ["sh", "-c", step.replace("/opt/", f"{root}/opt/")],
-            env=env, capture_output=True, text=True, timeout=280, check=False,
+            env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert not list(site.glob("torch-*"))
     shutil.rmtree(root / "opt" / "platform_launch")
     entrypoint = subprocess.run(
-        ["platform-launch", "entrypoint"], env=env, capture_output=True, text=True, check=True, timeout=60
+        ["platform-launch", "entrypoint"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
     )
     script = Path(entrypoint.stdout.strip())
     assert script.is_file()
     assert script.is_relative_to(site)
     assert os.access(script, os.X_OK)
     shown = subprocess.run(
-        [script, "--print-env"], env=env, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        [script, "--print-env"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
     )
     assert "accelerate.commands.launch" in shown.stdout

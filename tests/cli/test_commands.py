@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_NODES = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -25,7 +26,7 @@ def launch(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
 

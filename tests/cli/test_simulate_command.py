@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.lab.waiting import LIMIT_S
+
 
 def test_the_interpreter_that_runs_the_command_is_the_one_that_trains(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
@@ -20,7 +22,7 @@ def test_the_interpreter_that_runs_the_command_is_the_one_that_trains(tmp_path: 
         env={"PATH": f"{other.parent}:/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

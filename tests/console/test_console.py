@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.waiting import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 60
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
 SPEAK = """
 import sys

@@ -83,9 +83,9 @@ class Node:
             for line in output:
                 self.lines.append(line.rstrip("\n"))
 
-    def says(self, text: str, limit_s: float = LIMIT_S) -> None:
+    def says(self, text: str) -> None:
         """Wait until the node's wait says something."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + LIMIT_S
         while not any(text in line for line in list(self.lines)):
             assert time.monotonic() < deadline, f"node {self.rank} never said {text!r}:\n{self.text}"
             ended = self.process is None or self.process.poll() is not None
@@ -94,16 +94,16 @@ class Node:
                 assert text in self.text, f"node {self.rank} ended without {text!r}:\n{self.text}"
             time.sleep(0.02)
 
-    def leave(self, number: signal.Signals = signal.SIGTERM, limit_s: float = 20) -> int:
+    def leave(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End the wait with a signal and return its exit code."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.code(limit_s)
+        return self.code()
 
-    def code(self, limit_s: float = LIMIT_S) -> int:
+    def code(self) -> int:
         """Wait for the end of the wait and return its exit code."""
         assert self.process is not None
-        code = self.process.wait(limit_s)
+        code = self.process.wait(LIMIT_S)
         assert self._reader is not None
         self._reader.join(5)
         return code
@@ -111,7 +111,7 @@ class Node:
     def dist_launch(
         self,
         *arguments: str | Path,
-        timeout_s: float = 60,
+        timeout_s: float = LIMIT_S,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -179,7 +179,7 @@ def ended(nodes: Sequence[Node]) -> Iterator[None]:
         for node in nodes:
             if node.process is not None:
                 with suppress(subprocess.TimeoutExpired):
-                    node.code(20)
+                    node.code()
 
 
 def jobs_on(node: Node) -> list[int]:
@@ -198,9 +198,9 @@ def _lives(entry: Path) -> bool:
     return entry.joinpath("stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
-def eventually(what: str, true: Any, limit_s: float = 20) -> None:
+def eventually(what: str, true: Any) -> None:
     """Wait until something becomes true."""
-    deadline = time.monotonic() + limit_s
+    deadline = time.monotonic() + LIMIT_S
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

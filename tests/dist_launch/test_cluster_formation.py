@@ -42,7 +42,7 @@ class JoinedNodes:
     nodes: list[Participant] = field(default_factory=list)
 
     def join(self, node: ClusterMember, details: Message | None = None) -> Participant:
-        connection = Store.connect("127.0.0.1", self.store.port, limit_s=20)
+        connection = Store.connect("127.0.0.1", self.store.port, limit_s=LIMIT_S)
         participant = Participant(
             connection, fingerprint(node), purpose=PURPOSE, details=node if details is None else details
         )
@@ -67,7 +67,7 @@ class JoinedNodes:
 @pytest.fixture
 def forming() -> Iterator[JoinedNodes]:
     lines: list[str] = []
-    store = Store.serve(0, limit_s=20)
+    store = Store.serve(0, limit_s=LIMIT_S)
     me = member(0)
     coordinator = Coordinator(
         store,

@@ -9,6 +9,7 @@ import pytest
 
 from tests.dist_launch.lab import ROOT, Node, eventually, jobs_on, requires_ssh, script
 from tests.lab.netns import requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh, pytest.mark.train]
 
@@ -28,18 +29,17 @@ def test_train_kill_and_train_again(cluster: list[Node], tmp_path: Path) -> None
         eventually(
             "the training is on its way",
             lambda: all("Step 1 " in text for text in logs_of(logs)) and len(logs_of(logs)) == 4,
-            limit_s=60,
         )
         killed = cluster[0].dist_launch("kill", "--grace-period", "10")
         assert killed.returncode == 0, killed.stderr
-        output, _ = long.communicate(timeout=20)
+        output, _ = long.communicate(timeout=LIMIT_S)
     finally:
         long.kill()
     assert long.returncode == 143, output
     assert "train.py" in killed.stdout
     assert not any(jobs_on(node) for node in cluster)
 
-    done = cluster[0].dist_launch(*launch, "3", timeout_s=90)
+    done = cluster[0].dist_launch(*launch, "3")
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(4):
         assert f"[rank-{rank}] Step 2 | rank {rank} of 4 | sum 10" in done.stdout

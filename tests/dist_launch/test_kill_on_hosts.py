@@ -25,6 +25,7 @@ from tests.dist_launch.lab import (
 )
 from tests.lab.cgroup import SHOW_GROUPS
 from tests.lab.netns import hosts, requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -35,7 +36,7 @@ if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
 open(sys.argv[1], "w").write(str(os.getpid()))
-time.sleep(300)
+time.sleep(3000)
 """
 
 
@@ -47,10 +48,10 @@ def running(cluster: list[Node], job: Path, *options: str) -> Iterator[subproces
         eventually("the job starts", lambda: all(jobs_on(node) for node in cluster))
         time.sleep(0.3)
         yield process
-        process.wait(20)
+        process.wait(LIMIT_S)
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=LIMIT_S)
 
 
 def alive(pid: int) -> bool:
@@ -63,16 +64,16 @@ def test_kill_ends_every_process_of_the_job_and_says_which(cluster: list[Node], 
     daemon = script(tmp_path / "daemon.py", _DAEMON)
     job = script(
         tmp_path / "job.sh",
-        f"(setsid sleep 300 &)\n{sys.executable} {daemon} {tmp_path}/daemon.$RANK\n"
-        f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 300",
+        f"(setsid sleep 3000 &)\n{sys.executable} {daemon} {tmp_path}/daemon.$RANK\n"
+        f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 3000",
     )
     with running(cluster, job) as process:
         eventually("daemons start", lambda: len(list(tmp_path.glob("*.[0-3]"))) == 8)
         daemons = [int(path.read_text()) for path in tmp_path.glob("*.[0-3]")]
         done = cluster[0].dist_launch("kill")
         assert done.returncode == 0, done.stderr
-        assert process.wait(10) == 143
-    assert done.stdout.count("(sleep 300)") == 8
+        assert process.wait(LIMIT_S) == 143
+    assert done.stdout.count("(sleep 3000)") == 8
     assert "rank-2 (node2, 10.213.0.3): ended pid" in done.stdout
     assert not any(map(alive, daemons))
     assert not any(jobs_on(node) for node in cluster)
@@ -82,7 +83,7 @@ def test_force_kills_what_ignores_signals_even_without_its_leader(
     cluster: list[Node], tmp_path: Path
 ) -> None:
     job = script(
-        tmp_path / "job.sh", "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 301' &)\nsleep 302"
+        tmp_path / "job.sh", "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 3010' &)\nsleep 302"
     )
     with running(cluster, job):
         record = json.loads((cluster[1].state / "jobs" / "default.json").read_text())
@@ -105,7 +106,7 @@ def test_only_the_control_group_knows_a_daemon_whose_leader_is_gone(tmp_path: Pa
         with waiting(nodes):
             daemon = script(tmp_path / "daemon.py", _DAEMON)
             job = script(
-                tmp_path / "job.sh", f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 300"
+                tmp_path / "job.sh", f"env -i {sys.executable} {daemon} {tmp_path}/bare.$RANK\nsleep 3000"
             )
             with running(nodes, job):
                 eventually("daemons start", lambda: len(list(tmp_path.glob("bare.?"))) == 2)
@@ -127,7 +128,7 @@ def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
     node, daemon = cluster[rank], script(tmp_path / "daemon.py", _DAEMON)
     job = script(
         tmp_path / "job.sh",
-        f"test $RANK = {rank} && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 300",
+        f"test $RANK = {rank} && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 3000",
     )
     try:
         with running(cluster, job) as process:
@@ -136,7 +137,7 @@ def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
             for pid in (record["leader"], record["session"], *jobs_on(node)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            assert process.wait(40) == 137
+            assert process.wait(LIMIT_S) == 137
             assert process.stdout is not None
             said = f"rank-{rank} ({node.host.name}, {node.host.address}): ended with exit code 137; stopping"
             assert f"{said} the other 3" in process.stdout.read()
@@ -146,8 +147,8 @@ def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
 
 
 def test_kill_spares_waits_strangers_and_look_alikes(cluster: list[Node], tmp_path: Path) -> None:
-    job = script(tmp_path / "job.sh", "sleep 300")
-    look_alike = script(tmp_path / "dist-launch-default", "exec sleep 299")
+    job = script(tmp_path / "job.sh", "sleep 3000")
+    look_alike = script(tmp_path / "dist-launch-default", "exec sleep 2990")
     stranger = cluster[1].host.popen(
         ["bash", str(look_alike)], env={"DIST_LAUNCH_JOB": "default"}, stdout=subprocess.DEVNULL
     )
@@ -163,11 +164,11 @@ def test_kill_spares_waits_strangers_and_look_alikes(cluster: list[Node], tmp_pa
 
 
 def test_kill_by_name_leaves_the_other_job_alone(cluster: list[Node], tmp_path: Path) -> None:
-    job = script(tmp_path / "job.sh", "sleep 300")
+    job = script(tmp_path / "job.sh", "sleep 3000")
     with running(cluster, job, "--name", "one"), running(cluster, job, "--name", "two") as two:
         assert cluster[0].dist_launch("kill", "--name", "one").returncode == 0
         assert two.poll() is None
-        assert cluster[0].dist_launch("kill").stdout.count("(sleep 300)") == 4
+        assert cluster[0].dist_launch("kill").stdout.count("(sleep 3000)") == 4
 
 
 def test_kill_with_nothing_to_kill_says_so(cluster: list[Node]) -> None:
@@ -178,7 +179,7 @@ def test_kill_with_nothing_to_kill_says_so(cluster: list[Node]) -> None:
 def test_processes_that_outlive_their_command_do_not_outlive_the_run(
     cluster: list[Node], tmp_path: Path
 ) -> None:
-    job = script(tmp_path / "job.sh", "(setsid sleep 300 &)\nexit 0")
+    job = script(tmp_path / "job.sh", "(setsid sleep 3000 &)\nexit 0")
     done = cluster[0].dist_launch("run", job)
     assert done.returncode == 0
     assert "left behind by the job, asked to end: sleep" in done.stderr
@@ -186,7 +187,7 @@ def test_processes_that_outlive_their_command_do_not_outlive_the_run(
 
 
 def test_status_says_what_runs_where_since_when(cluster: list[Node], tmp_path: Path) -> None:
-    with running(cluster, script(tmp_path / "job.sh", "sleep 300"), "--name", "long"):
+    with running(cluster, script(tmp_path / "job.sh", "sleep 3000"), "--name", "long"):
         table = cluster[0].dist_launch("status").stdout
         nodes = json.loads(cluster[0].dist_launch("status", "--format", "json").stdout)
         assert table.count("waits  long: 2 process(es)") == 4

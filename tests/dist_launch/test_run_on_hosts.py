@@ -14,6 +14,7 @@ import pytest
 
 from tests.dist_launch.lab import DIST_LAUNCH, Node, eventually, jobs_on, requires_ssh, script
 from tests.lab.netns import requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -81,7 +82,7 @@ def test_the_last_line_says_how_it_ended_and_how_long_it_took(cluster: list[Node
     assert re.fullmatch(
         r"\[SUCCESS\] ended well on all 4 nodes after \d+\.\d s", done.stderr.splitlines()[-1]
     )
-    done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "[ $RANK = 2 ] && exit 7; sleep 600"))
+    done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "[ $RANK = 2 ] && exit 7; sleep 6000"))
     last = r"\[ERROR\] failed after \d+\.\d s, first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
     assert re.fullmatch(last, done.stderr.splitlines()[-1])
 
@@ -231,12 +232,12 @@ def test_without_a_shared_file_system_a_script_starts_nowhere_unless_it_is_copie
 
 
 def test_ctrl_c_stops_the_job_everywhere_and_a_second_run_works(cluster: list[Node], tmp_path: Path) -> None:
-    job = script(tmp_path / "job.sh", "trap 'echo saved; exit 0' TERM; echo started; sleep 100 & wait")
+    job = script(tmp_path / "job.sh", "trap 'echo saved; exit 0' TERM; echo started; sleep 1000 & wait")
     process = cluster[0].start("run", job)
     eventually("the job starts", lambda: all(jobs_on(node) for node in cluster))
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert output.count("saved") == 4
     assert no_jobs(cluster)
@@ -254,21 +255,21 @@ def test_a_second_ctrl_c_kills_what_does_not_listen(cluster: list[Node], tmp_pat
     time.sleep(1)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=15)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert no_jobs(cluster)
 
 
 def test_a_run_that_is_killed_takes_its_job_along(cluster: list[Node], tmp_path: Path) -> None:
-    process = cluster[0].start("run", script(tmp_path / "job.sh", "sleep 100"))
+    process = cluster[0].start("run", script(tmp_path / "job.sh", "sleep 1000"))
     eventually("the job starts", lambda: all(jobs_on(node) for node in cluster))
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=LIMIT_S)
     eventually("the job ends everywhere", lambda: no_jobs(cluster))
 
 
 def test_two_runs_at_once_need_two_names(cluster: list[Node], tmp_path: Path) -> None:
-    long, short = script(tmp_path / "long.sh", "sleep 100"), script(tmp_path / "short.sh", "echo done")
+    long, short = script(tmp_path / "long.sh", "sleep 1000"), script(tmp_path / "short.sh", "echo done")
     first = cluster[0].start("run", long)
     eventually("the job starts", lambda: all(jobs_on(node) for node in cluster))
     refused = cluster[0].dist_launch("run", short)
@@ -277,14 +278,14 @@ def test_two_runs_at_once_need_two_names(cluster: list[Node], tmp_path: Path) ->
     beside = cluster[0].dist_launch("run", "--name", "beside", short)
     assert beside.stdout.count("done") == 4
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=20)
+    first.communicate(timeout=LIMIT_S)
     assert first.returncode == 143
 
 
 def test_a_node_that_is_lost_during_a_run_is_named_and_the_others_stop(
     cluster: list[Node], tmp_path: Path
 ) -> None:
-    process = cluster[0].start("run", script(tmp_path / "job.sh", "sleep 100"))
+    process = cluster[0].start("run", script(tmp_path / "job.sh", "sleep 1000"))
     eventually("the job starts", lambda: all(jobs_on(node) for node in cluster))
     sessions = subprocess.run(
         ["ip", "netns", "pids", cluster[3].host.namespace], capture_output=True, text=True
@@ -293,7 +294,7 @@ def test_a_node_that_is_lost_during_a_run_is_named_and_the_others_stop(
         line = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}").exists() else b""
         if line.startswith(b"sshd: root"):
             subprocess.run(["kill", "-9", str(pid)], check=False)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 75
     assert "rank-3 (node3, 10.213.0.4): the connection was lost" in output
     eventually("the job ends everywhere", lambda: no_jobs(cluster))

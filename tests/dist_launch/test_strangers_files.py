@@ -20,6 +20,7 @@ from platform_launch.errors import InputError
 from tests.dist_launch.lab import DIST_LAUNCH, ROOT, eventually, requires_ssh
 from tests.dist_launch.test_cluster import CLUSTER
 from tests.lab.needs import requires_root
+from tests.lab.waiting import LIMIT_S
 
 STRANGER = 1234
 CLIENTS = (["run", "job.sh"], ["ssh", "rank-1"], ["ssh", "all", "true"], ["kill"], ["status"], ["verify"])
@@ -46,7 +47,7 @@ def client(folder: WaitFolder, *words: str) -> subprocess.CompletedProcess[str]:
         cwd=folder.path.parent,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -111,7 +112,7 @@ def test_openssh_itself_does_not_include_a_strangers_configuration(planted: Wait
         ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT_S,
         check=False,
     )
     assert "Bad owner or permissions" in done.stderr
@@ -160,7 +161,7 @@ def test_the_broker_serves_its_own_user_alone(planted: WaitFolder) -> None:
         assert answers(planted, os.geteuid())
     finally:
         broker.terminate()
-        broker.communicate(timeout=20)
+        broker.communicate(timeout=LIMIT_S)
 
 
 def answers(folder: WaitFolder, user: int) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.dist_launch.lab import ROOT, Node, make, requires_ssh
 from tests.lab.netns import hosts, requires_netns
+from tests.lab.waiting import LIMIT_S
 
 PAGE = ROOT / "docs" / "how-to" / "dist-launch.md"
 
@@ -37,7 +38,7 @@ def test_the_recipe_for_one_machine_works_as_it_stands(machine: Node, tmp_path: 
         ["bash", script],
         env={"HOME": str(machine.home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         cwd=tmp_path,
-        timeout_s=120,
+        timeout_s=LIMIT_S,
     )
     waited = "\n".join(path.read_text() for path in tmp_path.glob("*.log"))
     assert done.returncode == 0, done.stdout + done.stderr + waited
@@ -62,7 +63,7 @@ def test_it_starts_from_a_checkout_wherever_it_is_called(tmp_path: Path, command
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -77,7 +78,7 @@ def test_the_entrypoint_itself_still_launches(tmp_path: Path) -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert "Usage: platform-launch run " in done.stdout

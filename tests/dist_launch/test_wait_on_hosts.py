@@ -14,6 +14,7 @@ import pytest
 
 from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, waiting
 from tests.lab.netns import hosts, requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -40,7 +41,7 @@ def sshd(node: Node, folder: Path) -> Iterator[None]:
     folder.mkdir(exist_ok=True)
     key = folder / "host_key"
     key.unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, timeout=20)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     config = script(
         folder / "config",
         f"Port 2025\nHostKey {key}\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel QUIET\n",
@@ -57,7 +58,7 @@ def sshd(node: Node, folder: Path) -> Iterator[None]:
         yield
     finally:
         server.kill()
-        server.wait(10)
+        server.wait(LIMIT_S)
 
 
 def files_of(node: Node) -> dict[str, str]:
@@ -189,7 +190,7 @@ def test_the_images_own_server_lets_rank_0_in_and_nobody_after_a_reboot(
     pair: list[Node], tmp_path: Path
 ) -> None:
     own = tmp_path / "own"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True, timeout=20)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(own)], check=True)
     keys = pair[1].home / ".ssh" / "authorized_keys"
     keys.write_text("ssh-ed25519 AAAA me\n")
     with sshd(pair[0], tmp_path / "sshd0"):
@@ -280,4 +281,4 @@ def test_zombies_of_others_are_reaped(calm: list[Node], tmp_path: Path) -> None:
         stats = [Path(f"/proc/{pid}/stat").read_text() for pid in waiting.read_text().split()]
         return [stat for stat in stats if stat.rpartition(")")[2].split()[0] == "Z"]
 
-    eventually("no zombie is left", lambda: not zombies(), limit_s=5)
+    eventually("no zombie is left", lambda: not zombies())

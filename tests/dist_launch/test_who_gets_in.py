@@ -15,6 +15,7 @@ from platform_launch.dist_launch.key_trust import fingerprint
 from tests.dist_launch import lab
 from tests.dist_launch.lab import Node, eventually, requires_ssh, script
 from tests.lab.netns import Host, hosts, requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -23,7 +24,7 @@ SECRET = "0123456789abcdef"
 
 def key_pair(path: Path) -> str:
     """Make a key pair and return its public half."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=20)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
@@ -112,7 +113,7 @@ def stranger(host: Host, *words: str | Path) -> str:
     done = host.run(
         [sys.executable, script, words[0], "node0", "29501", *words[1:]],
         env={"PYTHONPATH": str(lab.ROOT)},
-        timeout_s=120,
+        timeout_s=LIMIT_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

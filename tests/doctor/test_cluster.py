@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lab.netns import Host, hosts, requires_netns
+from tests.lab.waiting import LIMIT_S
 
 pytestmark = requires_netns
 
@@ -51,7 +52,7 @@ def answers(running: Sequence[subprocess.Popen[str]]) -> list[list[dict[str, Any
     """Return each node's findings of errors and warnings, those of its own machine left out."""
     found = []
     for process in running:
-        out, _ = process.communicate(timeout=150)
+        out, _ = process.communicate(timeout=LIMIT_S)
         document = json.loads(out)
         between = [f for f in document["findings"] if f["where"].startswith(("node ", "all", "pairs"))]
         found.append([finding for finding in between if finding["level"] != "info"])
@@ -71,7 +72,7 @@ def tc(host: Host, rules: str) -> None:
 def test_nodes_that_reach_each_other_are_measured(three: tuple[Host, ...], script: Path) -> None:
     running = [start(host, rank, 3, script) for rank, host in enumerate(three)]
     for process in running:
-        out, _ = process.communicate(timeout=150)
+        out, _ = process.communicate(timeout=LIMIT_S)
         findings = json.loads(out)["findings"]
         assert not [f for f in findings if f["level"] == "error"], findings
         measured = [f["what"] for f in findings if f["id"] == "collective-measured"]
@@ -147,7 +148,7 @@ def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:
 
 def _wait_for_worker(host: Host) -> int:
     """Return the process that takes part in the first collective on a host."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         listed = host.run(["sh", "-c", f"ip netns pids {host.namespace}"]).stdout.split()
         for pid in listed:
@@ -165,7 +166,7 @@ def test_jax_runs_its_own_collective(script: Path) -> None:
     with hosts(2) as made:
         running = [start(host, rank, 2, script, "--jax") for rank, host in enumerate(made)]
         for process in running:
-            out, _ = process.communicate(timeout=150)
+            out, _ = process.communicate(timeout=LIMIT_S)
             findings = json.loads(out)["findings"]
             assert not [f for f in findings if f["level"] == "error"], findings
             assert "collective-measured" in {f["id"] for f in findings}

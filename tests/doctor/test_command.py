@@ -18,6 +18,7 @@ from platform_launch.health import quarantine
 from tests.conftest import FakeNvml
 from tests.lab.effects import effects_of
 from tests.lab.nvml import fake
+from tests.lab.waiting import LIMIT_S
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
 
@@ -31,7 +32,7 @@ def command(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
 

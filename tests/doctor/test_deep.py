@@ -12,6 +12,7 @@ import pytest
 from platform_launch.doctor import deep
 from platform_launch.doctor.finding import Level
 from tests.doctor.cases import planned
+from tests.lab.waiting import LIMIT_S
 from tests.plan.machines import machine
 
 EIGHT: dict[str, Any] = {
@@ -76,7 +77,7 @@ def test_a_torch_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 def test_a_torch_that_crashes_is_named(tmp_path: Path) -> None:
     env = hanging(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    (finding,) = deep.try_torch(planned({}, machine(0), python=sys.executable), env, limit_s=30.0)
+    (finding,) = deep.try_torch(planned({}, machine(0), python=sys.executable), env, limit_s=LIMIT_S)
     assert "exit code 132" in finding.what
 
 

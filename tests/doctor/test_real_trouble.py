@@ -17,6 +17,7 @@ from tests.conftest import FakeNvml
 from tests.lab.disk import requires_mount
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
+from tests.lab.waiting import LIMIT_S
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
 
@@ -42,7 +43,7 @@ def with_mount(folder: Path | str, options: str, argv: list[str], env: dict[str,
     mount = 'mount -t tmpfs -o "$0" tmpfs "$1" || exit 77; shift; exec "$@"'
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, options, str(folder), *argv],
-        env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     if done.returncode == 77:
         pytest.skip(f"this machine does not let a file system be mounted: {done.stderr.strip()}")
@@ -85,7 +86,9 @@ def test_a_lock_that_a_killed_build_left_is_found(script: Path, tmp_path: Path) 
     lock.touch()
     os.utime(lock, (time.time() - 7200, time.time() - 7200))
     env = {**os.environ, "TORCH_EXTENSIONS_DIR": str(lock.parents[1])}
-    done = subprocess.run(quick(script), env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        quick(script), env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert findings(done.stdout)["build-lock-stale"]["where"] == str(lock)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.waiting import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 ARGUMENTS = ["$$", "$", "${local_rank}", "$local_rank", "$HOME", "$$$x", "a b", "", "*"]
 
@@ -42,7 +44,7 @@ def test_dollars_in_arguments_and_in_the_scripts_path_arrive(launcher: list[str]
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from tests.faults.fault import Fault, Owed
 from tests.faults.launchers import PORT
 from tests.faults.stage import Stage
+from tests.lab.waiting import LIMIT_S
 
 ENDS, STOPS, SURVIVES, REFUSED = Owed.ENDS, Owed.STOPS, Owed.SURVIVES, Owed.REFUSED
 SHORT = ("none", "--steps", "60")  # a training that ends by itself, soon after the fault
@@ -138,7 +139,7 @@ def _garbage(stage: Stage) -> None:
         with (
             suppress(OSError),
             stage.machines[1].entered(),
-            socket.create_connection(place, timeout=5) as connection,
+            socket.create_connection(place, timeout=LIMIT_S) as connection,
         ):
             connection.sendall(os.urandom(4096))
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
+from tests.lab.waiting import LIMIT_S
 
 _READ_GPUS = """
 import dataclasses, json, pathlib, sys
@@ -37,7 +38,7 @@ def read_gpus(variables: dict[str, str], root: Path = Path("/nowhere"), **more: 
         env={**inherited, **variables, **more},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)

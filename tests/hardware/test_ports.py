@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from platform_launch.hardware import ports
+from tests.lab.waiting import LIMIT_S
 
 LISTEN = (
     "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
@@ -58,7 +59,7 @@ def test_looking_never_listens() -> None:
         number = server.getsockname()[1]
     ports.look(number)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", number), timeout=1)
+        socket.create_connection(("127.0.0.1", number), timeout=LIMIT_S)
 
 
 def test_listening_is_open_to_both_protocols_and_refused_where_another_listens() -> None:

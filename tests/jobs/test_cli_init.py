@@ -18,6 +18,7 @@ import pytest
 from platform_launch.cli import COMMANDS, main
 from platform_launch.jobs.description import read, to_job
 from tests.jobs.controllers import CONTROLLERS
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "platform_launch", "init")
@@ -51,7 +52,7 @@ class Terminal:
 
     def answer(self, question: str, text: str) -> None:
         """Wait for ``question`` after the last answer and type ``text`` and Enter."""
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + LIMIT_S
         while question not in self.screen[self._seen :]:
             assert time.monotonic() < limit, f"no {question!r} in {self.screen[self._seen :]!r}"
             assert self._more(), f"ended before {question!r}: {self.screen[self._seen :]!r}"
@@ -60,14 +61,14 @@ class Terminal:
 
     def end(self) -> int:
         """Read to the end and return the exit code."""
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + LIMIT_S
         while self._more():
             assert time.monotonic() < limit
         os.close(self._fd)
-        return self._process.wait(30)
+        return self._process.wait(LIMIT_S)
 
     def _more(self) -> bool:
-        assert select.select([self._fd], [], [], 30)[0], f"silent: {self.screen[self._seen :]!r}"
+        assert select.select([self._fd], [], [], LIMIT_S)[0], f"silent: {self.screen[self._seen :]!r}"
         try:
             data = os.read(self._fd, 65536)
         except OSError:  # EIO: the other end is closed

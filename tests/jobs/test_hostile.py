@@ -18,6 +18,7 @@ from platform_launch.jobs.job import SecretVariable, Volume
 from platform_launch.jobs.names import suggest_name
 from tests.jobs.controllers import CONTROLLERS
 from tests.jobs.manifests import ENTRYPOINT, KUBERNETES_TARGETS, a_job, documents
+from tests.lab.waiting import LIMIT_S
 
 TEXTS = [
     "", " ", "a b", "'", '"', "it's \"so\"", "\\", "\\n", "two\nlines", "\ttab", "trailing\n", "#x", "a #x",
@@ -58,7 +59,7 @@ def test_arguments_and_variables_reach_the_batch_jobs_command_as_they_were_typed
     script = tmp_path / "job.sbatch"
     script.write_text(render(a_job(arguments=tuple(texts), env=env), "slurm"), encoding="utf-8")
     done = subprocess.run(
-        ["/bin/bash", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=60, check=False
+        ["/bin/bash", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0
     argv, variables = json.loads((tmp_path / "out").read_text(encoding="utf-8"))

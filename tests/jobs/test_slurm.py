@@ -23,6 +23,7 @@ from platform_launch.jobs.description import seconds
 from platform_launch.jobs.job import SecretVariable, Volume
 from platform_launch.jobs.slurm import clock
 from tests.jobs.manifests import IMAGE, a_job
+from tests.lab.waiting import LIMIT_S
 
 
 def directives(text: str) -> dict[str, str]:
@@ -107,7 +108,7 @@ class Batch:
         return (self.folder / "log").read_text(encoding="utf-8").splitlines()
 
     def wait_for(self, line: str) -> None:
-        limit = time.monotonic() + 20
+        limit = time.monotonic() + LIMIT_S
         while line not in self.log():
             assert time.monotonic() < limit, f"no {line!r} in {self.log()}"
             time.sleep(0.02)
@@ -153,7 +154,7 @@ while :; do sleep 0.05; done
 @pytest.mark.parametrize("code", [0, 1, 66, 143])
 def test_the_trainings_exit_code_is_the_jobs(run: Start, code: int) -> None:
     batch = run(render(a_job(requeue=True), "slurm"), f"exit {code}")
-    assert batch.process.wait(20) == code
+    assert batch.process.wait(LIMIT_S) == code
     assert batch.log() == []
 
 
@@ -163,7 +164,7 @@ def test_the_time_limits_signal_reaches_the_training_and_the_job_waits_for_it(ru
     batch.process.send_signal(signal.SIGUSR1)
     batch.wait_for("saved")
     batch.process.send_signal(signal.SIGUSR1)
-    assert batch.process.wait(20) == 5
+    assert batch.process.wait(LIMIT_S) == 5
     assert batch.log().count("saved") == 2
     assert "scontrol requeue 77" not in batch.log()
 
@@ -176,14 +177,14 @@ def test_a_job_on_a_bad_node_is_requeued_without_those_in_quarantine(
     lists.write_text('[[ $platform_launch_command = quarantine ]] && echo "gn7,gn8"\n')
     job = replace(a_job(requeue=True, entrypoint=str(lists)), quarantine="/shared/q.jsonl", exclude=("gn1",))
     batch = run(render(job, "slurm"), f"exit {code}")
-    assert batch.process.wait(20) == 0
+    assert batch.process.wait(LIMIT_S) == 0
     assert batch.log() == ["scontrol requeue 77", "scontrol update JobId=77 ExcNodeList=gn1,gn7,gn8"]
 
 
 def test_a_signal_that_comes_while_srun_is_being_started_is_not_lost(run: Start) -> None:
     at_once = SAVES_AND_LEAVES.replace("while", 'kill -USR1 "$PPID"\nwhile', 1)
     batch = run(render(a_job(requeue=True), "slurm"), at_once)
-    assert batch.process.wait(20) == 0
+    assert batch.process.wait(LIMIT_S) == 0
     assert batch.log() == ["started", "saved", "scontrol requeue 77"]
 
 
@@ -191,7 +192,7 @@ def test_a_job_that_saved_ahead_of_its_time_limit_is_requeued(run: Start) -> Non
     batch = run(render(a_job(requeue=True), "slurm"), SAVES_AND_LEAVES)
     batch.wait_for("started")
     batch.process.send_signal(signal.SIGUSR1)
-    assert batch.process.wait(20) == 0
+    assert batch.process.wait(LIMIT_S) == 0
     assert batch.log() == ["started", "saved", "scontrol requeue 77"]
 
 
@@ -200,7 +201,7 @@ def test_nothing_is_left_that_would_requeue_the_next_run(run: Start) -> None:
     batch.wait_for("started")
     for _ in range(2):
         batch.process.send_signal(signal.SIGUSR1)
-    assert batch.process.wait(20) == 0
+    assert batch.process.wait(LIMIT_S) == 0
     time.sleep(1.5)  # longer than three quarters of the notice, rounded down
     assert batch.log().count("scontrol requeue 77") == 1
 
@@ -212,7 +213,7 @@ def test_a_training_that_saves_but_does_not_leave_is_requeued_before_the_limit(r
     batch.process.send_signal(signal.SIGUSR1)
     batch.wait_for("scontrol requeue 77")
     assert batch.process.poll() is None
-    batch.process.wait(20)
+    batch.process.wait(LIMIT_S)
 
 
 def test_a_cancelled_job_stays_until_the_training_has_ended(run: Start) -> None:
@@ -224,7 +225,7 @@ def test_a_cancelled_job_stays_until_the_training_has_ended(run: Start) -> None:
     assert batch.process.poll() is None
     children = Path(f"/proc/{batch.process.pid}/task/{batch.process.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGTERM)
-    assert batch.process.wait(20) == 7
+    assert batch.process.wait(LIMIT_S) == 7
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.lab.needs import Need
+from tests.lab.waiting import LIMIT_S
 
 
 @cache
@@ -18,7 +19,7 @@ def why_no_mount() -> str:
     if os.geteuid() != 0:
         return "needs root to mount a file system"
     trial = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
-    done = subprocess.run(trial, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return f"no file system can be mounted here: {done.stderr.strip()}" if done.returncode else ""
 
 
@@ -29,11 +30,11 @@ requires_mount = Need("root that may mount a file system", why_no_mount).mark
 def disk(folder: Path, options: str) -> Iterator[Path]:
     """Make a folder a disk of its own, with options of tmpfs, and take that away again."""
     folder.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], timeout=30, check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], timeout=LIMIT_S, check=True)
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], timeout=30, check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=LIMIT_S, check=True)
 
 
 def small_disk(folder: Path, size_mib: int) -> AbstractContextManager[Path]:

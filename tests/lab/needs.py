@@ -45,7 +45,7 @@ def why_no_pid_namespace() -> str:
     if shutil.which("unshare") is None:
         return "needs unshare (util-linux) to create a pid namespace"
     trial = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]
-    done = subprocess.run(trial, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return f"needs the right to create a pid namespace: {done.stderr.strip()}" if done.returncode else ""
 
 

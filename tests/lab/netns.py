@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.needs import Need
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
 _SUBNET = "10.213.0"
 _labs = count()
@@ -59,7 +59,7 @@ class Host:
         argv: Sequence[str | Path],
         *,
         env: Mapping[str, str] | None = None,
-        timeout_s: float = 60,
+        timeout_s: float = LIMIT_S,
         **kwargs: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end and return what it said. ``env`` is added to this process's own."""
@@ -179,7 +179,7 @@ def _set_namespace(descriptor: int) -> None:
 
 
 def _ip(arguments: str, *, check: bool = True) -> str:
-    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or not check, f"ip {arguments}: {done.stderr}"
     return done.stdout
 
@@ -188,7 +188,12 @@ def _batch(lines: list[str], namespace: str | None = None) -> None:
     inside = ["-n", namespace] if namespace else []
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(
-        ["ip", *inside, "-batch", "-"], input=text, capture_output=True, text=True, timeout=30, check=False
+        ["ip", *inside, "-batch", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert done.returncode == 0, f"{done.stderr}\n{text}"
 

@@ -217,7 +217,9 @@ class Cluster:
 
 
 def _processes_on(node: Host) -> set[int]:
-    done = subprocess.run(["ip", "netns", "pids", node.namespace], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["ip", "netns", "pids", node.namespace], capture_output=True, text=True, timeout=LIMIT_S
+    )
     return {int(pid) for pid in done.stdout.split()}
 
 

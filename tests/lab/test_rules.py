@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    """The tree of a file."""
+    return ast.parse(file.read_text())
 
 
 def called(node: ast.AST) -> set[str]:
@@ -32,6 +39,18 @@ def durations_limited(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def limits_of_its_own(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that end a wait after some number of seconds, but for those that mean it to end so."""
+    for node in ast.walk(tree):
+        number: ast.AST | None = None
+        if isinstance(node, ast.keyword) and node.arg == "timeout":
+            number = node.value
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and CLOCKS & called(node.left):
+            number = node.right
+        if isinstance(number, ast.Constant) and isinstance(number.value, int | float) and number.value > 3:
+            yield number.lineno
+
+
 def marks(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield ``pytest.mark`` by line."""
     for node in ast.walk(tree):
@@ -51,7 +70,18 @@ def test_an_end_to_a_wait_and_a_pause_that_must_be_kept_are_none(code: str) -> N
 
 def test_no_test_asserts_that_work_is_fast() -> None:
     """Count what is done (tests/lab/effects.py), or compare with a peer in benchmarks/."""
-    found = [f"{file}:{line}" for file in FILES for line in durations_limited(ast.parse(file.read_text()))]
+    found = [f"{file}:{line}" for file in FILES for line in durations_limited(parsed(file))]
+    assert found == []
+
+
+@pytest.mark.parametrize("code", ["run(argv, timeout=60)", "deadline = time.monotonic() + 20"])
+def test_a_limit_of_its_own_is_seen(code: str) -> None:
+    assert list(limits_of_its_own(ast.parse(code))) == [1]
+
+
+def test_what_ends_a_wait_in_vain_is_the_limit_that_all_share() -> None:
+    """Any number that looks generous is too short for some busy machine: ``LIMIT_S`` of waiting.py."""
+    found = [f"{file}:{line}" for file in FILES for line in limits_of_its_own(parsed(file))]
     assert found == []
 
 
@@ -61,7 +91,7 @@ def test_what_a_host_lacks_is_said_by_a_need() -> None:
         f"{file}:{line}: {name}"
         for file in FILES
         if file.parent.name != "lab"
-        for line, name in marks(ast.parse(file.read_text()))
+        for line, name in marks(parsed(file))
         if name in ("lab", "timeout")
     ]
     assert found == []

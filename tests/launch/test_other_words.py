@@ -18,9 +18,9 @@ import pytest
 from platform_launch import events
 from platform_launch.events import Event, line
 from platform_launch.why import Verdict, explain_file
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 120
 # Chained before the launcher's own modules take the function; helper processes get it as well.
 OTHER_WORDS = """
 import sys

@@ -16,6 +16,7 @@ from platform_launch.errors import InputError, NodesAbsentError, TopologyError
 from platform_launch.hardware import ports
 from platform_launch.launch import ranks_from
 from platform_launch.launch.ranks_from import NodeIdentity, RankClaim, RankFolder
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 Take = Callable[..., RankClaim]
@@ -56,7 +57,7 @@ def together(count: int, work: Callable[[int], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(LIMIT_S)
 
 
 def test_nodes_that_start_at_once_get_every_rank_once_and_the_same_master(take: Take) -> None:
@@ -151,7 +152,7 @@ def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> N
         subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    said = "".join(node.communicate(timeout=120)[0] for node in nodes)
+    said = "".join(node.communicate(timeout=LIMIT_S)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0], said
     assert "RANK 0 OF 2" in said
     assert "RANK 1 OF 2" in said

@@ -21,7 +21,7 @@ from platform_launch.log_view.follow import GrowingLog, followed
 from platform_launch.log_view.launch import find_logs, first_cause, missing_nodes
 from platform_launch.log_view.merge import split_lines
 from platform_launch.log_view.selection import Selection, parse_nodes, parse_pattern
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
 NAMES = ("train_job_node0_20261122-114908.log", "train_job_node1_20261122-134908.log")
 
@@ -267,6 +267,6 @@ def test_following_ends_when_all_nodes_have_ended_also_one_that_comes_later(tmp_
         file.write("[node 0] ended, with an unfinished line")
     write(tmp_path, 0, ["[node 0] begun", "[node 0] ended, with an unfinished line"], [*begun, done])
     write(tmp_path, 1, ["[node 1] came late"], [event("11:49:10.000", 1, "launch-opened", **two), done])
-    thread.join(300)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert sorted(seen) == ["[node 0] begun", "[node 0] ended, with an unfinished line", "[node 1] came late"]

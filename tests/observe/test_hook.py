@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import platform_launch.observe
+from tests.lab.waiting import LIMIT_S
 
 HOOK = Path(platform_launch.observe.__file__).parent / "hook"
 SIGNAL = int(signal.SIGRTMAX) - 3
@@ -47,7 +48,7 @@ def run(
         env=environment(folder, *path, **more),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -81,7 +82,7 @@ def described(folder: Path, pid: int) -> dict[str, Any]:
 
 def wait_for_stacks(stacks: Path, pid: int, expected: str) -> None:
     """Ask until the process is where it is expected."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while expected not in stacks.read_text():
         assert time.monotonic() < deadline, stacks.read_text()
         os.kill(pid, SIGNAL)
@@ -248,7 +249,7 @@ def test_spawned_child_is_hooked_without_a_server(folder: Path, tmp_path: Path) 
         env=environment(folder),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.stdout, done.stderr) == ("True False\n", "")
@@ -261,7 +262,7 @@ def test_files_are_gone_when_a_process_has_ended_but_for_who_a_rank_was(folder: 
     del without_rank["RANK"]
     for path in folder.iterdir():
         path.unlink()
-    subprocess.run([sys.executable, "-c", "1"], env=without_rank, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", "1"], env=without_rank, check=True, timeout=LIMIT_S)
     assert list(folder.iterdir()) == []
 
 

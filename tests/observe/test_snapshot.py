@@ -18,6 +18,7 @@ from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
 from platform_launch.observe.snapshot import NodeProbe
 from platform_launch.observe.workers import HOOK, NoAnswerError, ask_faulthandler, find_hooked
+from tests.lab.waiting import LIMIT_S
 
 Start = Callable[..., subprocess.Popen[str]]
 SLEEP = "import time\ndef rests():\n    time.sleep(600)\nprint('ready', flush=True)\nrests()"
@@ -60,7 +61,7 @@ def start(folder: Path) -> Iterator[Start]:
 def test_stack_of_a_rank_is_taken(folder: Path, start: Start) -> None:
     start(SLEEP, 0)
     probe = NodeProbe(folder, 3, "gn7")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while (main := (rank := probe.snapshot().ranks[0]).main) is None or main.frames[0].function != "rests":
         assert time.monotonic() < deadline
     assert (rank.rank, rank.stacks_from, rank.gil_held) == (0, "python", False)
@@ -72,7 +73,7 @@ def test_stopped_rank_is_known_by_the_kernel(folder: Path, start: Start) -> None
     process = start(SLEEP, 0)
     process.send_signal(signal.SIGSTOP)
     probe = NodeProbe(folder, 0, "host")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT_S
     while not (rank := probe.snapshot().ranks[0]).state.stopped:
         assert time.monotonic() < deadline
     assert rank.threads == ()
@@ -152,20 +153,20 @@ def test_stopped_rank_is_reported_and_so_is_that_it_goes_on(
     stopped = start(SLEEP, 1)
     stopped.send_signal(signal.SIGSTOP)
     heard.monitor.start()
-    report = heard.reports.get(timeout=120)
+    report = heard.reports.get(timeout=LIMIT_S)
     assert report.finding.suspect_ranks == (1,)
     assert report.finding.culprits[0].doing == "stopped"
     assert len(report.nodes[0].ranks) == 2
     stopped.send_signal(signal.SIGCONT)
     (tmp_path / "train.log").write_text("step 5\n")
-    assert heard.resumed.get(timeout=60) >= 3.0
+    assert heard.resumed.get(timeout=LIMIT_S) >= 3.0
 
 
 def test_endless_loop_is_a_hang_although_it_uses_the_cpu(heard: Heard, start: Start) -> None:
     start(SLEEP, 0)
     start(LOOP, 1)
     heard.monitor.start()
-    finding = heard.reports.get(timeout=120).finding
+    finding = heard.reports.get(timeout=LIMIT_S).finding
     assert finding.kind is FindingKind.HANG
     assert 1 in finding.suspect_ranks
 
@@ -188,7 +189,7 @@ def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start
     for rank in range(2):
         start(SLEEP, rank)
     heard.monitor.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     with (tmp_path / "train.log").open("a") as log:
         for number in range(1000):
             if not heard.reports.empty() or time.monotonic() > deadline:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.lab.waiting import LIMIT_S
 from tests.procguard.serving import TOKEN, FakeAgent, Served, served, until
 
 
@@ -246,7 +247,7 @@ def test_many_agents_at_once_lose_nothing(server: Served) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert not failures
     sizes = {server.parts.logs.size(f"many{n}-0", 1) for n in range(8)}
     assert sizes == {sum(len(b"%d\n" % n) for n in range(20))}

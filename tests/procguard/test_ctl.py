@@ -12,6 +12,7 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings, NewGroup
+from tests.lab.waiting import LIMIT_S
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
 
 Ctl = Callable[..., tuple[int, str, str]]
@@ -194,5 +195,5 @@ def test_a_server_that_is_not_there_or_is_another(ctl: Ctl, tmp_path: Path) -> N
         thread = threading.Thread(target=answer, args=(other,))
         thread.start()
         code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{other.getsockname()[1]}")
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert (code, "is this a ProcGuard server" in said) == (64, True), said

@@ -23,6 +23,7 @@ from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.database.writer import Writer
 from tests.lab.disk import requires_mount, small_disk
 from tests.lab.postgres import Postgres, postgres, requires_postgres
+from tests.lab.waiting import LIMIT_S
 from tests.procguard.cluster import Cluster
 
 
@@ -127,7 +128,7 @@ def test_a_connection_that_the_database_still_holds_for_ours(postgres_server: Po
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
         )
         with opened(url) as engine, engine.connect() as zombie:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + LIMIT_S
             while not try_session_lock(zombie):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)

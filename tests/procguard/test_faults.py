@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.lab.needs import Need
 from tests.lab.postgres import Postgres, requires_postgres
+from tests.lab.waiting import LIMIT_S
 from tests.procguard.agent_lab import node_in, wait_for
 from tests.procguard.faults_lab import HEARTBEAT_S, SLOW, Site, end_training, no_trouble, site
 from tests.procguard.server_process import server
@@ -101,7 +102,7 @@ def test_two_servers_of_one_postgresql(tmp_path: Path, postgres_server: Postgres
     with server(tmp_path / "first", "--database", url) as first:
         assert first.process.poll() is None, first.said
         with server(tmp_path / "second", "--database", url) as second:
-            assert second.process.wait(60) == 75
+            assert second.process.wait(LIMIT_S) == 75
         no_trouble(first.lines)
     assert "error: another server serves" in second.said
     assert f"process {first.process.pid}" in second.said

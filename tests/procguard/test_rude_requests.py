@@ -11,6 +11,7 @@ import pytest
 
 from platform_launch.procguard.server import connection as connection_module
 from platform_launch.procguard.server.connection import MAX_HEAD
+from tests.lab.waiting import LIMIT_S
 from tests.procguard.serving import Served, served
 
 
@@ -22,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def test_a_request_whose_head_never_ends_is_cut_off(server: Served) -> None:
     port = httpx.URL(server.url).port
-    with socket.create_connection(("127.0.0.1", port or 0), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port or 0), timeout=LIMIT_S) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
         sent = 0
         with suppress(OSError):  # reset or broken pipe, as it comes
@@ -38,7 +39,7 @@ def test_a_body_that_never_comes_is_not_waited_for(server: Served, monkeypatch: 
     monkeypatch.setattr(connection_module, "BODY_WITHIN_S", 0.5)
     port = httpx.URL(server.url).port
     for path, status in (("agent/heartbeat", b" 401 "), ("login", b"")):
-        with socket.create_connection(("127.0.0.1", port or 0), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=LIMIT_S) as connection:
             head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n"
             connection.sendall(head.encode() + b'{"name')
             answer = b""
@@ -65,7 +66,7 @@ def test_a_body_that_never_comes_is_not_waited_for(server: Served, monkeypatch: 
 )
 def test_what_is_no_http_is_no_fault(server: Served, raw: bytes) -> None:
     port = httpx.URL(server.url).port
-    with socket.create_connection(("127.0.0.1", port or 0), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", port or 0), timeout=LIMIT_S) as connection:
         connection.sendall(raw)
         connection.shutdown(socket.SHUT_WR)
         answer = b""

@@ -47,9 +47,9 @@ class Node:
         """Return how many lines so far hold a text."""
         return sum(text in line for _, line in list(self.lines))
 
-    def when(self, text: str, limit_s: float = LIMIT_S) -> float:
+    def when(self, text: str) -> float:
         """Wait until the node says something; return the clock's time (``time.monotonic``) of that."""
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             for seconds, line in list(self.lines):
                 if text in line:
@@ -58,10 +58,10 @@ class Node:
             time.sleep(0.02)
         raise AssertionError(f"never said {text!r}:\n{self.text}")
 
-    def code(self, limit_s: float = LIMIT_S) -> int:
+    def code(self) -> int:
         """Wait for the end and return the exit code."""
         try:
-            code = self.process.wait(limit_s)
+            code = self.process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"does not end:\n{self.text}") from None
@@ -99,7 +99,7 @@ def start(
 def processes_on(host: Host) -> list[int]:
     """Return every process on a host."""
     found = subprocess.run(
-        ["ip", "netns", "pids", host.namespace], capture_output=True, text=True, timeout=10, check=True
+        ["ip", "netns", "pids", host.namespace], capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     return [int(pid) for pid in found.stdout.split()]
 

@@ -15,6 +15,7 @@ from platform_launch.rendezvous.messages import InvalidMessageError, encode
 from platform_launch.rendezvous.participant import Participant, RejectedError
 from platform_launch.rendezvous.protocol import Join, NodeHeartbeat, RejectionKind
 from platform_launch.rendezvous.store import StoreError
+from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import Bulletin, Health, Live, Question, Reply, live, until
 from tests.rendezvous.nodes import fingerprint
 
@@ -214,7 +215,7 @@ def test_a_request_or_an_answer_that_is_forged_is_not_heard() -> None:
     with live(2, secret=SECRET) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
         until(lambda: len(nodes[0].members) == 2, *nodes)
-        inquiry = nodes[0].ask(Question("?"), limit_s=30)
+        inquiry = nodes[0].ask(Question("?"), limit_s=LIMIT_S)
         until(lambda: bool(nodes[1]._open), *nodes)
         (request,) = nodes[1].requests()
         key = request.answer_key(1)

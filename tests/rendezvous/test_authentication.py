@@ -9,6 +9,7 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.rendezvous.authentication import Secret, read_secret
+from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.cluster import ROOT, SCRIPT
 
 VALUE = "0123456789abcdef0123"
@@ -72,7 +73,7 @@ def test_the_secret_is_in_no_output_log_or_record(tmp_path: Path) -> None:
     said = b""
     for options in (["--print-env", "--format", "json"], ["--print-env"], []):
         done = subprocess.run(
-            [*command, *options], env=variables, capture_output=True, timeout=120, check=True
+            [*command, *options], env=variables, capture_output=True, timeout=LIMIT_S, check=True
         )
         said += done.stdout + done.stderr
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.lab.waiting import LIMIT_S
+
 # Serves a store from what was loaded, and says how many of torch's modules that took.
 USE = """
 import sys
@@ -35,7 +37,7 @@ FAILURES = ("raise ImportError(name)", "os.abort()", "os._exit(3)")
 
 def run(code: str) -> list[str]:
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

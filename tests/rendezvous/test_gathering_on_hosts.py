@@ -14,6 +14,7 @@ from platform_launch.errors import HardwareError, NodesAbsentError, NodesDisagre
 from tests.conftest import FakeNvml
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
+from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.cluster import kill_everything, start
 
 pytestmark = requires_netns
@@ -163,7 +164,7 @@ def test_a_port_that_is_taken_is_named_with_its_owner(
             assert nodes[1].said("accepts connections, but no rendezvous answers there"), nodes[1].text
     finally:
         holder.kill()
-        holder.communicate(timeout=10)
+        holder.communicate(timeout=LIMIT_S)
 
 
 def test_different_numbers_of_gpus_are_refused_with_a_table(

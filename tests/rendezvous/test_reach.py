@@ -12,14 +12,14 @@ from tests.lab.waiting import LIMIT_S
 
 def test_an_open_port_is_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = reach("localhost", server.getsockname()[1], limit_s=2)
+        found = reach("localhost", server.getsockname()[1], limit_s=LIMIT_S)
     assert found == Reach(ReachStep.OPEN, "127.0.0.1")
 
 
 def test_a_closed_port_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    found = reach("127.0.0.1", port, limit_s=2)
+    found = reach("127.0.0.1", port, limit_s=LIMIT_S)
     assert found.step is ReachStep.REFUSED
     assert found.in_words("127.0.0.1", port) == (
         f"127.0.0.1:{port}, which is this machine itself, refuses the connection: nothing listens there"

@@ -31,7 +31,7 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
             "--output-dir",
             str(run),
             "--max-train-steps",
-            "100",
+            "32",
             "--checkpoint-every",
             "8",
             "--log-every",
@@ -56,18 +56,18 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
             for rank, machine in enumerate(machines)
         ]
         nodes[0].when("roll call: all 2 nodes are here, and they agree")
-        nodes[0].when("Step 24/100", limit_s=150)
+        nodes[0].when("Step 12/32")
         assert list(run.glob("checkpoints/checkpoint-*"))
         # The workers, as the kernel would for lack of memory; the launcher lives.
         for pid in processes_on(machines[1]):
             if b"examples/taehv/train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
-        codes = [node.code(150) for node in nodes]
+        codes = [node.code() for node in nodes]
     everything = "\n\n".join(node.text for node in nodes)
     assert codes == [0, 0], everything
     for node in nodes:
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with"), everything
         assert node.said("[WARN] restart 1 of 1: the nodes meet again"), everything
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert max(record["step"] for record in steps) == 100
+    assert max(record["step"] for record in steps) == 32
     assert any("resum" in line.lower() for _, line in nodes[0].lines), everything

@@ -11,6 +11,7 @@ from platform_launch.rendezvous.messages import InvalidMessageError
 from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.store import Store, StoreSilentError
+from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import Bulletin, Health, Question, Reply, live, until
 
 
@@ -49,7 +50,7 @@ def test_values_that_nodes_refresh_are_read_by_all() -> None:
 def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
-        inquiry = nodes[2].ask(Question("what are you doing?"), limit_s=30)
+        inquiry = nodes[2].ask(Question("what are you doing?"), limit_s=LIMIT_S)
         until(lambda: all(node._open for node in nodes[:2]), *nodes)
         for rank, node in enumerate(nodes[:2]):
             (request,) = node.requests()
@@ -76,7 +77,7 @@ def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> 
 def test_two_requests_at_a_time_do_not_mix() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
-        inquiries = [nodes[0].ask(Question(text), limit_s=30) for text in "ab"]
+        inquiries = [nodes[0].ask(Question(text), limit_s=LIMIT_S) for text in "ab"]
         until(lambda: len(nodes[1]._open) == 2, *nodes)
         for request in nodes[1].requests():
             assert isinstance(request.body, Question)
@@ -88,7 +89,7 @@ def test_two_requests_at_a_time_do_not_mix() -> None:
 def test_an_answer_that_is_too_long_is_refused_where_it_is_given() -> None:
     with live(2) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(2)]
-        nodes[0].ask(Question("?"), limit_s=30)
+        nodes[0].ask(Question("?"), limit_s=LIMIT_S)
         until(lambda: bool(nodes[1]._open), *nodes)
         with pytest.raises(InvalidMessageError, match="expected at most"):
             nodes[1].answer(nodes[1].requests()[0], Reply("x" * 2**21))

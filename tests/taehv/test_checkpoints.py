@@ -12,6 +12,7 @@ import pytest
 
 from taehv_trainer.checkpoints import Checkpoints, Progress, read_progress
 from taehv_trainer.errors import TrainingError
+from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = {"PYTHONPATH": str(ROOT / "examples" / "taehv")}
@@ -111,7 +112,7 @@ def test_a_kill_at_any_moment_leaves_latest_naming_a_whole_checkpoint(tmp_path: 
         children.append((tmp_path / str(n), subprocess.Popen(command, env=ENV)))
     endings = set()
     for folder, child in children:
-        endings.add(child.wait(timeout=60))
+        endings.add(child.wait(timeout=LIMIT_S))
         latest = open_checkpoints(folder).find("latest") if folder.exists() else None
         if latest is not None:
             assert all((latest / part).stat().st_size == 1000 for part in PARTS)

@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from platform_launch.cli.why import command
+from tests.lab.waiting import LIMIT_S
 
 
 def why(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "platform_launch", "why", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=LIMIT_S, check=False)
 
 
 def test_answer_is_printed_one_fact_a_line(logs: Path) -> None:

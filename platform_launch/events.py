@@ -84,6 +84,9 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "memory-peak": Kind("INFO", "memory at most: {shown}"),
     "run-cost": Kind("INFO", "cost: {text}"),
+    "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
+    "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training goes on"),
+    "trainjob-status-refused": Kind("WARN", "the TrainJob's status was not updated: {problem}"),
     "record-written": Kind("INFO", "launch record: {path}"),
     "verdict": Kind("ERROR", "{text}"),
     # A training in which nothing moves.

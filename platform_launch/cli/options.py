@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,10 +12,13 @@ import click
 
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
-from platform_launch.launch.options import TogetherFlags
+from platform_launch.launch.options import MetricsAddress, TogetherFlags
 from platform_launch.topology import Overrides
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_HIGHEST_PORT = 65535
+_LOOPBACK = "127.0.0.1"
 
 _TOPOLOGY = (
     click.option("--nnodes", type=click.IntRange(1), help="Number of nodes in the job."),
@@ -37,6 +41,26 @@ lang_option = click.option(
     callback=lambda _ctx, _option, value: languages.choose(value) if value else None,
     help="Language of stages, findings and errors (default: as LANG says).",
 )
+
+
+def _metrics_address(
+    _ctx: click.Context, _option: click.Parameter, value: str | None
+) -> MetricsAddress | None:
+    """Read ``[ADDRESS:]PORT``."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or _LOOPBACK
+    try:
+        ip_address(host)
+    except ValueError:
+        raise click.BadParameter(
+            f"{host!r} is no address: expected PORT or ADDRESS:PORT, e.g. 0.0.0.0:9400"
+        ) from None
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _HIGHEST_PORT):
+        raise click.BadParameter(f"{port!r} is no port: expected 0–65535")
+    return MetricsAddress(host, int(port))
+
 
 _TOGETHER = (
     click.option("--no-roll-call", is_flag=True, help="Start without meeting the other nodes first."),
@@ -103,6 +127,18 @@ _TOGETHER = (
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Nodes that no job should be put on, on storage that all share; bad ones are added.",
+    ),
+    click.option(
+        "--metrics-port",
+        "metrics",
+        metavar="[ADDRESS:]PORT",
+        callback=_metrics_address,
+        help="Serve this node's run to Prometheus, on the loopback unless an address is given.",
+    ),
+    click.option(
+        "--no-trainjob-status",
+        is_flag=True,
+        help="In a Kubeflow TrainJob: leave its progress for the training to report.",
     ),
 )
 

@@ -24,7 +24,7 @@ from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import HangOptions, HangWatch
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
 from platform_launch.launch.link import HelperLink, HelperSilent
-from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.said import Said, failed_local_ranks
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
@@ -109,9 +109,9 @@ class Attempt:
         task: RunTask,
         inbox: SignalInbox,
         console: Console,
-        clock: RunClock,
+        reporter: RunReporter,
     ) -> None:
-        self._clock = clock
+        self._reporter = reporter
         self._training = training
         self._training_at = training_at
         self._task = task
@@ -151,13 +151,14 @@ class Attempt:
             inbox=self._inbox,
         )
         self._health = HealthWatch(training.health, self._supervisor.tell, lambda said: self._link.send(said))
+        self._reporter.watched_by(self._health, self._supervisor.tell)
         self._hang_watch = (
             HangWatch(
                 training.hangs,
                 self._supervisor.tell,
                 self._on_hang,
                 lambda said: self._link.send(said),
-                lambda: {**self._health.overview(), **self._clock.overview()},
+                self._reporter.overview,
             )
             if training.hangs is not None
             else None
@@ -208,7 +209,7 @@ class Attempt:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
         self._inbox.heed()
         self.said.begin()
-        self._clock.begin(self._training.log_path)
+        self._reporter.clock.begin(self._training.log_path)
         self._training.exit_file.clear()
         watching = self._hang_watch
         self._health.start()
@@ -219,7 +220,7 @@ class Attempt:
         finally:
             if watching is not None:
                 watching.stop()
-            self._clock.end(self._hang_s)
+            self._reporter.clock.end(self._hang_s)
             with self._lock:
                 self._running = False
 

@@ -32,12 +32,14 @@ class RunCost:
     ``steps`` were done, of which ``lost_steps`` were done again after restarts. ``starting_s`` is from a
     start to its first step, ``restart_s`` the wait for nodes before each start but the first.
     ``productive_share`` is the part of all time in which steps were done that lasted. ``speed_change`` is the
-    speed of the last quarter relative to the first one's, less 1. ``eta_s``: until the step that is
-    announced.
+    speed of the last quarter relative to the first one's, less 1. ``step`` is the one that was named last,
+    ``target_step`` the last one that the output announces, ``eta_s`` the time until then.
     """
 
     steps: int | None
     lost_steps: int
+    step: int | None
+    target_step: int | None
     first_step_s: float | None
     waiting_s: float
     starting_s: float
@@ -96,10 +98,13 @@ def run_cost(starts: Sequence[StartCost]) -> RunCost:
     share = training * (1 - lost / done) / total if done and total else None
     last = starts[-1].steps if starts else StepsNamed()
     speed = _speed(last.readings)
-    left = last.target - last.readings[-1].step if last.target is not None and last.readings else 0
+    step = last.readings[-1].step if last.readings else None
+    left = last.target - step if last.target is not None and step is not None else 0
     return RunCost(
         steps=done or None,
         lost_steps=lost,
+        step=step,
+        target_step=last.target,
         first_step_s=named[0][0].at_s + waiting if named and named[0] else None,
         waiting_s=waiting,
         starting_s=starting,

@@ -89,6 +89,16 @@ class HealthWatch:
         self._peers_read = 0
         self._thread = Thread(target=self._run, name="health", daemon=True)
 
+    @property
+    def node_rank(self) -> int:
+        """The rank of this node."""
+        return self._options.node_rank
+
+    @property
+    def host(self) -> str:
+        """Its name."""
+        return self._options.host
+
     def start(self) -> None:
         """Begin to watch."""
         if self._options.interval_s and self._options.has_devices:
@@ -130,34 +140,18 @@ class HealthWatch:
             self._changed.notify_all()
         return True
 
-    def overview(self) -> dict[str, object]:
-        """Return how the devices of all nodes are, for ``platform-launch inspect``."""
-        own = sample(self._history, self._options.node_rank, self._options.host, self._conditions.now)
-        nodes = {own.node_rank: own}
-        if self._send is not None:
+    def samples(self, *, of_all_nodes: bool) -> list[NodeSample]:
+        """Return what this node's devices are like, and what the other nodes tell of theirs."""
+        found = {}
+        if of_all_nodes and self._send is not None:
             with self._changed:
                 before = self._peers_read
                 self._send(ReadShared())
                 self._changed.wait_for(lambda: self._peers_read > before, _PEERS_LIMIT_S)
-                nodes = {**{peer.node_rank: peer for peer in self._peers}, **nodes}
-        healths = [(nodes[rank], node_health(nodes[rank].findings)) for rank in sorted(nodes)]
-        return {
-            "health": [
-                {
-                    "node_rank": node.node_rank,
-                    "host": node.host,
-                    "grade": health.grade.value,
-                    "reasons": list(health.reasons),
-                }
-                for node, health in healths
-            ],
-            "health_lines": [
-                f"node {node.node_rank} ({node.host}) is {health.grade.value}: {reason}"
-                for node, health in healths
-                for reason in health.reasons
-            ]
-            or [f"devices: nothing is wrong on {len(healths)} node(s)"],
-        }
+                found = {peer.node_rank: peer for peer in self._peers}
+        if self._options.has_devices:
+            found[self.node_rank] = sample(self._history, self.node_rank, self.host, self._conditions.now)
+        return list(found.values())
 
     def _run(self) -> None:
         options, probe = self._options, GpuHealthProbe(self._options.gpus)

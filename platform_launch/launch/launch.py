@@ -25,7 +25,9 @@ from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.nodes import telling_the_others, train
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import beside, ending, tell_outcome
+from platform_launch.launch.publishing import publishers, publishing
 from platform_launch.launch.record import write_record, write_termination_message
+from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.said import left_an_exit_barrier
 from platform_launch.launch.stages import announce
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
@@ -118,12 +120,22 @@ def launch(
             _make_private_folders(plan, request)
             with console.only_noting_facts() if BRIEF in env else nullcontext():
                 announce(plan, console, _findings(plan, env) if examine else [])
+            reporter = RunReporter()
+            told = publishers(env, together, console, reporter, leads=topology.node_rank == 0)
         oom_kills = cgroup.OomKills()
         places = _Places(plan, env, request)
         gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
-        with MemoryPeak(gpus) as memory:
+        with publishing(told), MemoryPeak(gpus) as memory:
             result = train(
-                places.plan_at, topology, env, request, together, console, inbox, lambda: memory.held
+                places.plan_at,
+                topology,
+                env,
+                request,
+                together,
+                console,
+                inbox,
+                reporter,
+                lambda: memory.held,
             )
         plan = places.plan_at(result.node_rank)
         remembered = remember(quarantine, env, machine.gpus.devices, result.health, plan.job_name)

@@ -21,7 +21,7 @@ from platform_launch.launch.health_watch import HealthOptions, HealthWatch
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import git_revision, versions
 from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
-from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.said import failed_local_ranks
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport
@@ -48,6 +48,7 @@ def train(
     flags: TogetherFlags,
     console: Console,
     inbox: SignalInbox,
+    reporter: RunReporter,
     memory: Callable[[], MemoryHeld],
 ) -> Result:
     """Run this node's plan to its end; ``plan_at(rank)`` is the one for the place of a node.
@@ -76,21 +77,25 @@ def train(
         if topology.nnodes > 1 and not flags.no_roll_call:
             fingerprint = _fingerprint(plan_at(rank), training_at(rank).command)
             place = meeting_place(topology, env, flags)
-            return run_together(training_at, fingerprint, place, console, inbox)
+            return run_together(training_at, fingerprint, place, console, inbox, reporter)
         if topology.nnodes > 1:
             console.tell(event("roll-call-skipped"))
         max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
-        return _train_alone(training_at(rank), rank, max_hangs, console, inbox)
+        return _train_alone(training_at(rank), rank, max_hangs, console, inbox, reporter)
 
 
 def _train_alone(
-    training: TrainingCommand, node_rank: int, max_hangs: int, console: Console, inbox: SignalInbox
+    training: TrainingCommand,
+    node_rank: int,
+    max_hangs: int,
+    console: Console,
+    inbox: SignalInbox,
+    reporter: RunReporter,
 ) -> Result:
     """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
     restarts = 0
-    clock = RunClock()
     while True:
-        outcome, hung, worth = _train_once(started_again(training, restarts), console, inbox, clock)
+        outcome, hung, worth = _train_once(started_again(training, restarts), console, inbox, reporter)
         bad = worth is not None and worth.grade is Grade.BAD
         if not hung or bad or restarts == max_hangs:
             break
@@ -108,13 +113,13 @@ def _train_alone(
         run,
         restarts=restarts,
         first_failed=node_rank if failed else None,
-        cost=clock.total(),
+        cost=reporter.clock.so_far(),
         health=worth,
     )
 
 
 def _train_once(
-    training: TrainingCommand, console: Console, inbox: SignalInbox, clock: RunClock
+    training: TrainingCommand, console: Console, inbox: SignalInbox, reporter: RunReporter
 ) -> tuple[Outcome, bool, NodeHealth | None]:
     """Run it to its end; return whether that was a hang, and how its devices are after a failure."""
     found: list[HangReport] = []
@@ -129,9 +134,6 @@ def _train_once(
             if code and not found and supervisor.stopped_by is None:
                 watching.say_who_left(failed_local_ranks(supervisor.tail))
 
-    def overview() -> dict[str, object]:
-        return {**health.overview(), **clock.overview()}
-
     supervisor = Supervisor(
         training.command,
         log_path=training.log_path,
@@ -145,11 +147,14 @@ def _train_once(
     )
     inbox.heed()
     health = HealthWatch(training.health, supervisor.tell)
+    reporter.watched_by(health, supervisor.tell)
     watching = (
-        HangWatch(training.hangs, supervisor.tell, end, also=overview) if training.hangs is not None else None
+        HangWatch(training.hangs, supervisor.tell, end, also=reporter.overview)
+        if training.hangs is not None
+        else None
     )
     training.exit_file.clear()
-    clock.begin(training.log_path)
+    reporter.clock.begin(training.log_path)
     health.start()
     if watching is not None:
         watching.start()
@@ -157,7 +162,7 @@ def _train_once(
         outcome = training.exit_file.corrected(supervisor.run())
         return outcome, bool(found), health.ask() if found or was_failure(outcome) else None
     finally:
-        clock.end(found[0].still_s if found else 0.0)
+        reporter.clock.end(found[0].still_s if found else 0.0)
         if watching is not None:
             watching.stop()
         health.stop()

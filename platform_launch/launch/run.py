@@ -17,7 +17,7 @@ from platform_launch.launch.cost import RunCost
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import STOP
 from platform_launch.launch.outcome import tell_outcome
-from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.run_report import RunReporter
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
@@ -72,6 +72,7 @@ def run_together(
     meeting: MeetingPlace,
     console: Console,
     inbox: SignalInbox,
+    reporter: RunReporter,
 ) -> Result:
     """Run a node's training together with those of the other nodes. Main thread only.
 
@@ -83,7 +84,6 @@ def run_together(
     failed: list[FailedRun] = []
     restarts = 0
     replaced: tuple[int, ...] = ()
-    clock = RunClock()
     training = training_at(fingerprint.node_rank)
     console.tell(
         event(
@@ -102,7 +102,7 @@ def run_together(
             task,
             inbox,
             console,
-            clock,
+            reporter,
         )
         try:
             outcome, met = _trained(attempt)
@@ -121,7 +121,7 @@ def run_together(
             console.tell(event("node-left-out"))
         if not settled.restart or rank in settled.bad:
             code, first_failed = exit_code(outcome, settled, rank), settled.first_failed
-            cost = clock.total()
+            cost = reporter.clock.so_far()
             return Result(code, outcome, rank, settled, restarts, first_failed, cost, attempt.health)
         restarts += 1
         replaced = settled.replaced
@@ -153,7 +153,7 @@ def tell(
     hurried = replace(meeting, roll_call_timeout_s=min(_TELL_S, meeting.roll_call_timeout_s))
     training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(fingerprint, hurried, training, 0)
-    attempt = Attempt(training, lambda _rank, _restarts: training, task, inbox, console, RunClock())
+    attempt = Attempt(training, lambda _rank, _restarts: training, task, inbox, console, RunReporter())
     try:
         with suppress(LaunchError, Interrupted):
             attempt.meet()

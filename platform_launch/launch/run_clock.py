@@ -36,13 +36,13 @@ class RunClock:
         self._starts.append(start)
         self._watch, self._since = None, now
 
-    def total(self) -> RunCost:
-        """Return what the trainings that have ended cost."""
-        return run_cost(self._starts)
-
-    def overview(self) -> dict[str, object]:
-        """Return what the run cost so far, for ``platform-launch inspect``."""
+    def so_far(self) -> RunCost:
+        """Return what the run cost until now."""
         now, watch = self._clock(), self._watch
         running = [StartCost(self._began - self._since, now - self._began, watch.named)] if watch else []
-        cost = run_cost([*self._starts, *running])
-        return {"cost": cost.as_dict(), "cost_line": f"cost so far: {cost.in_words()}"}
+        return run_cost([*self._starts, *running])
+
+    @property
+    def restarts(self) -> int:
+        """How many starts there were after the first."""
+        return max(len(self._starts) + (self._watch is not None) - 1, 0)

@@ -94,16 +94,17 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.touch()
     clock = RunClock(lambda: now)
-    assert clock.overview()["cost_line"] == "cost so far: time: 0 s"
+    assert clock.so_far().in_words() == "time: 0 s"
     now += 5
     clock.begin(log)
     now += 60
-    assert clock.overview()["cost_line"] == ("cost so far: time: waiting for nodes 5 s, training 1 min 0 s")
+    assert clock.so_far().in_words() == "time: waiting for nodes 5 s, training 1 min 0 s"
     clock.end(hang_s=20.0)
     clock.end()  # a training that has ended ends once
     now += 7
     clock.begin(log)
     now += 10
     clock.end()
-    total = clock.total()
+    total = clock.so_far()
+    assert clock.restarts == 1
     assert (total.waiting_s, total.restart_s, total.hang_s, total.training_s) == (5.0, 7.0, 20.0, 50.0)

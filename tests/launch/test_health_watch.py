@@ -13,8 +13,11 @@ import pytest
 
 from platform_launch.events import Event, line
 from platform_launch.hardware import rdma
+from platform_launch.health.comparison import GpuSample, NodeSample, PortSample
 from platform_launch.health.finding import Grade
 from platform_launch.launch.health_watch import HealthOptions, HealthWatch
+from platform_launch.launch.run_clock import RunClock
+from platform_launch.launch.run_report import RunReport, RunReporter, devices
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.run.launcher import ReadShared, SharedTexts, ShareText
 from tests.conftest import FakeNvml
@@ -95,13 +98,33 @@ def test_a_port_that_is_lost_is_said_once_and_makes_the_node_bad(nodes: Nodes) -
 def test_inspect_shows_the_devices_of_every_node(nodes: Nodes) -> None:
     watches = [nodes.start(rank) for rank in range(3)]
     until(lambda: all(nodes.shared(rank) for rank in range(3)))
-    assert watches[1].overview()["health_lines"] == ["devices: nothing is wrong on 3 node(s)"]
+    reporter = RunReporter()
+    assert reporter.overview()["health_lines"] == []
+    reporter.watched_by(watches[1], nodes.said.append)
+    assert reporter.overview()["health_lines"] == ["devices: nothing is wrong on 3 node(s)"]
     nodes.port_is(2, "1: DOWN")
     until(lambda: "rdma-port-lost" in nodes.shared(2))
-    shown = watches[1].overview()
+    shown = reporter.overview()
     assert "node 2 (gn2) is bad: mlx5_0:1" in str(shown["health_lines"])
     assert isinstance(shown["health"], list)
     assert [node["grade"] for node in shown["health"]] == ["healthy", "healthy", "bad"]
+    assert [finding["id"] for finding in shown["health"][2]["findings"]] == ["rdma-port-lost"]
+    own = reporter.report(of_all_nodes=False)
+    assert [node.node_rank for node in own.nodes] == [1]
+
+
+def test_inspect_shows_who_differs_from_the_others() -> None:
+    def node(rank: int, clock_mhz: float, **errors: float) -> NodeSample:
+        gpus = [GpuSample(index, "NVIDIA H100", clock_mhz if index == 1 else 1900.0) for index in range(2)]
+        return NodeSample(rank, f"gn{rank}", tuple(gpus), (PortSample("mlx5_0:1", errors),))
+
+    found = devices([node(0, 1900.0), node(1, 900.0), node(2, 1900.0, symbol_error=600.0), node(3, 1900.0)])
+    cost = RunClock().so_far()
+    lines = RunReport(0, "gn0", 0, cost, found).as_dict()["health_lines"]
+    assert isinstance(lines, list)
+    slow, faulty = lines
+    assert slow == "node 1 (gn1) is suspect: GPU 1: runs at 900 MHz, the others at 1900 MHz [gpu-slow]"
+    assert faulty.startswith("node 2 (gn2) is suspect: mlx5_0:1: symbol_error grows by 600 a minute")
 
 
 def test_what_another_node_shares_is_checked(nodes: Nodes) -> None:

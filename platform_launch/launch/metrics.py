@@ -1,0 +1,148 @@
+"""A run as Prometheus metrics, served over HTTP. Imported where ``--metrics-port`` asks for it alone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from socketserver import TCPServer, ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from platform_launch.events import printable
+from platform_launch.health.finding import Grade
+from platform_launch.launch.options import MetricsAddress
+from platform_launch.launch.run_report import RunReport
+
+# Of a client that asks and does not listen, and of how many at once.
+_CLIENT_LIMIT_S = 10.0
+_MOST_CLIENTS = 8
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _CLIENT_LIMIT_S
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Say nothing: this process's output is the training's."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, address: MetricsAddress) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        self._free = BoundedSemaphore(_MOST_CLIENTS)
+        super().__init__((address.host, address.port), _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without a question to a name server, which may not answer."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Refuse a client while there are too many others."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer one client."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves early is no event."""
+
+
+class MetricsServer:
+    """Answers Prometheus with the ``report()`` of that moment. Raises OSError where it cannot listen."""
+
+    def __init__(self, address: MetricsAddress, report: Callable[[], RunReport]) -> None:
+        registry = CollectorRegistry()
+        registry.register(_RunCollector(report))
+        self._server = _Server(address)
+        self._server.set_app(make_wsgi_app(registry))
+        self.port = self._server.server_port
+
+    def start(self) -> None:
+        """Begin to answer, in a thread."""
+        Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _RunCollector(Collector):
+    def __init__(self, report: Callable[[], RunReport]) -> None:
+        self._report = report
+
+    def describe(self) -> list[Metric]:
+        """Name nothing beforehand: there is nobody to collide with."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        return families(self._report())
+
+
+def families(report: RunReport) -> Iterator[Metric]:
+    """Yield a run's metrics; what is not known is left out."""
+    cost = report.cost
+    named = {
+        "step": ("The step that the output named last.", cost.step),
+        "target_step": ("The last step that the output announces.", cost.target_step),
+        "first_step_seconds": ("From the start of the launch to the first step.", cost.first_step_s),
+        "productive_ratio": ("Part of all time in which steps were done that lasted.", cost.productive_share),
+        "steps_per_second": ("Speed of this start.", cost.steps_per_s),
+        "speed_change_ratio": ("Speed of the last quarter relative to the first, less 1.", cost.speed_change),
+        "eta_seconds": ("Until the last step that the output announces.", cost.eta_s),
+    }
+    for name, (text, value) in named.items():
+        if value is not None:
+            yield GaugeMetricFamily(f"platform_launch_{name}", text, value)
+    counted = {
+        "steps": ("Steps done, those that restarts lost included.", cost.steps or 0),
+        "steps_lost": ("Steps that were done again after restarts.", cost.lost_steps),
+        "restarts": ("Starts of the training after the first.", report.restarts),
+    }
+    for name, (text, count) in counted.items():
+        yield CounterMetricFamily(f"platform_launch_{name}", text, count)
+    spent = GaugeMetricFamily(
+        "platform_launch_time_seconds", "Where the time of the run went.", labels=["phase"]
+    )
+    for name, value in (
+        ("waiting", cost.waiting_s),
+        ("starting", cost.starting_s),
+        ("training", cost.training_s),
+        ("hang", cost.hang_s),
+        ("restart", cost.restart_s),
+    ):
+        spent.add_metric([name], value)
+    yield spent
+    yield from _of_devices(report)
+
+
+def _of_devices(report: RunReport) -> Iterator[Metric]:
+    labels = ["node_rank", "host"]
+    worth = GaugeMetricFamily(
+        "platform_launch_node_health", "1 for what a node's devices are worth.", labels=[*labels, "grade"]
+    )
+    findings = GaugeMetricFamily(
+        "platform_launch_device_finding",
+        "1 for what is wrong with a device.",
+        labels=[*labels, "id", "where"],
+    )
+    for node in report.nodes:
+        of_node = [str(node.node_rank), printable(node.host)]
+        for grade in Grade:
+            worth.add_metric([*of_node, grade.value], float(grade is node.health.grade))
+        for finding in dict.fromkeys((one.id, printable(one.where)) for one in node.findings):
+            findings.add_metric([*of_node, *finding], 1.0)
+    yield worth
+    yield findings

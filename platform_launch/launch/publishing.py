@@ -1,0 +1,69 @@
+"""What a launch tells outside the job while it runs: metrics for Prometheus, a TrainJob's status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+
+from platform_launch.console import Console
+from platform_launch.environment import Environment
+from platform_launch.errors import InstallationError
+from platform_launch.events import event
+from platform_launch.launch.options import MetricsAddress, TogetherFlags
+from platform_launch.launch.run_report import RunReport, RunReporter
+from platform_launch.launch.trainjob_status import URL, TrainJobStatus
+
+
+class _Publisher(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def publishers(
+    env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
+) -> list[_Publisher]:
+    """Return who tells of the run; the node that ``leads`` tells of all nodes, the others of themselves.
+
+    Raises InstallationError where metrics were asked for and their library is missing. A port that is taken,
+    perhaps by another job's launcher, is a warning.
+    """
+
+    def report() -> RunReport:
+        return reporter.report(of_all_nodes=leads)
+
+    found: list[_Publisher] = []
+    if flags.metrics is not None:
+        found += _metrics(flags.metrics, report, console)
+    if leads and URL in env and not flags.no_trainjob_status:
+        found.append(TrainJobStatus(env, report, reporter.tell))
+    return found
+
+
+@contextmanager
+def publishing(chosen: list[_Publisher]) -> Iterator[None]:
+    """Let them tell while a training runs."""
+    with ExitStack() as stack:
+        for publisher in chosen:
+            publisher.start()
+            stack.callback(publisher.stop)
+        yield
+
+
+def _metrics(address: MetricsAddress, report: Callable[[], RunReport], console: Console) -> list[_Publisher]:
+    try:
+        from platform_launch.launch.metrics import MetricsServer
+    except ModuleNotFoundError as error:
+        raise InstallationError(
+            f"this Python has no {error.name}, which --metrics-port answers with",
+            "pip install 'platform-launch[metrics]', or leave --metrics-port out",
+        ) from error
+    try:
+        server = MetricsServer(address, report)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        console.tell(event("metrics-not-served", host=address.host, port=address.port, problem=problem))
+        return []
+    console.tell(event("metrics-served", host=address.host, port=server.port))
+    return [server]

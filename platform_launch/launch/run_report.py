@@ -1,0 +1,105 @@
+"""How a run goes, at any time: for ``inspect``, for Prometheus, and for a platform that wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from platform_launch.events import Event
+from platform_launch.health.comparison import NodeSample, compare
+from platform_launch.health.finding import DeviceFinding, NodeHealth, node_health
+from platform_launch.launch.cost import RunCost
+from platform_launch.launch.health_watch import HealthWatch
+from platform_launch.launch.run_clock import RunClock
+
+
+@dataclass(frozen=True)
+class NodeDevices:
+    """The devices of a node: what they are worth together, and what was found on them."""
+
+    node_rank: int
+    host: str
+    health: NodeHealth
+    findings: tuple[DeviceFinding, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How a run goes, as one node knows it; ``nodes`` are those whose devices are watched."""
+
+    node_rank: int
+    host: str
+    restarts: int
+    cost: RunCost
+    nodes: tuple[NodeDevices, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what ``platform-launch inspect`` adds to the stacks."""
+        return {
+            "restarts": self.restarts,
+            "cost": self.cost.as_dict(),
+            "cost_line": f"cost so far: {self.cost.in_words()}",
+            "health": [
+                {
+                    "node_rank": node.node_rank,
+                    "host": node.host,
+                    "grade": node.health.grade.value,
+                    "reasons": list(node.health.reasons),
+                    "findings": [asdict(finding) for finding in node.findings],
+                }
+                for node in self.nodes
+            ],
+            "health_lines": self._health_lines(),
+        }
+
+    def _health_lines(self) -> list[str]:
+        lines = [
+            f"node {node.node_rank} ({node.host}) is {node.health.grade.value}: {reason}"
+            for node in self.nodes
+            for reason in node.health.reasons
+        ]
+        if not lines and self.nodes:
+            lines.append(f"devices: nothing is wrong on {len(self.nodes)} node(s)")
+        return lines
+
+
+class RunReporter:
+    """Reports a run over all its starts; each start hands in the watch of its devices."""
+
+    def __init__(self, clock: RunClock | None = None) -> None:
+        self.clock = clock or RunClock()
+        self._health: HealthWatch | None = None
+        self._tell: Callable[[Event], None] | None = None
+
+    def watched_by(self, health: HealthWatch, tell: Callable[[Event], None]) -> None:
+        """Another start begins: ``health`` watches its devices, ``tell(event)`` says something during it."""
+        self._health, self._tell = health, tell
+
+    def tell(self, said: Event) -> None:
+        """Say an event where the training's output goes."""
+        if self._tell is not None:
+            self._tell(said)
+
+    def report(self, *, of_all_nodes: bool) -> RunReport:
+        """Return how the run goes; of the other nodes only when asked to, which may take seconds."""
+        cost, restarts = self.clock.so_far(), self.clock.restarts
+        health = self._health
+        if health is None:  # the nodes still meet
+            return RunReport(0, "", restarts, cost)
+        nodes = devices(health.samples(of_all_nodes=of_all_nodes))
+        return RunReport(health.node_rank, health.host, restarts, cost, nodes)
+
+    def overview(self) -> dict[str, object]:
+        """Return what ``platform-launch inspect`` shows on any node of the job."""
+        return self.report(of_all_nodes=True).as_dict()
+
+
+def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
+    """Judge what the nodes tell of their devices, by themselves and beside each other."""
+    between = compare(samples)
+    found = []
+    for node in sorted(samples, key=lambda node: node.node_rank):
+        differing = [finding for rank, finding in between if rank == node.node_rank]
+        findings = (*node.findings, *differing)
+        found.append(NodeDevices(node.node_rank, node.host, node_health(findings), findings))
+    return tuple(found)

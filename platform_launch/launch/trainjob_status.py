@@ -1,0 +1,158 @@
+"""A run's progress for the status of its Kubeflow TrainJob: Trainer 2.2 and later tell each pod where to.
+
+Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress), pkg/statusserver, and the plugin that sets
+the variables. Nothing here may harm a training: each question has a limit, and whoever refuses ten in a row
+is not asked again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timezone
+from threading import Event as ThreadEvent
+from threading import Thread
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from platform_launch.environment import Environment
+from platform_launch.events import Event, event
+from platform_launch.health.finding import Grade
+from platform_launch.launch.run_report import RunReport
+
+if TYPE_CHECKING:
+    from http.client import HTTPSConnection
+
+URL = "KUBEFLOW_TRAINER_SERVER_URL"
+CA_CERT = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable
+
+# The controller writes each post to the API server.
+EVERY_S = 30.0
+_LIMIT_S = 5.0
+_MOST_REFUSALS = 10
+_MOST_BYTES = 64 * 1024
+_LARGEST_INT = 2**31 - 1
+
+
+class StatusRefusedError(Exception):
+    """The status could not be posted."""
+
+
+class TrainJobStatus:
+    """Posts the run's ``report()`` now and then, and once more at its end."""
+
+    def __init__(
+        self,
+        env: Environment,
+        report: Callable[[], RunReport],
+        tell: Callable[[Event], None],
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._env = env
+        self._report = report
+        self._tell = tell
+        self._every_s = every_s
+        self._posted: dict[str, object] = {}
+        self._refusals = 0
+        self._ended = ThreadEvent()
+        self._thread = Thread(target=self._run, name="trainjob-status", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Post the last status, for a few seconds at most."""
+        self._ended.set()
+        self._thread.join(_LIMIT_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_s) and self._refusals < _MOST_REFUSALS:
+            self._update()
+        self._update()
+
+    def _update(self) -> None:
+        try:
+            status = trainer_status(self._report())
+            if status and status != self._posted:
+                self._post({**status, "lastUpdatedTime": _now()})
+                self._posted, self._refusals = status, 0
+        except Exception as error:  # whatever it is, the training goes on
+            self._refusals += 1
+            if self._refusals == 1:
+                problem = str(error) if isinstance(error, StatusRefusedError) else repr(error)
+                self._tell(event("trainjob-status-refused", problem=problem))
+
+    def _post(self, status: dict[str, object]) -> None:
+        """Raises StatusRefusedError, OSError."""
+        url = urlsplit(self._env.get(URL, "").strip())
+        connection = self._connection(url.hostname, url.port)
+        try:
+            body = json.dumps({"trainerStatus": status})
+            headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
+            connection.request("POST", url.path or "/", body, headers)
+            answer = connection.getresponse()
+            said = answer.read(_MOST_BYTES)
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise StatusRefusedError(f"{url.hostname} answers {answer.status}: {_message(said)}")
+
+    def _connection(self, host: str | None, port: int | None) -> HTTPSConnection:
+        """Connect to the controller itself: by no proxy, and wherever it redirects to is not asked."""
+        import ssl
+        from http.client import HTTPSConnection
+
+        if not self._env.get(URL, "").strip().startswith("https://") or not host:
+            raise StatusRefusedError(f"{URL} is no https:// address")
+        path = self._env.get(CA_CERT, "").strip()
+        authority = self._env.read_file(path) if path else None
+        if authority is None:
+            raise StatusRefusedError(f"{CA_CERT}={path} cannot be read")
+        context = ssl.create_default_context(cadata=authority)
+        return HTTPSConnection(host, port, timeout=_LIMIT_S, context=context)
+
+    def _token(self) -> str:
+        """Return the token, which the platform replaces from time to time."""
+        path = self._env.get(TOKEN, "").strip()
+        token = (self._env.read_file(path) or "").strip() if path else ""
+        if not (token.isascii() and token.isprintable() and token):
+            raise StatusRefusedError(f"{TOKEN}={path} holds no token")
+        return token
+
+
+def trainer_status(report: RunReport) -> dict[str, object]:
+    """Return the status for a report; empty while there is nothing to say."""
+    cost = report.cost
+    grades = Counter(node.health.grade for node in report.nodes)
+    known = {
+        "step": cost.step,
+        "steps_per_second": cost.steps_per_s,
+        "productive_ratio": cost.productive_share,
+        "steps_lost": cost.lost_steps or None,
+        "restarts": report.restarts or None,
+        "nodes_suspect": grades[Grade.SUSPECT] or None,
+        "nodes_bad": grades[Grade.BAD] or None,
+    }
+    metrics = [{"name": name, "value": f"{value:.6g}"} for name, value in known.items() if value is not None]
+    if not metrics:
+        return {}
+    status: dict[str, object] = {"metrics": metrics}
+    if cost.step is not None and cost.target_step:
+        status["progressPercentage"] = min(100 * cost.step // cost.target_step, 100)
+    if cost.eta_s is not None:
+        status["estimatedRemainingSeconds"] = min(round(cost.eta_s), _LARGEST_INT)
+    return status
+
+
+def _message(said: bytes) -> str:
+    try:
+        return str(json.loads(said)["message"])[:200]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "no reason given"
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

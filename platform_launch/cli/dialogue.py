@@ -68,6 +68,10 @@ class Dialogue:
         if self.open and self.asked and not Confirm.ask(question, console=self._console, default=True):
             raise click.Abort
 
+    def agrees(self, question: str) -> bool:
+        """Return the answer to yes or no; no where nobody can be asked."""
+        return self.open and Confirm.ask(question, console=self._console, default=False)
+
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
         self.asked = True
         try:

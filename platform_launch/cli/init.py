@@ -11,6 +11,7 @@ import click
 
 from platform_launch import hardware, jobs
 from platform_launch.cli.dialogue import Dialogue, first_found
+from platform_launch.cli.init_hosts import master_of, read_hosts, settle_hosts, start_or_show
 from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, warn
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.output import write_new
@@ -24,7 +25,7 @@ from platform_launch.project import project_root
 
 KINDS = {
     "one-node": "train on this machine",
-    "several-nodes": "start the command on each machine yourself",
+    "several-nodes": "machines without a scheduler: start the command on each, or on all over ssh",
     "slurm": "submit a batch script",
     "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano, KubeBrain …",
     "debug": "nodes that wait, so that one can run, stop and run again on all of them",
@@ -72,7 +73,20 @@ _WITHOUT_QUESTIONS = {
 )
 @click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options
-@click.option("--master-addr", metavar="HOST", help="With --kind several-nodes: node 0 (default: this one).")
+@click.option(
+    "--hosts",
+    metavar="HOSTS",
+    callback=lambda _ctx, _option, text: None if text is None else read_hosts(text),
+    help="With --kind several-nodes: gn1,gn2 or gn[1-4], node 0 first, as ssh knows them.",
+)
+@click.option(
+    "--start", "starting", is_flag=True, help="With --hosts: start it on all of them over ssh, and stay."
+)
+@click.option(
+    "--master-addr",
+    metavar="HOST",
+    help="With --kind several-nodes: node 0 (default: the first host, or this machine).",
+)
 @click.option(
     "--directory", type=click.Path(path_type=Path, file_okay=False), default=".", help="Write here."
 )
@@ -83,6 +97,8 @@ def command(
     /,
     kind: str | None,
     target: str | None,
+    hosts: tuple[str, ...] | None,
+    starting: bool,
     master_addr: str | None,
     directory: Path,
     force: bool,
@@ -96,10 +112,12 @@ def command(
     dialogue = Dialogue()
     for flag, value, of_kind in (
         ("--target", target, "kubernetes"),
+        ("--hosts", hosts, "several-nodes"),
+        ("--start", starting or None, "several-nodes"),
         ("--master-addr", master_addr, "several-nodes"),
     ):
         if value is not None and (kind := kind or of_kind) != of_kind:
-            raise UsageError(f"{flag} {value} belongs to --kind {of_kind}, not to {kind}")
+            raise UsageError(f"{flag} belongs to --kind {of_kind}, not to {kind}")
     if kind is None:
         scheduler = first_found(_SCHEDULERS, env.get("PATH"))
         kind = dialogue.choose(
@@ -111,12 +129,18 @@ def command(
         return 0
     told = description(flags, ctx.meta["script_args"])
     target = _target(kind, target, dialogue)
+    hosts = settle_hosts(hosts, told, dialogue) if kind == "several-nodes" else ()
+    if starting and not hosts:
+        raise UsageError("--start without --hosts: expected the hosts to start it on, as gn1,gn2 or gn[1-4]")
     _complete(told, kind, directory, env, dialogue)
     dialogue.settle()
     _write(told, target, directory, force, dialogue)
-    for line in _next(told, kind, target, directory, master_addr or env.address):
-        click.echo(line)
-    return 0
+    if kind != "several-nodes":
+        for line in _next(told, kind, target, directory):
+            click.echo(line)
+        return 0
+    job = build("slurm", told)
+    return start_or_show(job, hosts, master_addr or master_of(hosts, env), env, dialogue, starting=starting)
 
 
 def _target(kind: str, target: str | None, dialogue: Dialogue) -> str | None:
@@ -216,6 +240,7 @@ def _write(
     files = {_JOB_FILE: write(told)}
     if target is not None:
         files[file_name(target)] = jobs.render(job, target)
+    files = {name: text for name, text in files.items() if not _stands_in(directory / name, text)}
     for name in files:
         if (directory / name).exists() and not force:
             raise UsageError(
@@ -228,10 +253,19 @@ def _write(
     if dialogue.asked:
         for name, text in files.items():
             dialogue.say(f"\n--- {directory / name}\n{text}")
-    dialogue.confirm(f"Write {' and '.join(files)}?")
+    if files:
+        dialogue.confirm(f"Write {' and '.join(files)}?")
     for name, text in files.items():
         write_new(directory / name, text, force=force)
         console.success(f"wrote {directory / name}")
+
+
+def _stands_in(path: Path, text: str) -> bool:
+    """Tell whether a file has this text already, as when the same command is given again."""
+    try:
+        return path.read_text("utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def file_name(target: str) -> str:
@@ -239,9 +273,7 @@ def file_name(target: str) -> str:
     return f"{target}.sbatch" if target == "slurm" else f"{target}.yaml"
 
 
-def _next(
-    told: dict[str, Value], kind: str, target: str | None, directory: Path, master_addr: str
-) -> list[str]:
+def _next(told: dict[str, Value], kind: str, target: str | None, directory: Path) -> list[str]:
     """Return what to do now, as comments and commands that can be pasted."""
     if target is not None:
         submit = f"{jobs.SUBMIT[target]} {shlex.quote(str(directory / file_name(target)))}"
@@ -256,10 +288,4 @@ def _next(
             "# then on rank 0, as often as you like:",
             shlex.join(["dist-launch", "run", *entry, *job.command_arguments]),
         ]
-    if kind == "one-node":
-        return ["# start it:", shlex.join([*entry, *job.command_arguments])]
-    lines = []
-    for rank in range(job.nodes):
-        topology = ["--nnodes", str(job.nodes), "--node-rank", str(rank), "--master-addr", master_addr]
-        lines += [f"# on node {rank}:", shlex.join([*entry, *topology, *job.command_arguments])]
-    return lines
+    return ["# start it:", shlex.join([*entry, *job.command_arguments])]

@@ -8,8 +8,9 @@ from typing import Any
 
 from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
 from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
-from platform_launch.dist_launch.connections import NodeConnections, NodeProgram, NodeUnreachableError
+from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.nodes_output import NodesOutput
+from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
 from platform_launch.errors import NodesAbsentError
 
 

@@ -7,16 +7,16 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from platform_launch.console.log import LogFile
 from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
 from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
-from platform_launch.dist_launch.connections import NodeConnections, NodeProgram, NodeUnreachableError
+from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.nodes_output import NodesOutput
+from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
 from platform_launch.errors import InputError, NodesAbsentError
 from platform_launch.events import line
 
@@ -84,7 +84,9 @@ class JobRun:
                 began = time.monotonic()
                 self._tell("go", self._parts.values())
                 await self._follow()
-                self._conclude(time.monotonic() - began)
+                first = self._failed_first
+                took_s = time.monotonic() - began
+                self._output.conclude(self._code, first.member.place if first else None, took_s)
         finally:
             beat.cancel()
             for part in self._parts.values():
@@ -225,17 +227,6 @@ class JobRun:
             return
         self._output.say("ERROR", f"{place}: {how}; stopping the other {running}")
         self.stop(part.code)
-
-    def _conclude(self, took_s: float) -> None:
-        """Write the last line: how it ended on all nodes, and how long it took."""
-        took = f"{took_s:.1f} s" if took_s < 120 else str(timedelta(seconds=round(took_s)))
-        if not self._code:
-            self._output.say("SUCCESS", f"ended well on all {len(self._parts)} nodes after {took}")
-        elif self._failed_first is None:
-            self._output.say("WARN", f"stopped after {took}; exit code {self._code}")
-        else:
-            first = self._failed_first.member.place
-            self._output.say("ERROR", f"failed after {took}, first on {first}; exit code {self._code}")
 
     def _give_up(self) -> None:
         stuck = [part.member.place for part in self._parts.values() if part.code is None]

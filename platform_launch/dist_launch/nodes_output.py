@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
@@ -21,8 +22,8 @@ _FOLD_S = 0.4
 class NodesOutput:
     """Writes to two descriptors without ever waiting inside a write, and to a log for each node.
 
-    ``throttle(True)`` is called when a reader is slow and nothing more should be brought, ``throttle(False)``
-    when it has caught up.
+    ``names`` are those of the nodes, where a line is not to say its rank. ``throttle(True)`` is called when a
+    reader is slow and nothing more should be brought, ``throttle(False)`` when it has caught up.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class NodesOutput:
         *,
         fold: bool,
         logs: Mapping[int, LogFile],
+        names: Mapping[int, str] | None = None,
         throttle: Callable[[bool], None],
     ) -> None:
         out = Outlet(descriptors[0], lambda _error: None)
@@ -39,7 +41,9 @@ class NodesOutput:
         self._outlets = (out, out if same else Outlet(descriptors[1], lambda _error: None))
         self._throttle = throttle
         self._streams = {
-            (rank, is_stderr): _NodeStream(rank, is_stderr) for rank in ranks for is_stderr in (False, True)
+            (rank, is_stderr): _NodeStream(rank, is_stderr, (names or {}).get(rank, f"rank-{rank}"))
+            for rank in ranks
+            for is_stderr in (False, True)
         }
         self._logs = logs
         self._fold = _LineFolder({rank for rank, _ in self._streams}, self._show) if fold else None
@@ -60,6 +64,16 @@ class NodesOutput:
         """Write a line of our own."""
         flat = " ".join(text.splitlines())
         self._show(f"[{level}] {flat}\n".encode(errors="replace"), True)
+
+    def conclude(self, code: int, first_failed: str | None, took_s: float) -> None:
+        """Write the last line: how it ended on all nodes, and how long it took."""
+        took = f"{took_s:.1f} s" if took_s < 120 else str(timedelta(seconds=round(took_s)))
+        if not code:
+            self.say("SUCCESS", f"ended well on all {len(self._streams) // 2} nodes after {took}")
+        elif first_failed is None:
+            self.say("WARN", f"stopped after {took}; exit code {code}")
+        else:
+            self.say("ERROR", f"failed after {took}, first on {first_failed}; exit code {code}")
 
     async def close(self) -> None:
         """Write what is held; a reader that has stopped reading is waited for."""
@@ -122,12 +136,12 @@ class NodesOutput:
 class _NodeStream:
     """One of a node's two streams on its way."""
 
-    def __init__(self, rank: int, is_stderr: bool) -> None:
+    def __init__(self, rank: int, is_stderr: bool, name: str) -> None:
         self.rank = rank
         self.is_stderr = is_stderr
         self.text = LogText()
         self.lines = WholeLines()
-        self.prefix = LinePrefix(f"[rank-{rank}] ")
+        self.prefix = LinePrefix(f"[{name}] ")
         self._own_prefix = re.compile(rb"(?m)^" + re.escape(node_prefix(rank)).encode())
 
     def bare(self, lines: bytes) -> bytes:

@@ -432,6 +432,7 @@ class Attempt:
         if self._hang_watch is not None:
             self._hang_watch.hush()
             if code and not self.hung and self._supervisor.stopped_by is None:
-                self._hang_watch.say_who_left(failed_local_ranks(self._supervisor.tail))
+                failed = failed_local_ranks(self._supervisor.tail)
+                self._hang_watch.say_who_left(failed, failed_here=0 < code < 128)
         if code and not self.hung:
             self._tell(StopAll(self._of_this_node(EndKind.FAILED, code)))

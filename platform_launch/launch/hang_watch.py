@@ -114,14 +114,15 @@ class HangWatch:
         if self._options.folder is not None:
             shutil.rmtree(self._options.folder, ignore_errors=True)
 
-    def say_who_left(self, failed_local_ranks: Collection[int]) -> str:
+    def say_who_left(self, failed_local_ranks: Collection[int], *, failed_here: bool = False) -> str:
         """Say once which ranks of this node ended without an error before others failed; return it, or "".
 
-        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
+        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not. For
+        ``failed_here`` see NodeProbe.finished.
         """
         if self._probe is None:
             return ""
-        left = self._probe.finished(failed_local_ranks=failed_local_ranks)
+        left = self._probe.finished(failed_local_ranks=failed_local_ranks, failed_here=failed_here)
         if not left:
             return ""
         said = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))

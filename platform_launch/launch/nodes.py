@@ -132,7 +132,7 @@ def _train_once(
         if watching is not None:
             watching.hush()
             if code and not found and supervisor.stopped_by is None:
-                watching.say_who_left(failed_local_ranks(supervisor.tail))
+                watching.say_who_left(failed_local_ranks(supervisor.tail), failed_here=0 < code < 128)
 
     supervisor = Supervisor(
         training.command,

@@ -153,13 +153,17 @@ class NodeProbe:
             first.setdefault(one.rank or 0, one)
         return [first[rank] for rank in sorted(first)]
 
-    def finished(self, *, failed_local_ranks: Collection[int]) -> list[int]:
+    def finished(self, *, failed_local_ranks: Collection[int], failed_here: bool = False) -> list[int]:
         """Return the ranks that have ended, and by no exception.
 
         A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own: its
-        launcher can, which knows the ``failed_local_ranks``.
+        launcher can, which knows the ``failed_local_ranks``. With ``failed_here`` it knows that one of this
+        node failed, and not always which: where all ended by no exception, none is returned.
         """
-        ended = [one for one in self.ranks() if one.finished and _gone(one)]
+        ranks = self.ranks()
+        ended = [one for one in ranks if one.finished and _gone(one)]
+        if failed_here and len(ended) == len(ranks):
+            return []
         return [one.rank or 0 for one in ended if one.local_rank not in failed_local_ranks]
 
     def collectives(self) -> dict[int, tuple[RankTrace, float]]:

@@ -182,6 +182,32 @@ def ended(nodes: Sequence[Node]) -> Iterator[None]:
                     node.code()
 
 
+@contextmanager
+def sshd(node: Node, folder: Path) -> Iterator[None]:
+    """The SSH server of an image: it has nothing to do with dist-launch, and has a new host key each time."""
+    folder.mkdir(exist_ok=True)
+    key = folder / "host_key"
+    key.unlink(missing_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    config = script(
+        folder / "config",
+        f"Port 2025\nHostKey {key}\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel QUIET\n",
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = node.host.popen(["/usr/sbin/sshd", "-D", "-f", str(config)], stdout=subprocess.DEVNULL)
+    try:
+        listening = [
+            "sh",
+            "-c",
+            "ss -ltn 2>/dev/null | grep -q :2025 || grep -q ':07E9 .* 0A ' /proc/net/tcp",
+        ]
+        eventually("sshd listens", lambda: node.host.run(listening).returncode == 0)
+        yield
+    finally:
+        server.kill()
+        server.wait(LIMIT_S)
+
+
 def jobs_on(node: Node) -> list[int]:
     """Return the processes of jobs on a host, found by other means than the product's."""
     marked = f"DIST_LAUNCH_JOB={node.state}:".encode()

@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, waiting
+from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, sshd, waiting
 from tests.lab.netns import hosts, requires_netns
-from tests.lab.waiting import LIMIT_S
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -33,32 +31,6 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
         nodes = make(made, tmp_path_factory.mktemp("calm"))
         with waiting(nodes):
             yield nodes
-
-
-@contextmanager
-def sshd(node: Node, folder: Path) -> Iterator[None]:
-    """The SSH server of an image: it has nothing to do with dist-launch, and has a new host key each time."""
-    folder.mkdir(exist_ok=True)
-    key = folder / "host_key"
-    key.unlink(missing_ok=True)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    config = script(
-        folder / "config",
-        f"Port 2025\nHostKey {key}\nStrictModes no\nUsePAM no\nPidFile none\nLogLevel QUIET\n",
-    )
-    Path("/run/sshd").mkdir(exist_ok=True)
-    server = node.host.popen(["/usr/sbin/sshd", "-D", "-f", str(config)], stdout=subprocess.DEVNULL)
-    try:
-        listening = [
-            "sh",
-            "-c",
-            "ss -ltn 2>/dev/null | grep -q :2025 || grep -q ':07E9 .* 0A ' /proc/net/tcp",
-        ]
-        eventually("sshd listens", lambda: node.host.run(listening).returncode == 0)
-        yield
-    finally:
-        server.kill()
-        server.wait(LIMIT_S)
 
 
 def files_of(node: Node) -> dict[str, str]:

@@ -208,7 +208,8 @@ def test_several_machines_get_one_command_each(folder: Path, capsys: pytest.Capt
     commands = [line for line in out.splitlines() if not line.startswith("#")]
     entry = ROOT / "start_multinode_platform.sh"
     assert commands == [
-        f"{entry} --nnodes 2 --node-rank {rank} --master-addr 192.168.1.100 -- --lr 'a b'" for rank in (0, 1)
+        f"{entry} --nnodes 2 --node-rank {rank} --master-addr 192.168.1.100 --job-name demo -- --lr 'a b'"
+        for rank in (0, 1)
     ]
     assert [path.name for path in folder.iterdir()] == ["job.yaml"]
 
@@ -246,6 +247,27 @@ def test_answers_that_belong_to_another_kind_are_refused(
     assert (code, "belongs to --kind kubernetes" in err) == (64, True)
     code, _out, err = run(folder, capsys, "--kind", "slurm", "--master-addr", "a")
     assert (code, "belongs to --kind several-nodes" in err) == (64, True)
+    code, _out, err = run(folder, capsys, "--start")
+    assert (code, "--start without --hosts" in err) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "what"),
+    [
+        ("-oProxyCommand=x", "is not a host"),
+        ("gn1,gn1", "twice"),
+        ("gn[1-", "is malformed"),
+        ("gn1;x,gn2", "is not a host"),
+        ("gn[1-3]", "--nodes 2 and 3 hosts"),
+    ],
+)
+def test_hosts_that_are_none_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], hosts: str, what: str
+) -> None:
+    code, _out, err = run(folder, capsys, f"--hosts={hosts}", "--nodes", "2", "--start")
+    assert code in (64, 66)
+    assert what in err
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["check", "trouble"])

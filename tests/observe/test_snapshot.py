@@ -198,3 +198,15 @@ def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start
             log.flush()
             time.sleep(0.1)
     assert not heard.reports.empty()
+
+
+def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
+    folder: Path, start: Start
+) -> None:
+    for rank in (0, 1):
+        start("import sys\nprint('ready', flush=True)\nsys.exit(3)", rank).wait()
+    probe = NodeProbe(folder, 0, "host")
+    assert probe.finished(failed_local_ranks=()) == [0, 1]
+    assert probe.finished(failed_local_ranks=(), failed_here=True) == []
+    start(SLEEP, 2)
+    assert probe.finished(failed_local_ranks=(1,), failed_here=True) == [0]

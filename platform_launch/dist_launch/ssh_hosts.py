@@ -1,0 +1,105 @@
+"""A command for each of several hosts, over OpenSSH: side by side, and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from platform_launch.dist_launch.nodes_output import NodesOutput
+from platform_launch.dist_launch.openssh import ssh_command
+from platform_launch.dist_launch.programs import NodeProgram, start_here
+from platform_launch.errors import InstallationError
+
+# The launchers of a job end together by themselves, and know why; then it is time for the rest.
+_TOGETHER_S = 10.0
+# ssh(1): what it ends with when it could not reach a host, or lost it.
+_SSH_FAILED = 255
+
+
+def run_on_hosts(commands: Mapping[str, str], folder: Path) -> int:
+    """Run a shell's command on each host until all have ended; return the first exit code that is not 0.
+
+    Main thread only. Raises InstallationError without OpenSSH's client.
+    """
+    return asyncio.run(_HostsRun(commands, folder).run())
+
+
+class _HostsRun:
+    def __init__(self, commands: Mapping[str, str], folder: Path) -> None:
+        self._hosts: Sequence[str] = list(commands)
+        self._commands = commands
+        self._folder = folder
+        self._programs: dict[int, NodeProgram] = {}
+        self._running = set(range(len(self._hosts)))
+        self._code = 0
+        self._first_failed: str | None = None
+        self._stopping = False
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        names = dict(enumerate(self._hosts))
+        self._output = NodesOutput((1, 2), names, fold=False, logs={}, names=names, throttle=self._throttle)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._interrupt, 128 + number)
+        began = time.monotonic()
+        try:
+            await asyncio.gather(*map(self._one, names))
+            self._output.conclude(self._code, self._first_failed, time.monotonic() - began)
+        except FileNotFoundError as error:
+            raise InstallationError(
+                "--start: there is no ssh on PATH", "install openssh-client, or start the commands yourself"
+            ) from error
+        finally:
+            await self._output.close()
+        return self._code
+
+    async def _one(self, number: int) -> None:
+        host = self._hosts[number]
+        argv = ssh_command(host, self._folder, self._commands[host])
+        program = await start_here(argv, lambda data, is_stderr: self._output.feed(number, data, is_stderr))
+        self._programs[number] = program
+        if self._stopping:  # a signal came while it was started
+            program.close()
+        code = await program.done
+        self._running.discard(number)
+        self._output.finish(number)
+        if code and not self._stopping:
+            self._failed(host, code)
+
+    def _failed(self, host: str, code: int) -> None:
+        """Note the first failure, and let the others end with it."""
+        if self._first_failed is not None:
+            return
+        self._first_failed, self._code = host, code
+        ssh = " (ssh itself, see above)" if code == _SSH_FAILED else ""
+        self._output.say("ERROR", f"{host}: ended with exit code {code}{ssh}")
+        if self._running:
+            wait_s = 0.0 if code == _SSH_FAILED else _TOGETHER_S
+            asyncio.get_running_loop().call_later(wait_s, self._stop)
+
+    def _interrupt(self, code: int) -> None:
+        """Ask all to end; asked again, wait for them no longer."""
+        if self._stopping:
+            self._output.say("WARN", "letting go of the hosts; what runs there has been asked to end")
+            for number in self._running & self._programs.keys():
+                self._programs[number].abort()
+            return
+        self._output.say("INFO", "asking all hosts to end; again: do not wait for them")
+        self._code = self._code or code
+        self._stop()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for number in self._running & self._programs.keys():
+            self._programs[number].close()
+
+    def _throttle(self, slow: bool) -> None:
+        for number in self._running & self._programs.keys():
+            program = self._programs[number]
+            if slow:
+                program.pause()
+            else:
+                program.resume()

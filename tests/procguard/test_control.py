@@ -459,3 +459,23 @@ def test_events_as_a_table_hold_no_formula(cluster: Cluster) -> None:
     lines = "".join(csv_lines(cluster.control, EventFilter(who="ann"))).splitlines()
     assert lines[0] == "id,at,who,action,on,detail"
     assert lines[1].endswith(',ann,settings,g,"\'=HYPERLINK(""http://evil""), ""quoted"""')
+
+
+def test_an_answer_is_made_anew_only_when_it_says_something_new(cluster: Cluster) -> None:
+    """Most of the server's work is to say the same again."""
+    cluster.group_of("gn6")
+
+    def answer() -> bytes:
+        beat = Heartbeat(
+            node="gn6", instance="instance-gn6", workers=(WorkerReport(number=0, state=WorkerState.IDLE),)
+        )
+        return cluster.control.heartbeat("gn6", beat).document
+
+    first = answer()
+    assert answer() is first
+    cluster.control.start("g", "ann")
+    told = answer()
+    assert b'"prepare"' in told
+    assert b'"stop"' in first
+    cluster.logs["gn6-0", 1] = 7
+    assert b'"log_offset":7' in answer()

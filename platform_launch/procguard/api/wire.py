@@ -8,6 +8,7 @@ replaced, so that none is lost and, because it carries its generation, none is c
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -192,6 +193,11 @@ class WorkerOrders(WireMessage):
 
     orders: dict[int, WorkerOrder]
     heartbeat_s: float
+
+    @cached_property
+    def document(self) -> bytes:
+        """Itself as JSON: written once, as most answers are the one before."""
+        return self.__pydantic_serializer__.to_json(self)
 
 
 class LogTaken(WireMessage):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -141,7 +141,10 @@ class Control:
         self._heard = True
         if seen_at_once:
             self._changed()
-        return WorkerOrders.model_construct(orders=orders, heartbeat_s=self._heartbeat_s)
+        before = entry.orders
+        if before is None or not _unchanged(before.orders, orders):
+            before = entry.orders = WorkerOrders(orders=orders, heartbeat_s=self._heartbeat_s)
+        return before
 
     def _order(self, worker: WorkerEntry) -> WorkerOrder:
         """Return what is wanted of a worker: the same object for as long as it is the same."""
@@ -546,6 +549,11 @@ def _differences(before: GroupSettings, after: GroupSettings) -> str:
 def _same(one: tuple[object, object, int], other: tuple[object, object, int]) -> bool:
     """Compare what orders are made from; runs by identity, as they are large and never edited."""
     return one[0] is other[0] and one[1] is other[1] and one[2] == other[2]
+
+
+def _unchanged(before: Mapping[int, WorkerOrder], orders: Mapping[int, WorkerOrder]) -> bool:
+    """Compare orders by identity: each is the same object for as long as it says the same."""
+    return before.keys() == orders.keys() and all(before[number] is orders[number] for number in orders)
 
 
 def _no_worker(worker: str) -> NotFound:

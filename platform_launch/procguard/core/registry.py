@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.wire import MachineReport, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    MachineReport,
+    WorkerOrder,
+    WorkerOrders,
+    WorkerReport,
+    WorkerState,
+)
 from platform_launch.procguard.core.group import GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
@@ -92,6 +98,8 @@ class NodeEntry:
     workers: dict[int, WorkerEntry] = field(default_factory=dict)
     seen_at: float | None = None
     machine: MachineReport | None = None
+    orders: WorkerOrders | None = None
+    """What the last heartbeat was answered with."""
     refused: set[str] = field(default_factory=set)
     """Other installations that asked for this name in vain: each is told of once, and not without end."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
@@ -21,11 +22,16 @@ join token and send their own credential as `Authorization: Bearer …`.
 """
 
 
-def build_app(parts: ServerParts, stopping: asyncio.Event | None = None) -> FastAPI:
-    """Return the app. It starts nothing: the control loop and the database belong to the caller.
+def served_app(parts: ServerParts, stopping: asyncio.Event) -> ASGIApp:
+    """Return what is served: heartbeats and limits first, then the app.
 
     ``stopping`` is to be set in the event loop when the server ends: it ends streams that would go on.
     """
+    return ServerMiddleware(build_app(parts), parts, stopping)
+
+
+def build_app(parts: ServerParts) -> FastAPI:
+    """Return the app. It starts nothing: the control loop and the database belong to the caller."""
     app = FastAPI(
         title="ProcGuard",
         version=__version__,
@@ -39,5 +45,4 @@ def build_app(parts: ServerParts, stopping: asyncio.Event | None = None) -> Fast
     for room in (agents, groups, workers, charts, people, users, health):
         app.include_router(room.router)
     add_pages(app, parts.control, parts.accounts, visitor=parts.gate.visitor)
-    app.add_middleware(ServerMiddleware, parts=parts, stopping=stopping or asyncio.Event())
     return app

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from platform_launch.procguard.api.refused import RequestRefused
@@ -53,7 +54,7 @@ class Gate:
 
     def person(self, request: Request) -> Person | None:
         """Return who sent a request; None where nobody is logged in. Reads the database."""
-        token = bearer(request)
+        token = bearer(request.headers)
         if token is None:
             token = request.cookies.get(SESSION_COOKIE)
             if token and token.startswith(TOKEN_PREFIX):
@@ -72,7 +73,7 @@ class Gate:
         person = self.person(request)
         if person is None:
             raise Unauthorized("not logged in", "POST /api/v1/login, or `procguard ctl login`")
-        if request.method not in _READING and not bearer(request):
+        if request.method not in _READING and not bearer(request.headers):
             from_own_page(request)
             sent = request.headers.get(CSRF_HEADER, "")
             if not hmac.compare_digest(sent.encode(), self.sessions.csrf(person.session).encode()):
@@ -99,9 +100,9 @@ class Gate:
             )
 
 
-def bearer(request: Request) -> str | None:
+def bearer(headers: Headers) -> str | None:
     """Return the token in the Authorization header."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 

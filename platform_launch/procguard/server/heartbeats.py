@@ -6,25 +6,23 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.wire import Heartbeat, WorkerOrders
+from platform_launch.procguard.api.wire import Heartbeat
 from platform_launch.procguard.server.answers import answer, invalid
-from platform_launch.procguard.server.parts import ServerParts, node_of
+from platform_launch.procguard.server.parts import ServerParts, known
+
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-def answer_beat(parts: ServerParts, credential: str | None, body: bytes) -> Response:
-    """Return the answer to a heartbeat, errors included."""
+def answer_beat(parts: ServerParts, node: str | None, body: bytes) -> Response:
+    """Return the answer to a heartbeat, errors included; ``node`` is whose credential it showed."""
     try:
-        orders = parts.control.heartbeat(node_of(credential, parts), Heartbeat.model_validate_json(body))
+        orders = parts.control.heartbeat(known(node), Heartbeat.model_validate_json(body))
     except ValidationError as error:
         response = invalid(error.errors(include_input=False, include_url=False))
     except RequestRefused as refused:
         response = answer(refused)
     else:
         parts.meter.heartbeats.inc()
-        return Response(_written(orders), media_type="application/json")
+        return Response(orders.document, 200, _HEADERS, "application/json")
     parts.meter.refused.inc()
     return response
-
-
-def _written(orders: WorkerOrders) -> bytes:
-    return orders.__pydantic_serializer__.to_json(orders)

@@ -47,7 +47,11 @@ Here = Annotated[ServerParts, Depends(_parts)]
 
 def node_of(credential: str | None, parts: ServerParts) -> str:
     """Return the node whose agent has this credential. Raises Unauthorized."""
-    node = parts.control.who(credential) if credential else None
+    return known(parts.control.who(credential) if credential else None)
+
+
+def known(node: str | None) -> str:
+    """Return the node that a credential is of. Raises Unauthorized where it is nobody's."""
     if node is None:
         raise Unauthorized("the agent's credential is not known here", "join again with the join token")
     return node

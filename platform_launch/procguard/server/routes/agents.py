@@ -53,7 +53,7 @@ def join(
 ) -> JoinAnswer:
     """Register a node and its workers with the join token, and get the agent's own credential."""
     address = request.client.host if request.client else ""
-    if not here.is_join_token(bearer(request)):
+    if not here.is_join_token(bearer(request.headers)):
         _count_failed_join(here, address, wanted.node)
         raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
     try:
@@ -91,7 +91,8 @@ async def heartbeat(
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> Response:
     """Say what a node's workers do, and get what is wanted of them."""
-    return answer_beat(here, bearer(request), await request.body())
+    token = bearer(request.headers)
+    return answer_beat(here, here.control.who(token) if token else None, await request.body())
 
 
 @router.post(
@@ -109,7 +110,7 @@ async def log(
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> LogTaken:
     """Take a chunk of a worker's log, the bytes as they were written. Sending one twice does no harm."""
-    worker = here.control.worker(str(WorkerName(node_of(bearer(request), here), number))).worker
+    worker = here.control.worker(str(WorkerName(node_of(bearer(request.headers), here), number))).worker
     try:
         data = await request.body()
         have = await to_thread.run_sync(here.logs.append, worker, generation, offset, data, limiter=_DISK)

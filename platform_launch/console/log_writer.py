@@ -23,7 +23,7 @@ _HUNG_S = 300.0
 
 
 class LogWriter:
-    """Appends to a descriptor, which it closes.
+    """Appends to a descriptor, which it closes. Raises OSError where no thread can be started.
 
     Methods raise the OSError that a write met, ETIMEDOUT where none came to its end in time; the file is to
     be given up then.
@@ -40,7 +40,11 @@ class LogWriter:
         self._moved_at = time.monotonic()
         self._error: OSError | None = None
         self._behind = self._closing = False
-        Thread(target=self._work, name="log", daemon=True).start()
+        try:
+            Thread(target=self._work, name="log", daemon=True).start()
+        except RuntimeError as error:  # all that Python says when the system refuses one
+            os.close(fd)
+            raise OSError(errno.EAGAIN, "no further thread can be started") from error
 
     def write(self, data: bytes) -> None:
         """Hand data over; wait a moment for a disk that works, and for room where the queue is full."""
@@ -90,9 +94,9 @@ class LogWriter:
         try:
             while data := self._next():
                 self._write(data)
-        except OSError as error:
+        except Exception as error:  # whatever it is, nobody may wait for this thread any more
             with self._changed:
-                self._error = error
+                self._error = error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
                 self._changed.notify_all()
         os.close(self._fd)
 

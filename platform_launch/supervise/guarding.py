@@ -10,6 +10,8 @@ from pathlib import Path
 from signal import SIGKILL
 from types import TracebackType
 
+from platform_launch.supervise import processes
+
 # In the environment of all that is guarded, with a value of its own for each run.
 VARIABLE = "PLATFORM_LAUNCH_TREE"
 
@@ -57,7 +59,7 @@ class Guard:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
     ) -> None:
-        if self._pid > 0:
+        if self._pid > 0 and processes.is_child(self._pid):  # else somebody killed it, and it was reaped
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self._pid, SIGKILL)
                 os.waitpid(self._pid, 0)

@@ -13,6 +13,7 @@ from typing import Any
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 # A batch system's early warnings must not end a launcher that still waits for the others.
 WARNING = frozenset({signal.SIGUSR1, signal.SIGUSR2})
+_NEVER_IGNORED = (signal.SIGTERM, signal.SIGCHLD)
 HANDLED = (*sorted(ENDING), *sorted(WARNING), signal.SIGWINCH, signal.SIGCHLD)
 
 
@@ -27,9 +28,10 @@ class Interrupted(BaseException):  # like KeyboardInterrupt: nothing between may
 class SignalInbox:
     """Turns signals, and wake-ups from other threads, into bytes of a pipe that a loop can wait on.
 
-    A signal that the caller ignores stays ignored, so ``nohup`` keeps its meaning; SIGCHLD is the exception,
-    because the exit code of a child is lost where it is ignored. Enter it in the main thread. A signal that
-    was blocked until then (``start_multinode_platform.sh`` as the first process of a container) arrives now.
+    A signal that the caller ignores stays ignored, so ``nohup`` keeps its meaning. SIGCHLD is an exception,
+    because the exit code of a child is lost where it is ignored, and SIGTERM: a script that ignores it, to
+    outlive what it starts, means itself. Enter it in the main thread. A signal that was blocked until then
+    (``start_multinode_platform.sh`` as the first process of a container) arrives now.
     """
 
     def __init__(self, signals: Iterable[signal.Signals] = HANDLED) -> None:
@@ -45,7 +47,7 @@ class SignalInbox:
         self.fd, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._previous_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self._signals:
-            if number is signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+            if number in _NEVER_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
         return self

@@ -34,8 +34,8 @@ class Outcome:
     USR2 count among those where the command's environment hands them to torchrun, which ends on whatever
     it handles; any other command may go on after them, and its 1 is a failure of its own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
-    to :meth:`Supervisor.stop`; ``killed`` the process ids that only SIGKILL could end; ``tail`` the end of
-    what it wrote.
+    to :meth:`Supervisor.stop`, None for a command that had returned 0 by then; ``killed`` the process ids
+    that only SIGKILL could end; ``tail`` the end of what it wrote.
     """
 
     exit_code: int
@@ -90,6 +90,7 @@ class Supervisor:
         self._prefix = prefix
         self._log = LogFile(log_path, self._tell, most_bytes=log_limit_bytes)
         self._code = -int(signal.SIGKILL)  # what stands if even SIGKILL does not end it
+        self._finished = False
         self._tees: dict[int, Tee] = {}
         self._terminals: dict[int, int] = {}
         self._told = told
@@ -149,7 +150,7 @@ class Supervisor:
             signal=signal.Signals(-self._code) if self._code < 0 else None,
             duration_s=time.monotonic() - began,
             log_path=self._log.path,
-            stopped_by=watch.stopped_by,
+            stopped_by=None if self._finished else watch.stopped_by,
             killed=tuple(watch.killed),
             tail=self._log.tail,
         )
@@ -193,6 +194,7 @@ class Supervisor:
 
     def _on_end(self, _pid: int, code: int) -> None:
         self._code = code
+        self._finished = code == 0 and self._watch.stopped_by is None
         warning, watch = self._watch.warned_by, self._watch
         if code == 1 and watch.stopped_by is None and warning and _ends_torchrun(warning, self._command):
             watch.stopped_by = watch.stop_signal = warning.name

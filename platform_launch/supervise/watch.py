@@ -128,6 +128,8 @@ class Watch:
         while not self._gone or self._traffic.left:
             while self._actions:
                 self._actions.popleft()()
+            if self._requests:  # after a pause of this process there may be an end that came first
+                self._reap()
             while self._requests:
                 reason, grace_s, signal_name = self._requests.popleft()
                 # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.

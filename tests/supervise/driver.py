@@ -30,6 +30,7 @@ def main() -> int:
         log_path=Path(options["log_path"]) if "log_path" in options else None,
         prefix=options.get("prefix", ""),
         grace_s=options.get("grace_s", 10.0),
+        on_start=lambda pid: stop_once_ended(supervisor, pid) if "stop_once_ended" in options else None,
         on_exit=lambda _code: tell_at_exit(supervisor, options),
     )
     if "stop_once_logged" in options:
@@ -48,6 +49,12 @@ def main() -> int:
         )
     )
     return outcome.exit_code
+
+
+def stop_once_ended(supervisor: Supervisor, pid: int) -> None:
+    """Ask for the end after the command's, before the supervisor has looked: it was stopped meanwhile."""
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    supervisor.stop("node 3 left")
 
 
 def stop_once(supervisor: Supervisor, options: dict[str, str]) -> None:

@@ -37,6 +37,31 @@ def test_a_training_goes_on_while_its_log_hangs_and_ends_with_a_line_of_it(
     assert [line for line in run.output.splitlines() if line.startswith(b"2999 ")]
 
 
+def test_a_thread_that_cannot_be_started_costs_the_log_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object, **_named: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    told: list[Event] = []
+    monkeypatch.setattr(log_writer, "Thread", refuse)
+    log = LogFile(tmp_path / "train.log", told.append)
+    log.open()
+    log.append(b"a line\n", None)
+    assert [one.id for one in told] == ["log-lost"]
+    assert log.tail == b"a line\n"
+
+
+def test_a_fault_of_the_writer_costs_the_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Event] = []
+    monkeypatch.setattr(LogWriter, "_write", lambda _writer, _data: 1 / 0)
+    log = LogFile(tmp_path / "train.log", told.append)
+    log.open()
+    log.append(b"a line\n", None)
+    log.close()
+    assert [one.id for one in told] == ["log-lost"]
+
+
 def fill(writer: LogWriter) -> None:
     for _ in range(1000):
         writer.write(b"x" * 1000)

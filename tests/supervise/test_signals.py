@@ -66,6 +66,13 @@ def test_a_warning_that_torchrun_ends_on_is_no_failure(
     assert (outcome["exit_code"], outcome["stopped_by"]) == (code, stopped_by)
 
 
+def test_sigterm_counts_also_where_a_script_around_it_ignores_it(supervise: Supervise) -> None:
+    run = supervise(*python(REPORT), before=("sh", "-c", 'trap \'\' TERM; exec "$0" "$@"'))
+    run.read_until(b"ready")
+    run.process.terminate()
+    assert run.finish()["exit_code"] == 10 + signal.SIGTERM
+
+
 def test_a_signal_reaches_the_whole_group(supervise: Supervise) -> None:
     inner = "trap 'echo inner; exit 0' USR1; echo ready; while :; do sleep 0.05; done"
     run = supervise("sh", "-c", 'trap "wait; exit 4" USR1; sh -c "$0" & wait; exit 5', inner)
@@ -171,6 +178,11 @@ def test_another_thread_can_ask_for_the_end_and_its_reason_is_kept(supervise: Su
     assert outcome["exit_code"] == 10 + signal.SIGTERM
     assert outcome["stopped_by"] == "node 3 left"
     assert "[INFO] node 3 left: asked the training to end" in run.log
+
+
+def test_a_training_that_has_finished_was_not_stopped(supervise: Supervise) -> None:
+    outcome = supervise("true", stop_once_ended=True).finish()
+    assert (outcome["exit_code"], outcome["stopped_by"]) == (0, None)
 
 
 def test_what_came_before_the_training_is_not_lost() -> None:

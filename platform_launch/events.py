@@ -146,6 +146,9 @@ CATALOGUE: dict[str, Kind] = {
     "refusal-told": Kind("INFO", "telling the other nodes, {limit_s:g} s at most"),
     "launch-left": Kind("WARN", "{signal}: leaving", ("signal",)),
     "nodes-restart": Kind("WARN", "restart {restart} of {max_restarts}: the nodes meet again", ("restart",)),
+    "port-given-up": Kind(
+        "WARN", "the training wants port {port} for itself: it starts again, and the nodes meet on another"
+    ),
     "node-restarts": Kind("WARN", "restart {restart} of {max_restarts} after a hang", ("restart",)),
     "not-restarted": Kind("ERROR", "not started again: {reason}"),
     "node-finished": Kind("INFO", "node {node} ({host}) has finished", ("node",)),

@@ -25,7 +25,7 @@ from platform_launch.launch.hang_watch import HangOptions, HangWatch
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
 from platform_launch.launch.link import HelperLink, HelperSilent
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.said import Said, failed_local_ranks
+from platform_launch.launch.said import Said, failed_local_ranks, wants_port
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
 from platform_launch.rendezvous.messages import ConsoleLine, Message
@@ -231,10 +231,21 @@ class Attempt:
         """
         with self._lock:
             if not self._started:
+                told = self._of_this_node(EndKind.STOPPED, 128 + number, stopped_by=number.name)
+                self._tell(StopAll(told))
                 return None
             self._running = False
         self._on_ending(number.name)
         return Outcome(128 + number, None, 0.0, self._training.log_path, number.name, ())
+
+    def was_in_the_way(self, outcome: Outcome) -> bool:
+        """Tell whether the training failed because its nodes meet on a port that it wants for itself."""
+        return (
+            self._leads
+            and was_failure(outcome)
+            and is_young(FailedRun(highest_step(self.said.text()), outcome.duration_s))
+            and wants_port(outcome.tail, self._task.rendezvous_port)
+        )
 
     def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
         """Tell how the training ended, and return what that means for the whole job."""
@@ -294,6 +305,7 @@ class Attempt:
         """Return the error of the family that the exit code stands for, whichever node it comes from."""
         families = {family.exit_code: family for family in LaunchError.__subclasses__()}
         error = families.get(message.exit_code, LaunchError)(message.reason, message.hint)
+        error.exit_code = message.exit_code
         if message.node not in (None, self._task.node.node_rank):
             return error.known_as("other-node-refused")
         return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
@@ -373,7 +385,7 @@ class Attempt:
         self.place = Meeting(message.node_rank, message.restarts_used)
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)
-        self._task = replace(self._task, node=node, spare=False)
+        self._task = replace(self._task, node=node, spare=False, rendezvous_port=message.port)
         self._prepare(self._training_at(message.node_rank, message.restarts_used))
 
     def _stop_for(self, ending: NodeEnding) -> None:

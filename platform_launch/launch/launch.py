@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from platform_launch import files, hardware
@@ -52,6 +52,7 @@ _WHY_S = 60.0
 _WHY_HURRIED_S = 2.0
 _RECORD_S = 5.0
 _FEWEST_FILES = 32
+_FEWEST_THREADS = 16
 
 
 def run_node(
@@ -60,6 +61,7 @@ def run_node(
     """Be the node that the variables, or a folder of ranks, say; return the exit code. See :func:`launch`."""
     fill_closed_descriptors()
     _expect_descriptors()
+    _expect_threads()
     inbox = SignalInbox().open()
     try:
         with ExitStack() as stack:
@@ -89,6 +91,25 @@ def _expect_descriptors() -> None:
             "and a training needs thousands",
             "raise the limit of this container or shell, e.g. ulimit -n 65536",
         )
+
+
+def _expect_threads() -> None:
+    """Refuse where too few threads and processes can be started for a launch. Raises InstallationError."""
+    tried = Event()
+    threads = [Thread(target=tried.wait, daemon=True) for _ in range(_FEWEST_THREADS)]
+    started = 0
+    try:
+        for thread in threads:
+            thread.start()
+            started += 1
+    except RuntimeError as error:  # all that Python says, whatever the limit was
+        raise InstallationError(
+            f"only {started} more threads and processes can be started here: expected {_FEWEST_THREADS} at "
+            "least, and a training needs hundreds",
+            "raise the limit of this container (pids) or user (ulimit -u)",
+        ) from error
+    finally:
+        tried.set()
 
 
 def launch(

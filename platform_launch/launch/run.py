@@ -29,6 +29,8 @@ from platform_launch.supervise.signals import Interrupted, SignalInbox
 # The training finds here how often it was started again.
 RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
+# One that is free, which node 0 tells the others on MASTER_PORT.
+ANY_PORT = 0
 _TELL_S = 30.0
 
 
@@ -83,6 +85,7 @@ def run_together(
     """
     failed: list[FailedRun] = []
     restarts = 0
+    moved = False
     replaced: tuple[int, ...] = ()
     training = training_at(fingerprint.node_rank)
     console.tell(
@@ -111,7 +114,12 @@ def run_together(
                 fingerprint = replace(fingerprint, node_rank=rank, stand_in=True)
                 training = training_at(rank)
             failed.append(FailedRun(highest_step(attempt.said.text()), outcome.duration_s))
-            not_again = why_not_again(failed, restarts, meeting.max_restarts)
+            not_again = why_not_again(failed, restarts - moved, meeting.max_restarts)
+            if not moved and attempt.was_in_the_way(outcome):
+                moved, not_again = True, None
+                failed.clear()
+                console.tell(event("port-given-up", port=meeting.port))
+                meeting = replace(meeting, port=ANY_PORT)
             if attempt.hung and training.hangs and training.hangs.on_hang == STOP:
                 not_again = NotAgain(NotAgainKind.HANG)
             settled = attempt.settle(outcome, not_again)
@@ -126,7 +134,8 @@ def run_together(
         restarts += 1
         replaced = settled.replaced
         tell_outcome(settled, console)
-        console.tell(event("nodes-restart", restart=restarts, max_restarts=meeting.max_restarts))
+        most = max(restarts, meeting.max_restarts)
+        console.tell(event("nodes-restart", restart=restarts, max_restarts=most))
 
 
 def _trained(attempt: Attempt) -> tuple[Outcome, Meeting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -32,6 +33,9 @@ _LASTING = frozenset(
     }
 )
 _LONGEST_LINE = 240
+# What the system says of a port that another process has, and how a line names the port.
+_TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
+_PORT = re.compile(rb"\bport\b\W{0,3}(\d{2,5})\b")
 
 
 class Said:
@@ -82,6 +86,13 @@ def failed_local_ranks(tail: bytes) -> frozenset[int]:
     from platform_launch.why.endings import TORCHRUN_LINE
 
     return frozenset(int(found[2]) for found in TORCHRUN_LINE.finditer(tail.decode(errors="replace")))
+
+
+def wants_port(tail: bytes, port: int) -> bool:
+    """Tell whether a training found a port taken, at the end of its output: this one, or one not named."""
+    lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
+    named = {int(number) for line in lines for number in _PORT.findall(line)}
+    return bool(lines) and (not named or port in named)
 
 
 def left_an_exit_barrier(tail: bytes) -> bool:

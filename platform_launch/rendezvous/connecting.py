@@ -12,6 +12,7 @@ from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
+from platform_launch.rendezvous.signpost import read_signpost
 from platform_launch.rendezvous.store import Store, StoreError
 
 CONNECT_LIMIT_S = 3.0
@@ -36,7 +37,10 @@ class CoordinatorGoneError(Exception):
 
 @dataclass(frozen=True)
 class Meet:
-    """Where a node goes, what for, and as whom."""
+    """Where a node goes, what for, and as whom.
+
+    ``port`` is where node 0 is expected; on ``signpost``, if that is a port, node 0 says another.
+    """
 
     host: str
     port: int
@@ -45,13 +49,15 @@ class Meet:
     secret: Secret | None = None
     spare: bool = False
     details: Message | None = None
+    signpost: int = 0
 
 
 class Connector:
     """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
 
     ``say`` hears every few seconds what stands in the way. ``answer_limit_s`` is how long an answer of node 0
-    may take later. ``examine`` is called once node 0 is reached, and returns how this node presents itself.
+    may take later. ``port`` is where node 0 was looked for last. ``examine`` is called once node 0 is
+    reached, and returns how this node presents itself.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class Connector:
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
     ) -> None:
         self._meet = meet
+        self.port = meet.port
         self._timeout_s = timeout_s
         self._answer_limit_s = answer_limit_s
         self._pause = pause
@@ -81,6 +88,7 @@ class Connector:
             now = time.monotonic()
             participant = None
             try:
+                self._find_port()
                 participant, obstacle = self.enter(self._reach())
                 if participant is not None:
                     participant.join()
@@ -129,12 +137,12 @@ class Connector:
         """Return a participant at an address just reached, or None and what stands in the way."""
         meet = self._meet
         if found.step is not ReachStep.OPEN:
-            return None, found.in_words(meet.host, meet.port)
+            return None, found.in_words(meet.host, self.port)
         store, obstacle = None, "no rendezvous answers there"
         try:
             # The address, not the name: it is the one that was just reached.
             store = Store.connect(
-                found.address, meet.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
+                found.address, self.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
             )
             # Now, not before: the node 0 that was reached first may have been that of the last start.
             me = replace(self._examine(meet.me), wall_clock_s=time.time())
@@ -151,9 +159,14 @@ class Connector:
                 store.close()
             if isinstance(error, NoRendezvousError):
                 obstacle = str(error)
-            where = f"{meet.host}:{meet.port} ({found.address})"
+            where = f"{meet.host}:{self.port} ({found.address})"
             return None, f"{where} accepts connections, but {obstacle}"
         return participant, ""
 
+    def _find_port(self) -> None:
+        meet = self._meet
+        if meet.signpost:
+            self.port = read_signpost(meet.host, meet.signpost) or meet.port
+
     def _reach(self) -> Reach:
-        return reach(self._meet.host, self._meet.port, CONNECT_LIMIT_S)
+        return reach(self._meet.host, self.port, CONNECT_LIMIT_S)

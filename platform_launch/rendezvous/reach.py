@@ -7,7 +7,7 @@ import ipaddress
 import select
 import socket
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -164,13 +164,13 @@ def _step(code: int) -> ReachStep:
 
 
 @contextmanager
-def open_port(number: int = 0) -> Iterator[int]:
-    """Accept and drop connections on a port of all addresses (0: one that is free); gives its number.
+def open_port(number: int = 0, greeting: Callable[[], bytes] = bytes) -> Iterator[int]:
+    """Greet and drop connections on a port of all addresses (0: one that is free); gives its number.
 
     Raises OSError when that cannot be done.
     """
     server = ports.listen(number, backlog=1024)
-    Thread(target=_drop, args=(server,), name="open-port", daemon=True).start()
+    Thread(target=_drop, args=(server, greeting), name="open-port", daemon=True).start()
     try:
         yield server.getsockname()[1]
     finally:
@@ -179,17 +179,18 @@ def open_port(number: int = 0) -> Iterator[int]:
         server.close()
 
 
-def _drop(server: socket.socket) -> None:
+def _drop(server: socket.socket, greeting: Callable[[], bytes]) -> None:
     with suppress(OSError):
         while True:
             connection, _ = server.accept()
             # The other side closes first: the port must not be left in TIME_WAIT here.
-            Thread(target=_await_end, args=(connection,), daemon=True).start()
+            Thread(target=_greet, args=(connection, greeting()), daemon=True).start()
 
 
-def _await_end(connection: socket.socket) -> None:
+def _greet(connection: socket.socket, greeting: bytes) -> None:
     with connection, suppress(OSError):
         connection.settimeout(5)
+        connection.sendall(greeting)
         connection.recv(1)
 
 

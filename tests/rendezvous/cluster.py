@@ -114,10 +114,19 @@ def kill_everything(host: Host) -> None:
             os.kill(pid, number)
 
 
+def guard_process(node: Node) -> int:
+    """Return the process id of the guard that ends what a killed launcher leaves."""
+    return _child(node, b"guard.py\0")
+
+
 def helper_process(node: Node) -> int:
     """Return the process id of the helper that stands in the rendezvous for a node."""
+    return _child(node, b"_helper\0rendezvous")
+
+
+def _child(node: Node, words: bytes) -> int:
     children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children").read_text().split()
     for child in map(int, children):
-        if b"_helper\0rendezvous" in Path(f"/proc/{child}/cmdline").read_bytes():
+        if words in Path(f"/proc/{child}/cmdline").read_bytes():
             return child
-    raise AssertionError(f"no helper among {children}")
+    raise AssertionError(f"no {words!r} among {children}")

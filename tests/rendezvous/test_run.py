@@ -177,6 +177,14 @@ def test_a_node_that_left_before_the_start_is_absent_with_a_date(attend: Attend)
     assert leave.reason.endswith("s ago, the others never, after 30 s")
 
 
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_node_that_is_told_to_end_between_two_starts_ends_all(attend: Attend, told: int) -> None:
+    nodes = [attend(fingerprint(rank, 3, restarts_used=1)) for rank in range(2)]
+    nodes[0].hear("1 of 3 absent: node 2")
+    nodes[told].link.send(StopAll(NodeEnding(EndKind.STOPPED, told, "gpu", 143, stopped_by="SIGTERM")))
+    assert nodes[1 - told].expect(CannotStart).exit_code == 143
+
+
 def test_a_node_that_comes_back_takes_its_own_place(attend: Attend) -> None:
     """A pod that crashed while the others waited, and was started again."""
     host = attend(fingerprint(0, 3))

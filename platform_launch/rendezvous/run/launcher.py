@@ -137,13 +137,14 @@ class AllHere(Message):
     """All nodes are there and agree, but for what is warned of.
 
     ``restarts_used`` is the highest number that any of them counts, ``node_rank`` the place of this node:
-    a spare was given it.
+    a spare was given it. ``port`` is where they met.
     """
 
     nnodes: int
     restarts_used: int
     warnings: tuple[str, ...]
     node_rank: int
+    port: int
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import RejectedError
-from platform_launch.rendezvous.reach import ReachStep, is_here, open_port, reach, resolve
+from platform_launch.rendezvous.reach import ReachStep, is_here, reach, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
 from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask
 from platform_launch.rendezvous.run.settlement import Settlement
@@ -31,7 +31,8 @@ from platform_launch.rendezvous.run.state import (
     RunState,
     StopRequest,
 )
-from platform_launch.rendezvous.store import Store, why_taken
+from platform_launch.rendezvous.signpost import signpost
+from platform_launch.rendezvous.store import PortTakenError, Store, why_taken
 
 # A look at a thousand nodes takes a hundredth of a second.
 _QUICKEST_STEP_S = 0.05
@@ -56,6 +57,8 @@ def fault(error: BaseException) -> ConsoleLine:
 class Lead:
     """Leads a run in a thread of its own. ``closing`` asks it to end while others still train.
 
+    ``port`` is where the nodes meet, once it is open.
+
     ``emit`` takes lines for the user, and what another helper needs to go on in the place of this one.
     """
 
@@ -68,6 +71,7 @@ class Lead:
         self._say = self._emit = emit
         self._refusals: deque[tuple[int, str, str]] = deque()
         self._master_port = ExitStack()
+        self.port = 0
         self._hurried = False
         self._step_s = min(_QUICKEST_STEP_S + me.nnodes / 4000, _SLOWEST_STEP_S)
         self.closing = Event()
@@ -76,12 +80,12 @@ class Lead:
     def open(self) -> None:
         """Serve the store and start. Raises PortTakenError."""
         so_far = self._task.so_far
-        if so_far is None:
-            # First, since whoever finds the store looks for MASTER_PORT next.
-            self._open_master_port()
-        port = self._task.rendezvous_port
+        # First, since whoever finds the store looks for MASTER_PORT next.
+        signposted = so_far is None and self._open_master_port()
+        store = self._serve(elsewhere=signposted)
+        self.port = store.port
         self._coordinator = Coordinator(
-            Store.serve(port, limit_s=_STORE_LIMIT_S),
+            store,
             self._me,
             purpose=PURPOSE,
             say=self._say,
@@ -146,14 +150,31 @@ class Lead:
             while not self._gathering.all_left(hurried=self._hurried):
                 time.sleep(self._step_s)
 
-    def _open_master_port(self) -> None:
-        """Let other nodes find MASTER_PORT open while they gather: the training will need it."""
+    def _serve(self, *, elsewhere: bool) -> Store:
+        """Serve the store, on another port where that one is taken. Raises PortTakenError."""
+        try:
+            return Store.serve(self._task.rendezvous_port, limit_s=_STORE_LIMIT_S)
+        except PortTakenError as error:
+            if not elsewhere:
+                raise
+            store = Store.serve(0, limit_s=_STORE_LIMIT_S)
+            text = f"{error}; the nodes meet on port {store.port} instead"
+            self._say(ConsoleLine("WARN", text, "rendezvous-elsewhere"))
+            return store
+
+    def _open_master_port(self) -> bool:
+        """Let other nodes find MASTER_PORT open while they gather: the training will need it.
+
+        Tell whether that can be done.
+        """
         port = self._task.master_port
         try:
-            self._master_port.enter_context(open_port(port))
+            self._master_port.enter_context(signpost(port, lambda: self.port))
         except OSError:
             reason = f"MASTER_PORT {port} on node 0, {self._me.place}, {why_taken(port)}"
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
+            return False
+        return True
 
     def _watch_over_run(self, state: RunState, clock_offsets_s: Mapping[int, float]) -> None:
         """Lead until all have read how the run ended."""
@@ -202,7 +223,7 @@ class Lead:
 
     def _master_address_problem(self) -> tuple[str, bool]:
         """Return what is wrong with MASTER_ADDR, if anything, and whether it is certainly wrong."""
-        name, port = self._task.master_addr, self._task.rendezvous_port
+        name, port = self._task.master_addr, self.port
         names = resolve(name, limit_s=15.0)
         found = names.found
         if names.step is ReachStep.NO_NAME_SERVER:

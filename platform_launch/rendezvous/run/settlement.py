@@ -95,6 +95,7 @@ class Settlement:
         self._told: dict[int, SilenceTold] = {}
         self._told_launchers: dict[int, SilenceTold] = {}
         self._missed_at = 0.0
+        self._reported_at = float("-inf")
         # A newcomer takes no place while the training goes on, see _miss.
         coordinator.membership.replaced_after_s = float("inf")
 
@@ -166,7 +167,7 @@ class Settlement:
         self._coordinator.membership.replaced_after_s = (
             self._silent_after_s if newcomers_may else float("inf")
         )
-        lost = [rank for rank in waited_for if is_lost(self._silent_s(rank), still_s, self._node_timeout_s)]
+        lost = [rank for rank in waited_for if self._is_lost(self._silent_s(rank), still_s, now)]
         if lost:
             self._stop_all(self._vanished(lost, max(self._silent_s(rank) for rank in lost)), now)
         self._miss_launchers(still_s, now)
@@ -186,7 +187,7 @@ class Settlement:
             told = self._told_launchers.setdefault(rank, SilenceTold(SILENT_S))
             if still_s is None and silent_s >= SILENT_S:
                 still_s = self._still_s()
-            if is_lost(silent_s, still_s, max(SILENT_S, self._node_timeout_s)):
+            if silent_s >= SILENT_S and self._is_lost(silent_s, still_s, now):
                 ending = NodeEnding(
                     EndKind.LAUNCHER_SILENT, rank, place, NodesAbsentError.exit_code, silent_s=silent_s
                 )
@@ -195,6 +196,12 @@ class Settlement:
                 follows = in_view_of(still_s, self._node_timeout_s)
                 text = f"the launcher of node {rank} ({place}) was stopped or is stuck: silent for "
                 self._say(ConsoleLine("WARN", f"{text}{silent_s:.0f} s; {follows}", "launcher-is-silent"))
+
+    def _is_lost(self, silent_s: float, still_s: float | None, now: float) -> bool:
+        """Tell whether all must end for a silence; who has just finished tells nothing of the others."""
+        if still_s is None and now - self._reported_at < self._silent_after_s:
+            return False
+        return is_lost(silent_s, still_s, self._node_timeout_s)
 
     @property
     def _is_over(self) -> bool:
@@ -257,6 +264,7 @@ class Settlement:
             if rank not in self._reports and rank in self._nodes:
                 ended_at_s = report.ending.ended_at_s - self._clock_offsets_s.get(rank, 0.0)
                 self._reports[rank] = replace(report.ending, ended_at_s=ended_at_s)
+                self._reported_at = now
                 if rank == 0:
                     self._not_again = report.not_again
 

@@ -18,7 +18,7 @@ from platform_launch.rendezvous.connecting import (
     Meet,
     NeverReachedError,
 )
-from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome
+from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant, RejectedError
@@ -42,6 +42,7 @@ from platform_launch.rendezvous.run.launcher import (
     TrainingEnded,
 )
 from platform_launch.rendezvous.run.leading import Lead
+from platform_launch.rendezvous.run.refusing import refuse
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
     SilenceClock,
@@ -83,7 +84,11 @@ _LONGEST_PAUSE_S = 4.0
 
 
 class GivenUpError(Exception):
-    """The launcher is gone, or was told to end, before the run began."""
+    """The launcher is gone, or was told to end, before the run began; ``ending`` is what all must end for."""
+
+    def __init__(self, ending: NodeEnding | None = None) -> None:
+        super().__init__()
+        self.ending = ending
 
 
 class NoPlaceError(Exception):
@@ -121,8 +126,8 @@ class TakingPart:
         self._host = "127.0.0.1" if me.node_rank == 0 else task.master_addr
         self._rejoining = task.rejoining
         self._spare = task.spare
-        self._connector = self._make_connector()
         self._lead = Lead(task, me, secret, emit) if me.node_rank == 0 else None
+        self._connector = self._make_connector()
         self._participant: Participant | None = None
         self._state: RunState | None = None
         self._published_excerpt: tuple[str, ...] = ()
@@ -148,6 +153,8 @@ class TakingPart:
         try:
             if self._lead is not None:
                 self._lead.open()
+                self._task = replace(self._task, rendezvous_port=self._lead.port)
+                self._connector = self._make_connector()
             if self._gather():
                 self._stay()
             with suppress(StoreError):
@@ -164,8 +171,8 @@ class TakingPart:
             self._turned_away(error)
         except LostError as error:
             self._emit(RendezvousLost(self._ending_for(error)))
-        except GivenUpError:
-            self._withdraw()
+        except GivenUpError as error:
+            self._withdraw(error.ending)
         if self._lead is not None:
             self._lead.leave()
 
@@ -201,13 +208,18 @@ class TakingPart:
             if self._participant is not None:
                 self._participant.leave()
 
-    def _withdraw(self) -> None:
-        if self._lead is not None:
+    def _withdraw(self, ending: NodeEnding | None) -> None:
+        """Leave before the run begins; all others do too where this is node 0, or where all must end."""
+        if self._lead is not None and ending is None:
             reason = f"node 0, {self._me.place}, was told to end before all nodes were there"
             self._lead.give_up(NodesAbsentError.exit_code, reason)
+        elif self._lead is not None and ending is not None:  # the others come for the next start, and hear it
+            self._lead.refuse(ending.exit_code, describe_ending(ending))
         if self._participant is not None:
             with suppress(StoreError):
                 self._participant.leave()
+        if self._lead is None and ending is not None:
+            refuse(self._meet(), ending)
 
     def _gather(self) -> bool:
         """Meet the others; tell whether the run starts."""
@@ -239,7 +251,8 @@ class TakingPart:
         seat = self._participant.seat
         if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
             self._me = replace(self._me, node_rank=seat.node_rank)
-            self._emit(AllHere(state.nnodes, state.restarts_used, state.warnings, seat.node_rank))
+            port, rank = self._connector.port, seat.node_rank
+            self._emit(AllHere(state.nnodes, state.restarts_used, state.warnings, rank, port))
             return True
         if self._spare and state.outcome is not None:
             self._emit(Settled(state.outcome))
@@ -452,9 +465,14 @@ class TakingPart:
             self._present.close()
             self._participant = found
 
+    def _meet(self) -> Meet:
+        meet = Meet(self._host, self._task.rendezvous_port, PURPOSE, self._me, self._secret, self._spare)
+        signposted = self._lead is None and not self._rejoining
+        return replace(meet, signpost=self._task.master_port) if signposted else meet
+
     def _make_connector(self) -> Connector:
         return Connector(
-            Meet(self._host, self._task.rendezvous_port, PURPOSE, self._me, self._secret, spare=self._spare),
+            self._meet(),
             timeout_s=self._task.node_timeout_s if self._rejoining else self._task.roll_call_timeout_s,
             answer_limit_s=min(_ANSWER_LIMIT_S, self._task.node_timeout_s),
             pause=self._pause,
@@ -471,7 +489,7 @@ class TakingPart:
         if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
             return me
         problem = (
-            f"reaches node 0 on port {self._task.rendezvous_port} (INIT_MASTER_PORT), "
+            f"reaches node 0 on port {self._connector.port} (INIT_MASTER_PORT), "
             f"but not on MASTER_PORT: {found.in_words(self._host, port)}"
         )
         return replace(me, master_port_problem=problem)
@@ -483,6 +501,9 @@ class TakingPart:
         except Empty:
             return
         if command is None or not self._rejoining:
+            # Of a job that trained already all nodes end with this one.
+            if isinstance(command, StopAll) and self._task.node.restarts_used:
+                raise GivenUpError(command.ending)
             raise GivenUpError
         self._early.append(command)
 

@@ -34,7 +34,7 @@ def main() -> int:
         print("\n".join(f"{fault.name:24}{fault.what}" for fault in ALL))
         return 0
     if options.soak:
-        return soak(launcher, options.soak, options.seed, show=options.show)
+        return soak(launcher, options.soak, options.seed, options.limit_s, show=options.show)
     known = table.load().get(launcher.name, {}) if options.missing else {}
     chosen = [BY_NAME[name] for name in options.names] or list(ALL)
     began, wrong = time.monotonic(), 0
@@ -67,19 +67,20 @@ def attempt(fault: Fault, launcher: Launcher, *, show: bool) -> Observed:
     return seen
 
 
-def soak(launcher: Launcher, number: int, seed: int, *, show: bool) -> int:
+def soak(launcher: Launcher, number: int, seed: int, limit_s: float | None, *, show: bool) -> int:
     """Play faults by chance, one after the other; the seed repeats them."""
-    chance = random.Random(seed)
+    chance, began = random.Random(seed), time.monotonic()
     print(f"seed {seed}", flush=True)
     cheap = [fault for fault in ALL if fault.nproc == 1 and (launcher.own_options or not fault.own)]
-    wrong = 0
-    for count in range(number):
+    played = wrong = 0
+    while played < number and (limit_s is None or time.monotonic() - began < limit_s):
         fault = chance.choice(cheap)
-        if fault.starts and not fault.silenced:
+        if fault.starts:
             fault = replace(fault, nnodes=3)
-        print(f"{count + 1:4} ", end="")
+        played += 1
+        print(f"{played:4} ", end="")
         wrong += bool(attempt(fault, launcher, show=show).problems(fault))
-    print(f"{number} faults, seed {seed}: {wrong} wrong", flush=True)
+    print(f"{played} faults, seed {seed}: {wrong} wrong", flush=True)
     return int(wrong > 0)
 
 

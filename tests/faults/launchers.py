@@ -64,7 +64,7 @@ def _platform_variables(node: NodeCommand) -> dict[str, str]:
 
 # The events that say which node it was (platform_launch/events.py), whatever their words are.
 _OURS = re.compile(
-    r"\[(?:node-failed|node-left-early|node-vanished|node-stopped|node-started-anew|launcher-killed)\b[^\]]*\bnode=(\d+)"
+    r"\[(?:node-failed|node-left-early|node-vanished|node-stopped|node-started-anew|launcher-killed|launcher-silent)\b[^\]]*\bnode=(\d+)"
     r"|\[(?:coordinator-gone|coordinator-silent)\b"
 )
 

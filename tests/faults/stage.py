@@ -16,7 +16,8 @@ from pathlib import Path
 from tests.faults.fault import Fault, Owed
 from tests.faults.launchers import Launcher, NodeCommand
 from tests.lab.netns import Host, hosts
-from tests.rendezvous.cluster import Node, helper_process, kill_everything, processes_on
+from tests.lab.waiting import until
+from tests.rendezvous.cluster import Node, guard_process, helper_process, kill_everything, processes_on
 
 SCRIPT = Path(__file__).with_name("training.py")
 # Until all nodes have ended; a launcher that takes longer has not noticed.
@@ -130,9 +131,7 @@ class Stage:
             self.fault.prepare(self)
             self.nodes = [self.start(rank) for rank in range(self.fault.nnodes) if rank not in self.absent]
             if self.fault.starts:
-                for node in self.nodes:
-                    if node.process.stdout is not None:
-                        node.when("training on rank")
+                self._await_training()
                 time.sleep(1.0)
             began = time.monotonic()
             self.fault.inject(self)
@@ -147,6 +146,19 @@ class Stage:
         blamed = tuple(frozenset(self.launcher.blamed(node.text, self.fault.nproc)) for node in self.nodes)
         output = "\n\n".join(node.text for node in self.nodes)
         return Observed(tuple(codes), seconds, blamed, tuple(left), output)
+
+    def _await_training(self) -> None:
+        heard = [node for node in self.nodes if node.process.stdout is not None]
+
+        def trains() -> bool:
+            said = [node.said("training on rank") for node in heard]
+            assert all(said) or not any(node.process.poll() for node in self.nodes)
+            return all(said)
+
+        try:
+            until(trains)
+        except AssertionError as error:
+            raise AssertionError("\n\n".join(node.text for node in self.nodes)) from error
 
     def _take_back(self) -> None:
         while self._undo:
@@ -183,9 +195,11 @@ class Stage:
             if rank not in self.fault.silenced:
                 left += [
                     f"{entry.name} in TMPDIR"
-                    for entry in (self.folder / f"tmp{rank}").iterdir()
+                    for entry in (self.folder / f"tmp{rank}").glob("*")
                     if entry.name.startswith(("platform_launch_exit", "observe"))
                 ]
+        for machine in self.machines:
+            left += [f"port {port} listens on {machine.name}" for port in _listening(machine)]
         new = _shared_memory() - shared
         return [*left, *(f"/dev/shm/{name}" for name in sorted(new))]
 
@@ -203,6 +217,10 @@ class Stage:
     def helper(self, rank: int) -> int:
         """Return the process that stands in the rendezvous for a node (platform-launch only)."""
         return helper_process(self.nodes[rank])
+
+    def guard(self, rank: int) -> int:
+        """Return the process that ends what a killed launcher leaves (platform-launch only)."""
+        return guard_process(self.nodes[rank])
 
     def power_off(self, rank: int) -> None:
         """End everything on a host at once, and its network with it."""
@@ -225,8 +243,21 @@ class Stage:
 def _shared_memory() -> set[str]:
     """Return what trainings keep there; other programs of this machine have names of their own."""
     return {
-        entry.name for kind in ("torch_*", "sem.*", "nccl*", "gloo*") for entry in _SHARED_MEMORY.glob(kind)
+        entry.name
+        for kind in ("torch_*", "sem.mp-*", "nccl*", "gloo*")
+        for entry in _SHARED_MEMORY.glob(kind)
     }
+
+
+_LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
+
+
+def _listening(host: Host) -> list[int]:
+    """Return the TCP ports that something listens on."""
+    with host.entered():
+        tables = [Path("/proc/thread-self/net", name).read_text() for name in ("tcp", "tcp6")]
+    sockets = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return sorted({int(fields[1].rpartition(":")[2], 16) for fields in sockets if fields[3] == _LISTENS})
 
 
 def _name(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,15 +30,20 @@ def as_result(fault: Fault, seen: Observed) -> dict[str, object]:
 
 def load() -> Results:
     """Return what earlier runs saw."""
-    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    found: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
 
 
 def keep(launcher: str, fault: Fault, result: dict[str, object]) -> None:
     """Keep a result, in the order of the faults."""
-    results = load()
-    mine = {**results.get(launcher, {}), fault.name: result}
-    results[launcher] = {one.name: mine[one.name] for one in ALL if one.name in mine}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    with RESULTS.open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several runs may play side by side
+        results: Results = json.load(file)
+        mine = {**results.get(launcher, {}), fault.name: result}
+        results[launcher] = {one.name: mine[one.name] for one in ALL if one.name in mine}
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(results, indent=1) + "\n")
 
 
 def page(results: Results) -> str:
@@ -63,12 +69,12 @@ def page(results: Results) -> str:
         "",
         "Another launcher needs an adapter of a few lines: how a node is started, how its output is read",
         "(`tests/faults/launchers.py`). After each fault nothing may be left behind: processes, files of the",
-        "launcher's in `TMPDIR`, `/dev/shm`. Not played here, for they need other means: GPUs and their",
-        "drivers, file systems that freeze, packet loss, clocks that jump, full process tables.",
+        "launcher's in `TMPDIR`, `/dev/shm`, ports that listen. Not played here, for they need other means:",
+        "GPUs and their drivers, file systems that freeze, packet loss.",
         "",
         "The ranks of most rows talk to nobody. Such a training goes on when another node is lost, as",
-        "[decided](../decisions/0019-silence-and-progress.md), although the rows of lost power, cut links",
-        "and stopped launchers expect an end; where ranks talk to each other (`…-gloo`), it ends.",
+        "[decided](../decisions/0019-silence-and-progress.md); where ranks talk to each other (`…-gloo`), it",
+        "ends.",
         "",
         "| fault | what happens | the job should | platform-launch | told | torchrun | told |",
         "|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A tiny training that does one wrong thing, on one rank, at its fifth step: ``training.py FAULT --rank 1``.
+"""A tiny training that does one wrong thing, on one rank, at one step: ``training.py FAULT --rank 1``.
 
 With ``--gloo`` its ranks meet and exchange a number each step, so that one that leaves takes the others'
 connections with it; without, it needs no torch, and starts at once. Any launcher that sets RANK and
@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("fault", choices=["none", *FAULTS])
     parser.add_argument("--rank", type=int, default=1)
+    parser.add_argument("--at", type=int, default=5, metavar="STEP")
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--gloo", action="store_true")
     options, _ = parser.parse_known_args()
@@ -36,9 +38,11 @@ def main() -> int:
     exchange = meet() if options.gloo else lambda: None
     print(f"training on rank {RANK}", flush=True)
     for step in range(options.steps):
-        if faulty and step == 5 and options.fault != "none":
+        if faulty and step == options.at and options.fault != "none":
             FAULTS[options.fault]()
         exchange()
+        if chatters:
+            os.write(1, b"a line that nobody reads\n" * 2000)
         if step % 10 == 0:
             print(f"Step {step}/{options.steps}", flush=True)
         time.sleep(STEP_S)
@@ -137,6 +141,15 @@ def deaf() -> None:
     print("deaf", flush=True)
 
 
+def next_port() -> None:
+    """Listen on the port after MASTER_PORT, as scripts do that make a second group."""
+    global kept_server
+    kept_server = socket.create_server(("", int(os.environ["MASTER_PORT"]) + 1))
+
+
+kept_server: socket.socket
+
+
 def zombies() -> None:
     """Start children that end, and are never waited for."""
     global kept
@@ -150,6 +163,15 @@ def flood() -> None:
     """Write much at once."""
     for _ in range(400):
         os.write(1, b"x" * 99 + b"\n" + b"a line of the training that is long enough to count\n" * 2000)
+
+
+def chatter() -> None:
+    """Write from here on more than a pipe holds, a little each step."""
+    global chatters
+    chatters = True
+
+
+chatters = False
 
 
 def long_line() -> None:
@@ -207,8 +229,10 @@ FAULTS: dict[str, Callable[[], object]] = {
     "deaf-child": deaf_child,
     "descriptors": descriptors,
     "deaf": deaf,
+    "next-port": next_port,
     "zombies": zombies,
     "flood": flood,
+    "chatter": chatter,
     "long-line": long_line,
     "binary": binary,
     "mute": mute,

@@ -153,7 +153,7 @@ READ = {
     "VIRTUAL_ENV, CONDA_PREFIX, CONDA_DEFAULT_ENV, CONDA_EXE": "the environment that is already active",
     "CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES": "which GPUs count",
     "INIT_MASTER_PORT": "port on node 0 where the nodes meet before the training (default MASTER_PORT + 1)",
-    "PLATFORM_LAUNCH_EXIT_FILE": 'set for the training: where it may leave `{"exit_code": N}` when it fails',
+    "PLATFORM_LAUNCH_EXIT_FILE": 'set for the training: where it may leave `{"exit_code": N, "reason": "…"}` when it fails',
     "PLATFORM_LAUNCH_QUARANTINE": "file of nodes that no job should be put on (`--quarantine`)",
     "PLATFORM_LAUNCH_NODE_NAME": "name by which the scheduler knows this machine (default SLURMD_NODENAME, else the host's)",
     "PLATFORM_LAUNCH_SECRET": "secret that the nodes share: they believe only each other",

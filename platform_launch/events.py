@@ -68,6 +68,7 @@ CATALOGUE: dict[str, Kind] = {
     "training-failed": Kind(
         "ERROR", "training ended with exit code {exit_code} after {duration}", ("exit_code",)
     ),
+    "training-reason": Kind("ERROR", "the training says why it ended: {reason}", ("exit_code",)),
     "training-killed": Kind(
         "ERROR",
         "training was ended by {signal} after {duration} (exit code {exit_code})",

@@ -17,6 +17,7 @@ EVENTS = {
     "training-finished": "训练完成，用时 {duration}",
     "exit-barrier-left": "上面 torchrun 退出屏障的回溯无害：另一个节点稍早完成",
     "training-failed": "训练失败，退出码 {exit_code}，用时 {duration}",
+    "training-reason": "训练自己说明的原因：{reason}",
     "training-killed": "训练被信号 {signal} 结束，用时 {duration}（退出码 {exit_code}）",
     "training-stopped": "训练在 {duration} 后被停止（{reason}；退出码 {exit_code}）；"
     "上面的 SignalException 只是停止的痕迹",

@@ -216,7 +216,7 @@ class Attempt:
         if watching is not None:
             watching.start()
         try:
-            return self._training.exit_file.corrected(self._supervisor.run())
+            return self._training.exit_file.corrected(self._supervisor.run(), self._console.tell)
         finally:
             if watching is not None:
                 watching.stop()

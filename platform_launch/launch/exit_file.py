@@ -1,22 +1,25 @@
-"""The exit code that a training itself gave: accelerate's launcher and torchrun make 1 of every failure.
+"""What a training itself says of its end: accelerate's launcher and torchrun make 1 of every failure.
 
 A training that knows better (the shipped one refuses with 66, and ends with 143 when it was told to) leaves a
-JSON object in the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or not at all.
+JSON object, ``{"exit_code": 66, "reason": "…"}``, in the file that PLATFORM_LAUNCH_EXIT_FILE names, whole or
+not at all. The reason becomes an event, so that `why` quotes it instead of missing it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from platform_launch.events import Event, event
 from platform_launch.supervise import Command, Outcome
 
 VARIABLE = "PLATFORM_LAUNCH_EXIT_FILE"
 _LARGEST = 64 * 1024
+_LONGEST_REASON = 1000
 
 
 class ExitFile:
@@ -36,20 +39,30 @@ class ExitFile:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
-    def corrected(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the training's own code in the place of a launcher's 1."""
-        code = self._read() if outcome.exit_code == 1 and outcome.stopped_by is None else None
-        return outcome if code is None else replace(outcome, exit_code=code)
+    def corrected(self, outcome: Outcome, tell: Callable[[Event], None]) -> Outcome:
+        """Return the outcome with the training's own code in the place of a launcher's 1; tell its reason."""
+        if outcome.exit_code == 0 or outcome.stopped_by is not None:
+            return outcome
+        code, reason = self._read()
+        if outcome.exit_code == 1 and code is not None:
+            outcome = replace(outcome, exit_code=code)
+        if reason and code == outcome.exit_code:
+            tell(event("training-reason", exit_code=code, reason=reason))
+        return outcome
 
-    def _read(self) -> int | None:
+    def _read(self) -> tuple[int | None, str]:
+        """Return the exit code, None where the file tells none, and the reason."""
         if self._path is None:
-            return None
+            return None, ""
         try:
             with self._path.open("rb") as file:
-                code = json.loads(file.read(_LARGEST))["exit_code"]
+                said = json.loads(file.read(_LARGEST))
+            code, reason = said["exit_code"], said.get("reason")
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return code if isinstance(code, int) and not isinstance(code, bool) and 0 < code < 256 else None
+            return None, ""
+        if not isinstance(code, int) or isinstance(code, bool) or not 0 < code < 256:
+            return None, ""
+        return code, reason.strip()[:_LONGEST_REASON] if isinstance(reason, str) else ""
 
 
 @contextmanager

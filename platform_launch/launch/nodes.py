@@ -159,7 +159,7 @@ def _train_once(
     if watching is not None:
         watching.start()
     try:
-        outcome = training.exit_file.corrected(supervisor.run())
+        outcome = training.exit_file.corrected(supervisor.run(), console.tell)
         return outcome, bool(found), health.ask() if found or was_failure(outcome) else None
     finally:
         reporter.clock.end(found[0].still_s if found else 0.0)

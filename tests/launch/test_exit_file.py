@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.events import Event, line
+from platform_launch.launch.exit_file import exit_file
+from platform_launch.supervise import Command, Outcome
+
 ROOT = Path(__file__).resolve().parents[2]
 # What stands between launcher and training: it passes no exit code on.
 BETWEEN = "import subprocess, sys; sys.exit(1 if subprocess.call([sys.executable, {script!r}]) else 0)"
@@ -38,7 +42,22 @@ def test_a_refusal_of_the_training_stays_a_refusal(tmp_path: Path) -> None:
     done = run(tmp_path, '{"exit_code": 66, "reason": "no video in /data"}')
     assert done.returncode == 66, done.stderr
     (record,) = (path for path in (tmp_path / "logs").glob("train_*.json"))
-    assert json.loads(record.read_text())["outcome"]["exit_code"] == 66
+    said = json.loads(record.read_text())
+    assert said["outcome"]["exit_code"] == 66
+    assert said["outcome"]["why"]["cause"] == "training_refused"
+    assert "no video in /data" in said["outcome"]["why"]["evidence"][0]["text"]
+
+
+def test_a_reason_is_quoted_with_a_code_that_came_through_as_it_was(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with exit_file() as file:
+        (path,) = file.told(Command(("true",), {})).env.values()
+        Path(path).write_text('{"exit_code": 3, "reason": "the loss is\\u202e not a number"}')
+        for code, stopped_by in ((3, None), (4, None), (3, "SIGTERM")):
+            ended = Outcome(code, None, 1.0, None, stopped_by, ())
+            assert file.corrected(ended, told.append) == ended
+    assert [(said.id, said.fields["exit_code"]) for said in told] == [("training-reason", 3)]
+    assert "\u202e" not in line(told[0])
 
 
 @pytest.mark.parametrize(

@@ -129,14 +129,14 @@ def _warn_of_secrets(job: jobs.Job, target: str, console: Console) -> None:
 def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
     """Parse the options as the launcher will, on every node: better refused now than there."""
     try:
-        return run.command.make_context("start_multinode_platform.sh", list(options)).params
-    except click.UsageError as error:
+        context = run.command.make_context(ENTRYPOINT, list(options), help_option_names=[])
+    except (click.UsageError, UsageError) as error:
+        message = error.message if isinstance(error, UsageError) else error.format_message()
         raise UsageError(
-            f"options {shown(' '.join(options))}: {error.format_message()}",
+            f"options {shown(' '.join(options))}: {message}",
             "platform-launch run --help lists them; each is one --option=…",
         ) from error
-    except click.exceptions.Exit as error:
-        raise UsageError("options ask for help: expected options that launch") from error
+    return context.params
 
 
 def _check(target: str, text: str, output: Path | None, console: Console) -> None:

@@ -31,9 +31,10 @@ _SECRET_KEY = re.compile(r"(?!\.$|\.\.)[A-Za-z0-9._-]+")
 _PART = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"(\[[0-9A-Fa-f:]+\]|{_PART}(\.{_PART})*)"
 _REPOSITORY = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}"
 _IMAGE = re.compile(
     rf"({_HOST}(:[0-9]+)?/)?{_REPOSITORY}(/{_REPOSITORY})*"
-    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[A-Za-z][A-Za-z0-9]*([+._-][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
+    rf"(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@({_DIGEST}))?"
 )
 _PATH = re.compile(r"/[^:]*")
 _DIRECTIVE = re.compile(r"[A-Za-z0-9_%][A-Za-z0-9_.,:@%+=/-]*")

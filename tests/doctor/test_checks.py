@@ -97,6 +97,14 @@ def test_a_folder_is_no_library() -> None:
     assert "-m pip install deepspeed" in finding.hint
 
 
+@pytest.mark.parametrize("missing", [("accelerate",), ("torch", "accelerate")], ids=" ".join)
+def test_where_accelerate_is_missing_the_launcher_that_needs_none_is_named(missing: tuple[str, ...]) -> None:
+    facts = healthy()
+    modules = {**facts.installation.modules, **{name: Module(name, None) for name in missing}}
+    hint = only(installed(facts, modules=modules), "package-missing", Level.ERROR).hint
+    assert "--launcher torchrun, which needs no accelerate," in hint
+
+
 def test_a_file_beside_the_script_hides_a_library() -> None:
     assert (
         "torch.py"

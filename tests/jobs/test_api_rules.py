@@ -48,6 +48,8 @@ REFUSED: list[tuple[str, Value]] = [
     ("image", "a//b"),
     ("image", "a/b:" + "t" * 129),
     ("image", "a@sha256:0f"),
+    ("image", "a@sha256:" + "0f" * 16),  # a whole digest of another kind
+    ("image", "a@sha256:" + "0F" * 32),
     ("image", "https://registry.example/a"),
     ("rdma", "rdma"),
     ("rdma", "cpu"),

@@ -71,7 +71,9 @@ def test_launcher_options_are_refused_before_the_job_waits_in_a_queue(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["job", "kubernetes", *FLAGS, "--option=--strickt"]) == 64
-    assert "--strickt" in capsys.readouterr().err
+    assert "options '--strickt'" in capsys.readouterr().err
+    assert main(["job", "kubernetes", *FLAGS, "--option=--help"]) == 64
+    assert capsys.readouterr().out == ""
 
 
 def test_a_longer_grace_period_of_the_launcher_makes_kubernetes_wait_longer(

@@ -79,6 +79,13 @@ def test_validation_takes_only_frames_that_training_never_sees(make_video: MakeV
     assert len(set(starts)) == 4
 
 
+def test_validation_takes_the_ends_of_all_videos_where_all_are_divided(make_video: MakeVideo) -> None:
+    sources = [Source(make_video(f"{n}.mp4", 30 + 10 * n), name=f"{n}.mp4") for n in range(4)]
+    dataset = ClipDataset(sources, small_config())
+    starts = [first_frame(dataset.validation_clip(number)) for number in range(4)]
+    assert starts == [24, 33, 43, 54]  # where frames are held out from, and a bit further in each
+
+
 def test_a_clip_depends_on_seed_epoch_and_index_alone() -> None:
     config = small_config(clips_per_video=4)
     one, other = ClipDataset([Source(SAMPLE)], config), ClipDataset([Source(SAMPLE)], config)

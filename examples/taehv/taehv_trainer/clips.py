@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,13 +100,17 @@ class ClipDataset(Dataset[list[Clip]]):
         return self._cut(order, rng, *places, self._config.clips_per_read, held_out=False)
 
     def validation_clip(self, number: int) -> Clip:
-        """Return one of ``validation_clips`` clips, spread over what is held out."""
-        n_clips = self._config.validation_clips
+        """Return one of ``validation_clips`` clips, spread over what is held out.
+
+        Where the video whose turn it is serves training alone, one that is surely held out takes its place.
+        """
+        n_clips, n_videos = self._config.validation_clips, len(self._sources)
         rng = default_rng((self._config.seed, _VALIDATION_SEED, number))
-        candidates = sorted(self._held_out_if_short) or list(range(len(self._sources)))
-        first = number * len(candidates) // n_clips
-        others = (n for n in range(len(self._sources)) if n not in self._held_out_if_short)
-        order = chain(candidates[first:], candidates[:first], others)
+        drawn = sorted(self._held_out_if_short)
+        first = number * len(drawn) // n_clips
+        order = dict.fromkeys(
+            (number * n_videos // n_clips, *drawn[first:], *drawn[:first], *range(n_videos))
+        )
         return self._cut(order, rng, number / n_clips, 0.0, 1, held_out=True)[0]
 
     def _cut(

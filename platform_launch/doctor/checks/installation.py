@@ -16,14 +16,15 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
     beside = f" (the folder {', '.join(folders)} is not the library)" if folders else ""
-    torchrun_too = facts.plan.launcher != "accelerate" or "torch" in missing
-    without = "" if torchrun_too else f", --launcher torchrun, which needs no {' and no '.join(missing)}"
+    # What torchrun, which comes with torch, does without.
+    spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
+    without = f", pass --launcher torchrun, which needs no {' and no '.join(spared)}" if spared else ""
     yield error(
         "package-missing",
         f"{python} has no {', '.join(missing)}{beside}",
         python,
         f"{python} -m pip install {' '.join(missing)}{without}, "
-        "or name another environment in configs/platform.env",
+        "or name another environment for start_multinode_platform.sh in configs/platform.env",
     )
 
 

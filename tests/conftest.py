@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,6 +14,10 @@ import pytest
 
 from tests.lab.needs import needs_of
 from tests.lab.nvml import fake
+
+# Before torch is imported anywhere. Threads that wait for each other spin: where as many trainings as cores run
+# side by side, two threads each cost five times the processor time of one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 FakeNvml = Callable[..., dict[str, str]]
 # Tests that were left out because a run was asked for without labs, by what they need.

@@ -47,7 +47,7 @@ def test_two_hosts_started_by_the_same_command_train_together(tmp_path: Path) ->
         *SMALL,
         *("--log-dir", str(tmp_path / "logs")),
         "--",
-        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "24"),
+        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "4", "--warmup-steps", "1"),
     ]
     with hosts(2) as machines:
         running = [machine.popen(command, env=node(rank)) for rank, machine in enumerate(machines)]
@@ -97,11 +97,11 @@ def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(
         *SMALL,
         *("--log-dir", str(tmp_path / "logs")),
         "--",
-        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "100000"),
+        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "100000", "--log-every", "1"),
     ]
     with as_pid_1(command, log) as (outer, inner):
         until(
-            lambda: "Step 20/100000" in log.read_text(errors="replace"),
+            lambda: "Step 3/100000" in log.read_text(errors="replace"),
             lambda: log.read_text(errors="replace"),
         )
         os.kill(inner, signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(
     assert "training was stopped after" in text
     checkpoints = sorted((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
     assert checkpoints, text
-    assert int(checkpoints[-1].name.split("-")[1]) >= 20
+    assert int(checkpoints[-1].name.split("-")[1]) >= 3
 
 
 def simulate_two_nodes(script: Path, logs: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,24 @@ def save(number, frame):
     sys.exit(128 + number)
 signal.signal(signal.SIGTERM, save)
 print("training on", os.environ["RANK"], flush=True)
-time.sleep(300)
+time.sleep(3000)
+"""
+# One that writes a checkpoint when it is warned, and goes on from it.
+WARNED = """
+import os, signal, sys, time
+from pathlib import Path
+checkpoint = Path(sys.argv[1])
+step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+def save(number, frame):
+    if os.environ["RANK"] == "0":
+        checkpoint.write_text(str(step))
+        print("SIGUSR1: checkpoint written at step", step, flush=True)
+    sys.exit(128 + number)
+signal.signal(signal.SIGUSR1, save)
+print("rank", os.environ["RANK"], "goes on from step", step, flush=True)
+while True:
+    time.sleep(0.1)
+    step += 1
 """
 
 
@@ -95,18 +112,23 @@ def test_a_node_that_fails_ends_the_job_and_is_named(
 def test_the_time_limit_becomes_a_checkpoint_and_a_second_run_that_goes_on(
     cluster: Cluster, render: Render, tmp_path: Path
 ) -> None:
-    checkpoint = ("--steps", "1000000", "--log-every", "5", "--checkpoint", str(tmp_path / "checkpoint.pt"))
-    limits = ("--time", "1:00:00", "--notice", "30", "--requeue", "--option=--launcher=torchrun")
-    job = cluster.submit(render(*limits, arguments=checkpoint))
-    cluster.wait_for_text(job, "Step 5/")
-    # Slurm counts in minutes and looks every half: now at most half a minute is left until the warning.
-    cluster.run(["scontrol", "update", f"JobId={job.id}", "TimeLimit=1"])
+    warned = tmp_path / "warned.py"
+    warned.write_text(WARNED)
+    limits = ("--time", "1:00:00", "--notice", "30", "--requeue")
+    options = ("--option=--launcher=torchrun", f"--option=--script={warned}")
+    job = cluster.submit(render(*limits, *options, arguments=(str(tmp_path / "checkpoint"),)))
+    for rank in range(2):
+        cluster.wait_for_text(job, f"rank {rank} goes on from step 0")
+    # Slurm counts in minutes from the start and looks every half: more than the notice must be left.
+    hours, minutes, seconds = map(int, cluster.show(job)["RunTime"].split(":"))
+    limit = hours * 60 + minutes + (1 if seconds < 20 else 2)
+    cluster.run(["scontrol", "update", f"JobId={job.id}", f"TimeLimit={limit}"])
     cluster.wait_for_text(job, "SIGUSR1: checkpoint written at step")
     # On a busy machine a second run of a minute would be warned before it trains, again and again.
     cluster.run(["scontrol", "update", f"JobId={job.id}", "TimeLimit=60"])
-    cluster.wait_for_text(job, "on cpu, 64 images each, from step", times=2)
+    cluster.wait_for_text(job, "goes on from step", times=4)
     saved = re.findall(r"SIGUSR1: checkpoint written at step (\d+)", job.text)[0]
-    assert re.findall(r"64 images each, from step (\d+)", job.text)[:2] == ["0", saved]
+    assert re.findall(r"rank 0 goes on from step (\d+)", job.text)[:2] == ["0", saved]
     assert cluster.show(job)["Restarts"] != "0"
 
 

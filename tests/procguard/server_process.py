@@ -75,7 +75,7 @@ def server(folder: Path, *flags: str, env: dict[str, str] | None = None) -> Iter
         reader = threading.Thread(target=lambda: running.lines.extend(process.stderr or ()), daemon=True)
         reader.start()
         try:
-            until(lambda: "procguard agent" in running.said or process.poll() is not None, 60)
+            until(lambda: "procguard agent" in running.said or process.poll() is not None)
             yield running
         finally:
             for client in running.clients:

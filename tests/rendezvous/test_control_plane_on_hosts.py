@@ -47,6 +47,7 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
         os.kill(helpers[1], signal.SIGSTOP)
         second.when("the rendezvous process of this node has not moved for")
         until(lambda: all(replaced(node, helper) for node, helper in zip(nodes, helpers, strict=True)))
+        until(lambda: first.count("is heard again") >= 2, lambda: first.text)
         steps = first.count("] step")
         until(lambda: first.count("] step") > steps + 20)
         end.touch()

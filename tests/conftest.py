@@ -15,8 +15,8 @@ import pytest
 from tests.lab.needs import needs_of
 from tests.lab.nvml import fake
 
-# Before torch is imported anywhere. Threads that wait for each other spin: where as many trainings as cores run
-# side by side, two threads each cost five times the processor time of one.
+# Before torch is imported anywhere. Threads that wait for each other spin: where as many trainings as cores
+# run side by side, two threads each cost five times the processor time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 FakeNvml = Callable[..., dict[str, str]]

@@ -124,10 +124,20 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = chain.links[min(chain.root, len(chain.links) - 1)]
-    known = [(link, found) for link in chain.links if (found := catalogue.match(link.text))]
+    known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
-        return max(causes, key=lambda one: (one[1].signature.specificity, one[0] is root))
+        return max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
     if known and (chain.root == 0 or known[-1][1].signature.role is not SignatureRole.SUMMARY):
         return known[-1]
     return root, Match(catalogue["python_exception"], 0, NOWHERE)
+
+
+def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:
+    """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
+    if found := catalogue.match(raised.text):
+        yield raised, found
+    for line in raised.more:
+        found = catalogue.match(line.text)
+        if found is not None and found.signature.role is SignatureRole.CAUSE:
+            yield replace(raised, line=line), found

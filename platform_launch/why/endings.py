@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 
 from platform_launch.events import Event
-from platform_launch.why.line import Line, Where
+from platform_launch.why.line import NOWHERE, Line, Where
 
 # Exit code and local rank.
 TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\)")
@@ -22,12 +22,14 @@ _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
 _OTHERS = (
-    re.compile(r"exits with return code = (?P<code>-?\d+)"),
+    re.compile(
+        r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
+        r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
+    ),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
-    re.compile(r"Exited with exit code (?P<code>\d+)"),
-    re.compile(r"command terminated with exit code (?P<code>\d+)"),
 )
+_SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,11 @@ def ending_in(line: Line) -> Ending | None:
         return Ending(int(found[1]), where, line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
-            groups = found.groupdict()
-            code = int(groups["code"]) if groups.get("code") else -int(groups["signal"])
-            return Ending(code, line.where, line)
+            rank = _SAID_RANK.search(line.text)
+            said = Where(rank=int(rank[1])) if rank else NOWHERE
+            return Ending(_code(found.groupdict()), line.where.filled(said), line)
     return None
+
+
+def _code(groups: dict[str, str]) -> int:
+    return -int(groups["signal"]) if groups.get("signal") else int(groups["code"])

@@ -54,6 +54,8 @@ class Sighting:
         self.details = {**other.details, **self.details}
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
+        if self.where == NOWHERE:
+            self.where = other.where
         same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
         if same_process and other.where.rank is not None:
             self.where = self.where.filled(other.where)

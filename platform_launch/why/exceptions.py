@@ -17,7 +17,8 @@ _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _ENDING = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
-    r"|[A-Z][a-z0-9]+[A-Z]\w*)|[A-Za-z_]\w*(?:\.\w+)+)(?::(?: |$)(.*)|$)"
+    r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.[a-z]\w*)"
+    r"(?::(?: |$)(.*)|$)"
 )
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"-- Process \d+ terminated with the following error")
@@ -26,6 +27,7 @@ _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_l
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
+_MOST_MESSAGE_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Raised:
     """An exception as it was printed.
 
     ``frame`` is the innermost one of the user's own code; ``entry`` the function of the outermost one.
+    ``more`` are the lines that the message goes on with.
     """
 
     type: str
@@ -54,6 +57,7 @@ class Raised:
     line: Line
     frame: TracebackFrame | None = None
     entry: str = ""
+    more: list[Line] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -109,7 +113,7 @@ class Traceback:
             self.done = True
             return False
         if self._frames is None:
-            return self._between(text)
+            return self._between(text, line)
         return self._within(text, line, self._frames)
 
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
@@ -129,7 +133,7 @@ class Traceback:
             return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
         return True
 
-    def _between(self, text: str) -> bool:
+    def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):
             if opening["inner"]:
                 self.chain.root = len(self.chain.links)
@@ -142,10 +146,19 @@ class Traceback:
         elif _INNER_LINK.search(text):
             self._linked, self.chain.root = True, len(self.chain.links)
         elif text.strip():
+            self._go_on(text, line)
             self._idle_lines += 1
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
+
+    def _go_on(self, text: str, line: Line) -> None:
+        """Take a line that follows an exception at once as more of its message, where that had not ended."""
+        raised = self.chain.links[-1]
+        last = raised.more[-1] if raised.more else raised.line
+        open_ended = last.text.rstrip().endswith(":") or text.startswith((" ", "\t"))
+        if open_ended and line.number == last.number + 1 and len(raised.more) < _MOST_MESSAGE_LINES:
+            raised.more.append(line)
 
 
 def is_frame(text: str) -> bool:

@@ -15,6 +15,7 @@ from platform_launch.why.verdict import Code, Consequence, Evidence, Verdict
 _NOTABLY_EARLIER_S = 5.0
 _MOST_OTHERS = 3
 _FEW_LINES = 2
+_CLOSE_LINES = 8
 _VAGUE = 2
 # What programs try and do without.
 _OFTEN_CAUGHT = frozenset(
@@ -91,6 +92,12 @@ def _choose(
         cause = _behind(first, events)
         if cause is not first:
             notes = [f"it showed first as: {_named(first)}"]
+            if (
+                cause.where == NOWHERE
+                and cause.log == first.log
+                and abs(cause.start - first.start) <= _CLOSE_LINES
+            ):
+                cause.where = first.where
         elif waited_for := _waited_for(first, strands, catalogue):
             return waited_for, [f"the others went on until: {_named(first)}"]
         notes += _earlier_signs(cause, events, offsets)
@@ -334,8 +341,11 @@ def _verdict(
         **event.details,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
+    everywhere = signature.everywhere if len(_hosts(event, strands)) > 1 else ""
     return Verdict(
         kind=kind,
+        retry="no" if everywhere else None,
+        retry_reason=everywhere,
         cause=signature.id,
         title=title,
         meaning=signature.meaning,
@@ -358,6 +368,17 @@ def _twin(event: Sighting, strands: Sequence[Strand]) -> Where:
         if other is not event and same and other.where != NOWHERE:
             return other.where
     return NOWHERE
+
+
+def _hosts(event: Sighting, strands: Sequence[Strand]) -> set[object]:
+    """Return the nodes that show an event: by its lines, or by where those ranks ended."""
+    ranks = {where.rank for where in event.wheres} - {None}
+    episodes = [strand.episode for strand in strands]
+    ends = [ending.where for episode in episodes for ending in episode.endings]
+    ends += [place for episode in episodes for step in episode.steps for place in step.places]
+    places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
+    named = [(w.node, w.pod, (w.host or "").partition(".")[0]) for w in places]
+    return {name for name in named if any(part not in (None, "") for part in name)}
 
 
 def _is_meeting(signature_id: str) -> bool:
@@ -412,7 +433,8 @@ def _folded(chosen: Sighting, events: Sequence[Sighting]) -> tuple[Consequence, 
 def _unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
     """Say what is known when no signature answers: the first error, and who ended how."""
     errors = [strand.first_error for strand in strands if strand.first_error is not None]
-    endings = [e for strand in strands for e in strand.episode.endings if e.is_root]
+    ended = [(strand.log, e) for strand in strands for e in strand.episode.endings if e.is_root]
+    endings = [ending for _, ending in ended]
     steps = [s for strand in strands for s in strand.episode.steps]
     summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
     if not errors and not endings and not summaries and not steps:
@@ -428,6 +450,8 @@ def _unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
     if error is not None:
         first = Evidence(error.log, error.number, error.shown)
         where = error.where if error.where != Where() else where
+    elif endings and not summaries:
+        evidence = (Evidence(ended[0][0], endings[0].line.number, endings[0].line.shown),)
     elif summaries:
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)

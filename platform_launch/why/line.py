@@ -14,7 +14,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _NCCL_HOST = re.compile(r"([\w.-]+):\d+:\d+ \[\d+\] ")
-_INNER_RANK = re.compile(r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b")
+_INNER_RANK = re.compile(r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b")
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
 YEAR_S = 366 * 86400.0
 
@@ -95,7 +95,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     if host := _NCCL_HOST.match(text):
         said["host"] = host[1]
     if rank := _INNER_RANK.search(text):
-        said["rank"] = int(rank[1] or rank[2])
+        said["rank"] = int(next(number for number in rank.groups() if number))
     where = process.filled(Where(**said)) if said else process  # type: ignore[arg-type]
     return Line(
         number,

@@ -16,7 +16,8 @@ _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a l
 
 _KNOWN = re.compile(
     rf"""
-      \[node[ ](?P<node>\d{{1,6}})\][ ]?
+      (?:>[ ]){{1,3}}
+    | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
     | \[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
     | (?:[Rr]ank|RANK)[ ]?(?P<rank_word>\d{{1,7}}):[ ]
@@ -28,6 +29,8 @@ _KNOWN = re.compile(
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
+    | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
+      (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}):[ ]
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}):[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
       [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ](?:[TDPE]P\d{{1,4}}[ ]?)+)?(?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
@@ -169,6 +172,7 @@ _IDENTITIES = frozenset(
         "raylet",
         "task",
         "address",
+        "host",
         "syshost",
         "unithost",
     ]
@@ -187,7 +191,7 @@ def where_of(found: dict[str, str]) -> dict[str, str | int]:
             place.setdefault("rank", int(found[name]))
     if "said_rank" in labels:
         place.setdefault("rank", int(labels["said_rank"]))
-    for name in ("syshost", "unithost", "address", "algo", "said_host"):
+    for name in ("syshost", "unithost", "address", "host", "algo", "said_host"):
         if name in found:
             place.setdefault("host", found[name])
     if "said_host" in labels:

@@ -11,7 +11,7 @@ from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, Sighting, Strand
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
-from platform_launch.why.line import Line, Where, parse, plain
+from platform_launch.why.line import NOWHERE, Line, Where, parse, plain
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.scan import Scanner
@@ -30,6 +30,8 @@ _MOST_STRANDS = 2048
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _MOST_RECOVERED = 500
+# A launcher that tells of its children's end raises too, and that means nothing.
+_LAUNCHER = re.compile(r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?P<endpoint>\S+:\d+)")
 
@@ -100,9 +102,10 @@ class LogReader:
             strand.facts.setdefault("rendezvous", fact["endpoint"])
             return True
         step = self._steps.read(line)
-        if step is None and self._take_summary(line):
-            return True
         match = self._catalogue.match(line.text)
+        told = match is not None and match.signature.role is not SignatureRole.SUMMARY
+        if step is None and self._take_summary(line) and (not told or line.process in self._summaries):
+            return True
         if step is not None:
             self._take_step(step, match)
         if match is not None and (step is None or match.signature.role is not SignatureRole.SUMMARY):
@@ -189,6 +192,10 @@ class LogReader:
         if line.mild or not _ERROR.search(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
+        if raised := lone(line, []):
+            match = Match(self._catalogue["python_exception"], 0, NOWHERE)
+            self._add(match, SignatureRole.SUSPECT, line, line.where, raised)
+            return False
         error = FirstError(self._source.name, line.number, line.shown, self._filled(line.where), clear)
         strand.err(error, self._parting_lines)
         return False
@@ -206,7 +213,7 @@ class LogReader:
             role = SignatureRole.SUSPECT
         where = match.where.filled(chain.where).filled(raised.line.where)
         event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
-        if raised is not chain.links[-1] and not chain.root:
+        if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
@@ -214,7 +221,7 @@ class LogReader:
         if len(chain.frames) < 2 and not chain.headless:
             return
         last, place = chain.frames[-1], chain.place
-        if place is None:
+        if place is None or _LAUNCHER.search(last.file):
             return
         line = reading.traceback.last_line
         match = Match(

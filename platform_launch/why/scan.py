@@ -59,9 +59,9 @@ STEMS = """
     unhandled unknown unreachable unrecognized vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate bus cant conda dead detected died down ecc ef eh ei ej el ended ending eof exit extensions
-    ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu oom
-    orte outside pipe port prte ready same see slots space stale such terminate terminated timed
+    activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended ending eof exit
+    extensions ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu
+    oom orte outside pipe port prte ready same see slots space stale such terminate terminated timed
     unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 _TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)

@@ -49,6 +49,7 @@ class Signature:
     specificity: int = 2
     retry: str = ""
     because: str = ""
+    everywhere: str = ""
     patterns: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     count: str = ""
@@ -85,8 +86,9 @@ class Catalogue:
                 fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
                 self._by_event.setdefault(event_id, []).append((signature, fields))
         known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
-        # The best first: the first hit is the answer, a cause before the consequence on the same line.
-        known.sort(key=lambda s: (_STRONGEST_FIRST.index(s.role), -s.specificity))
+        # The best first: the first hit is the answer, a cause before the consequence on the same line, and
+        # what takes anything of its form last.
+        known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
         alternatives = [(branch, s) for s in known for pattern in s.patterns for branch in branches(pattern)]
         self._owners = [signature for _, signature in alternatives]
         self._patterns = PatternSet(branch for branch, _ in alternatives)

@@ -33,8 +33,12 @@ _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
 _MOST_TASKS = 4096
-_HYDRA_OPENS = "BAD TERMINATION OF ONE OF"
-_HYDRA_LINES = 8
+_OPENS = (
+    "BAD TERMINATION OF ONE OF",
+    "processes exited with non-zero status",
+    "peer process has unexpectedly disconnected",
+)
+_REPORT_LINES = 16
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class StepReader:
     def read(self, line: Line) -> StepEnd | None:
         """Return what a line says, None if it says nothing of the kind."""
         text = line.text
-        if _HYDRA_OPENS in text:
-            self._expects_until = line.number + _HYDRA_LINES
+        if any(words in text for words in _OPENS):
+            self._expects_until = line.number + _REPORT_LINES
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))

@@ -83,10 +83,16 @@ class Verdict:
         if self.kind in ("finished", "nothing"):
             return self
         signature = catalogue[self.cause] if self.cause else None
-        retry = signature.retry if signature is not None else ""
-        reason = (signature.because if signature is not None else "") or _REASONS.get(
-            retry,
-            "the cause is not in these logs" if self.kind != "cause" else "it depends on what the line says",
+        retry = self.retry or (signature.retry if signature is not None else "")
+        reason = (
+            self.retry_reason
+            or (signature.because if signature is not None else "")
+            or _REASONS.get(
+                retry,
+                "the cause is not in these logs"
+                if self.kind != "cause"
+                else "it depends on what the line says",
+            )
         )
         if signature is None or signature.distinct:
             said = (

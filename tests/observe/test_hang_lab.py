@@ -32,6 +32,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ROOT / "tests" / "lab" / "hanging.py"
 FLAGS = ["--launcher", "torchrun", "--no-doctor", "--hang-after", "6", "--script", str(TRAINING)]
 
+# Where each node has one process, torchrun would only be one more that imports torch.
+WITHOUT_TORCHRUN = ("--launcher", "python")
+
 pytestmark = pytest.mark.train
 
 
@@ -190,6 +193,7 @@ def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_
     fault: str, nodes: int, tmp_path: Path
 ) -> None:
     flags = ["--nodes", str(nodes), "--nproc-per-node", str(2 // nodes)]
+    flags += WITHOUT_TORCHRUN if nodes == 2 else ()
     with lab(tmp_path, fault, [*flags, "--on-hang", "restart", "--max-restarts", "1"]) as launch:
         assert launch.process.wait(LIMIT_S) == HangError.exit_code, launch.so_far()
         said = launch.events("no-progress")
@@ -200,7 +204,7 @@ def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_
 
 
 def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
-    with lab(tmp_path, "leave", ["--nodes", "3"]) as launch:
+    with lab(tmp_path, "leave", ["--nodes", "3", *WITHOUT_TORCHRUN]) as launch:
         assert launch.process.wait(LIMIT_S) != 0
         assert [said.fields["ranks"] for said in launch.events("ranks-left")[1]] == ["1"]
         for said in launch.events("node-left-early").values():
@@ -220,7 +224,8 @@ def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_end
 
 
 def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
-    with lab(tmp_path, "none", ["--hang-after", "12", "--on-hang", "stop"], ["--steps", "300"]) as launch:
+    flags = ["--hang-after", "12", "--on-hang", "stop", *WITHOUT_TORCHRUN]
+    with lab(tmp_path, "none", flags, ["--steps", "300"]) as launch:
         assert launch.process.wait(LIMIT_S) == 0, launch.so_far()
         assert launch.events("no-progress", "not-observed") == {}
 
@@ -240,8 +245,17 @@ def test_packets_that_vanish_between_two_nodes_are_told_on_both(tmp_path: Path) 
                 "GLOO_SOCKET_IFNAME": "data0",
                 "OMP_NUM_THREADS": "1",
             }
-            command = [sys.executable, "-m", "platform_launch", "run", *FLAGS, "--nproc-per-node", "1"]
-            command += ["--on-hang", "stop", "--log-dir", str(tmp_path), "--", "none"]
+            command = [sys.executable, "-m", "platform_launch", "run", *FLAGS, *WITHOUT_TORCHRUN]
+            command += [
+                "--nproc-per-node",
+                "1",
+                "--on-hang",
+                "stop",
+                "--log-dir",
+                str(tmp_path),
+                "--",
+                "none",
+            ]
             with (tmp_path / f"output{rank}").open("wb") as output:
                 running.append(node.popen(command, env=variables, stdout=output))
         try:
@@ -297,7 +311,7 @@ def test_write_to_a_file_system_that_does_not_answer_is_named(tmp_path: Path) ->
     try:
         subprocess.run(["fsfreeze", "--freeze", mounted], check=True)
         try:
-            with lab(tmp_path, "blocked-write", [], ["--folder", str(mounted)]) as launch:
+            with lab(tmp_path, "blocked-write", WITHOUT_TORCHRUN, ["--folder", str(mounted)]) as launch:
                 said = until(lambda: launch.events("no-progress").get(1, []))
                 (culprit,) = finding_of(said[0])["culprits"]
                 assert (culprit["rank"], culprit["doing"]) == (1, "kernel")

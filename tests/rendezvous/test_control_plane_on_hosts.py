@@ -16,6 +16,12 @@ STEPS = Path(__file__).with_name("steps.py")
 RENDEZVOUS_PORT = 29501
 
 
+def hears_all(node: Node) -> bool:
+    """Tell whether the last that a node said of a silence is that it is over."""
+    news = [line for _, line in list(node.lines) if "[node-silent]" in line or "[node-heard-again]" in line]
+    return not news or "[node-heard-again]" in news[-1]
+
+
 def replaced(node: Node, helper: int) -> bool:
     """Tell whether another helper process stands in the rendezvous for a node."""
     try:
@@ -50,5 +56,7 @@ def test_a_training_notices_nothing_of_what_the_rendezvous_goes_through(tmp_path
         until(lambda: first.count("is heard again") >= 2, lambda: first.text)
         steps = first.count("] step")
         until(lambda: first.count("] step") > steps + 20)
+        # A training that ends moves no more: before that, nobody may be silent any longer.
+        until(lambda: hears_all(first) and hears_all(second))
         end.touch()
         assert [node.code() for node in nodes] == [0, 0], f"{first.text}\n\n{second.text}"

@@ -63,13 +63,13 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     nodes, still = answer.get("nodes"), answer.get("still_s")
     ranks = sum(len(node["ranks"]) for node in nodes) if isinstance(nodes, list) else 0
     since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
-    shown = answer.get("stack_lines" if stacks else "lines")
     width = sys.maxsize if stacks else 200
-    told = [str(line)[:width] for line in shown] if isinstance(shown, list) else []
-    memory = answer.get("memory_lines")
-    told += [str(line)[:width] for line in memory] if isinstance(memory, list) else []
-    cost = answer.get("cost_line")
-    told += [str(cost)[:width]] if cost else []
-    health = answer.get("health_lines")
-    told += [str(line)[:width] for line in health] if isinstance(health, list) else []
+    names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
+    told = _texts(answer.get("finding_lines"))
+    told += [text[:width] for name in names for text in _texts(answer.get(name))]
     return [f"{ranks} ranks on {len(nodes) if isinstance(nodes, list) else 0} nodes; {since}", *told]
+
+
+def _texts(said: object) -> list[str]:
+    """Return the lines of a part of the answer, which an older launch may not know."""
+    return [str(one) for one in said] if isinstance(said, list) else [str(said)] if said else []

@@ -20,7 +20,7 @@ from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
 from platform_launch.observe.memory import MemoryHeld, memory_lines
 from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, HangReport, NodeReply
-from platform_launch.observe.overview import overview, stack_lines
+from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
 from platform_launch.rendezvous.messages import Message
 
@@ -206,11 +206,13 @@ class HangWatch:
             given, silent = {**replies.given, **given}, dict(replies.silent)
         nodes: list[NodeSnapshot] = [one.snapshot for _, one in sorted(given.items()) if one.snapshot]
         still_s = min(one.still_s for one in given.values())
+        finding = judge(nodes, self._options.world_size, silent)
         return {
             "still_s": round(still_s, 1),
+            "finding_lines": finding_lines(finding, still_s),
             "lines": overview(nodes, silent),
             "stack_lines": stack_lines(nodes),
-            "finding": judge(nodes, self._options.world_size, silent).as_dict(),
+            "finding": finding.as_dict(),
             "silent_nodes": {str(rank): name for rank, name in silent.items()},
             "nodes": [asdict(node) for node in nodes],
             **self._also(),

@@ -10,21 +10,19 @@ import binascii
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import ClassVar
 
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
-from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
+from platform_launch.observe.shortening import shortened
+from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes, NodeAsks, NodesAnswered
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024
-_MOST_PENDING = 64
-_MOST_THREADS = 12
-_MOST_FRAMES = 64
 # The rendezvous itself passes a question and its answers on within three heartbeats.
 _WAY_S = 4.0
 
@@ -134,15 +132,3 @@ def unpack(text: str) -> ObserveMessage:
     except (zlib.error, binascii.Error, ValueError) as error:
         raise InvalidMessageError(f"expected a packed message: {error}") from error
     return decode(data, ObserveMessage)
-
-
-def shortened(snapshot: NodeSnapshot) -> NodeSnapshot:
-    """Return a snapshot of bounded size: a rank may have a hundred threads, and thousands of operations."""
-    return replace(snapshot, ranks=tuple(_shortened(rank) for rank in snapshot.ranks))
-
-
-def _shortened(rank: RankSnapshot) -> RankSnapshot:
-    threads = tuple(replace(one, frames=one.frames[:_MOST_FRAMES]) for one in rank.threads[:_MOST_THREADS])
-    trace = rank.trace and replace(rank.trace, pending=rank.trace.pending[:_MOST_PENDING])
-    children = tuple(replace(child, threads=child.threads[:1]) for child in rank.children)
-    return replace(rank, threads=threads, trace=trace, children=children)

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from platform_launch.observe.activity import activity_of
 from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
 
 _MOST_LINES = 20
+# While something moves, whoever is waited for now is so for a moment.
+_STILL_S = 10.0
 
 
 def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[str]:
@@ -30,6 +33,13 @@ def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> 
         lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more places (--stacks shows all)"]
     lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
     return lines
+
+
+def finding_lines(finding: HangFinding, still_s: float | None) -> list[str]:
+    """Return who keeps whom waiting, without stacks; nothing where nobody does for longer than a step."""
+    if still_s is None or still_s < _STILL_S or not (finding.culprits or finding.waiting):
+        return []
+    return [finding.headline(), *(f"  {waiting}" for waiting in finding.waiting if finding.culprits)]
 
 
 def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:

@@ -58,6 +58,7 @@ _MOST_ADDRESSES = 32
     metavar="SECONDS",
     help="How long a training goes on without an agent.",
 )
+@click.option("--no-observe", is_flag=True, help="Do not open trainings to questions about their stacks.")
 @click.option(
     "--leave-running", is_flag=True, help="Trainings go on for that long when this agent is stopped."
 )
@@ -72,6 +73,7 @@ def command(
     token_file: Path | None,
     ca_file: Path | None,
     orphan_after_s: float,
+    no_observe: bool,
     leave_running: bool,
 ) -> int:
     """Register this node's workers, and start and stop what the server wants of them.
@@ -96,6 +98,7 @@ def command(
         command=_words(command_line, "--command"),
         allowed=_allowed(allowed, command_line),
         orphan_after_s=orphan_after_s,
+        observe=not no_observe,
     )
     folder = StateFolder((state or _default_state(env, name)).absolute())
     folder.open()

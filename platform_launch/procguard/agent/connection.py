@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from platform_launch.errors import InputError, shown
 from platform_launch.procguard.agent.state import StateFolder
+from platform_launch.procguard.api.inspection import RanksSeen, RanksTaken
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinAnswer,
@@ -80,6 +81,10 @@ class AgentConnection:
         """Send a piece of a run's output; return how much of it the server has now. Raises TroubleError."""
         path = f"/api/v1/agent/log?number={number}&generation={generation}&offset={offset}"
         return self._post(path, LogTaken, chunk, kind="application/octet-stream").offset
+
+    def send_ranks(self, seen: RanksSeen) -> None:
+        """Answer a question. Raises TroubleError."""
+        self._post("/api/v1/agent/ranks", RanksTaken, seen.model_dump_json().encode())
 
     def close(self) -> None:
         """Close it."""

@@ -18,6 +18,7 @@ class Exchange:
         self._reports: tuple[WorkerReport, ...] = ()
         self._sent: tuple[WorkerReport, ...] = ()
         self._orders: Mapping[int, WorkerOrder] = {}
+        self._questions: Mapping[int, str] = {}
         self._asked_at = float("-inf")
         self._closed = False
 
@@ -40,13 +41,18 @@ class Exchange:
     def answer(self, orders: WorkerOrders, asked_at: float) -> None:
         """Take the server's answer; ``asked_at``: when the heartbeat was sent, on the monotonic clock."""
         with self._changed:
-            self._orders, self._asked_at = orders.orders, asked_at
+            self._orders, self._questions, self._asked_at = orders.orders, orders.questions, asked_at
         self._wake()
 
     def orders(self) -> tuple[Mapping[int, WorkerOrder], float]:
         """Return the last orders and when they were asked for."""
         with self._changed:
             return self._orders, self._asked_at
+
+    def questions(self) -> Mapping[int, str]:
+        """Return what somebody wants to see of workers, by number."""
+        with self._changed:
+            return self._questions
 
     def wait(self, limit_s: float, *, for_change: bool) -> bool:
         """Wait; end at once when closed, and with ``for_change`` when there is news. False when closed."""

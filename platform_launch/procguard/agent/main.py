@@ -14,6 +14,7 @@ from platform_launch.errors import LaunchError, UsageError
 from platform_launch.procguard.agent.connection import AgentConnection
 from platform_launch.procguard.agent.exchange import Exchange
 from platform_launch.procguard.agent.heartbeats import HeartbeatSender
+from platform_launch.procguard.agent.inspecting import Inspector
 from platform_launch.procguard.agent.machine import MachineMonitor, share
 from platform_launch.procguard.agent.shipping import RunLog, Shipping
 from platform_launch.procguard.agent.state import StateFolder
@@ -73,6 +74,7 @@ class _Node:
         self._surplus = every[agent.workers :]
         self._exchange = exchange
         self._monitor = agent.monitor
+        self._inspector = Inspector(agent.connection, agent.state, log)
 
     @property
     def quiet(self) -> bool:
@@ -82,6 +84,7 @@ class _Node:
     def step(self, *, leaving: bool = False) -> None:
         """Let each worker take a step, and offer what is now to the server."""
         orders, _ = self._exchange.orders()
+        self._inspector.heed(self._exchange.questions())
         for worker in self._workers:
             worker.order = orders.get(worker.number)
             worker.advance(leaving=leaving)

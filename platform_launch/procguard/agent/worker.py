@@ -16,6 +16,7 @@ from platform_launch.errors import LaunchError
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.check import why_not
+from platform_launch.procguard.agent.inspecting import hook_variables
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.leftovers import Leftovers
 from platform_launch.procguard.agent.master import MasterLookup
@@ -44,13 +45,15 @@ BY_AGENT = "the agent of this node was told to end"
 class AgentLimits:
     """What an agent starts and how, set by whoever starts the agent.
 
-    ``command`` is for groups that name none. ``allowed`` None means any command.
+    ``command`` is for groups that name none. ``allowed`` None means any command. ``observe``: trainings are
+    opened to questions about their stacks.
     """
 
     directory: Path
     command: tuple[str, ...] = ()
     allowed: tuple[str, ...] | None = None
     orphan_after_s: float = 60.0
+    observe: bool = True
 
 
 class Worker:
@@ -236,9 +239,12 @@ class Worker:
             shutil.rmtree(folder.path)
             return
         mark = f"{self._instance}:{self.number}:{order.generation}"
+        variables = training_variables(self._env, order, mark)
+        if self._limits.observe:
+            variables |= hook_variables(folder.path, variables)
         RunLaunch(
             command=order.command or self._limits.command,
-            environment=training_variables(self._env, order, mark),
+            environment=variables,
             directory=str(self._limits.directory / order.directory),
             grace_s=order.grace_s,
             lock=str(self._state.lock),

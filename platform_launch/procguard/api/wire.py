@@ -29,6 +29,7 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+Question = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
 Instance = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
 Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_storable)]
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
@@ -189,10 +190,14 @@ class Heartbeat(WireMessage):
 
 
 class WorkerOrders(WireMessage):
-    """The answer to a heartbeat: an order for each worker, by number, and when to send the next."""
+    """The answer to a heartbeat: an order for each worker, by number, and when to send the next.
+
+    ``questions`` are asked of the workers whose ranks somebody wants to see, until each is answered once.
+    """
 
     orders: dict[int, WorkerOrder]
     heartbeat_s: float
+    questions: dict[int, Question] = {}
 
     @cached_property
     def document(self) -> bytes:

@@ -11,7 +11,16 @@ from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
 from platform_launch.procguard.server.middleware import ServerMiddleware
 from platform_launch.procguard.server.parts import ServerParts
-from platform_launch.procguard.server.routes import agents, charts, groups, health, people, users, workers
+from platform_launch.procguard.server.routes import (
+    agents,
+    charts,
+    groups,
+    health,
+    inspect,
+    people,
+    users,
+    workers,
+)
 from platform_launch.procguard.web.pages import add_pages
 
 _ABOUT = """Groups of workers, ranks by rule, started as one.
@@ -42,7 +51,7 @@ def build_app(parts: ServerParts) -> FastAPI:
     app.state.parts = parts
     app.state.gate = parts.gate
     add_answers(app)
-    for room in (agents, groups, workers, charts, people, users, health):
+    for room in (agents, groups, inspect, workers, charts, people, users, health):
         app.include_router(room.router)
     add_pages(app, parts.control, parts.accounts, visitor=parts.gate.visitor)
     return app

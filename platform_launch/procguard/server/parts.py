@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -13,6 +13,7 @@ from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server.control_loop import ControlLoop
 from platform_launch.procguard.server.gate import Gate, Unauthorized
 from platform_launch.procguard.server.history import History
+from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.logs import Logs
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.throttle import Throttle
@@ -31,6 +32,7 @@ class ServerParts:
     history: History
     control_loop: ControlLoop
     join_token: str
+    inspections: Inspections = field(default_factory=Inspections)
 
     def is_join_token(self, token: str | None) -> bool:
         """Tell whether agents join with this."""

@@ -24,6 +24,7 @@ for _command in (
     reading.workers,
     reading.ranks,
     reading.runs,
+    reading.inspect,
     changing.create,
     changing.set_,
     changing.move,

@@ -1,4 +1,4 @@
-"""``procguard ctl groups``, ``workers``, ``ranks`` and ``events``."""
+"""``procguard ctl groups``, ``workers``, ``ranks``, ``inspect`` and ``events``."""
 
 from __future__ import annotations
 
@@ -142,6 +142,25 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
     print_table(titles, rows, "no ranks can be given out")
     for one in (*found["problems"], *found["notes"]):
         click.echo(plain(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
+@connected
+def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
+    """Show what all ranks of a running group are doing now."""
+    found = client.send("POST", f"/groups/{segment(name)}/inspect")
+    if as_json:
+        print_json(found)
+        return
+    moved = found["moved_s_ago"]
+    since = "" if moved is None else f"; last output or collective {moved:.0f} s ago"
+    click.echo(f"{found['ranks']} ranks on {found['nodes']} nodes{since}")
+    for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
+        click.echo(plain(line))
+    if found["silent"]:
+        click.echo(plain(f"no answer from {', '.join(found['silent'])}"))
 
 
 @click.command()

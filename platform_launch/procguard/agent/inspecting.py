@@ -1,0 +1,87 @@
+"""Answers what the ranks of this node do: their stacks and collectives, looked at when the server asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from platform_launch.hardware import running
+from platform_launch.observe import processes
+from platform_launch.observe.shortening import shortened
+from platform_launch.observe.snapshot import NodeProbe
+from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
+from platform_launch.procguard.agent import records
+from platform_launch.procguard.agent.connection import AgentConnection, TroubleError
+from platform_launch.procguard.agent.state import RunFolder, StateFolder
+from platform_launch.procguard.api.inspection import RanksSeen
+
+_FOLDER = "observe"
+# Between two looks: whoever computes uses the CPU meanwhile.
+_BETWEEN_S = 0.5
+
+
+def hook_variables(run: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that open a rank to questions. Raises OSError where it has no folder for them.
+
+    A worker that is a node's launcher, which has no rank, opens its own ranks.
+    """
+    if "RANK" not in variables:
+        return {}
+    folder = run / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = variables.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{HOOK}:{path}" if path else str(HOOK), FOLDER_VARIABLE: str(folder)}
+
+
+class Inspector:
+    """Answers each question once, in a thread of its own: a process that is stuck answers late."""
+
+    def __init__(
+        self, connection: AgentConnection, state: StateFolder, log: Callable[[str, str], None]
+    ) -> None:
+        self._connection = connection
+        self._state = state
+        self._log = log
+        self._answered: dict[int, str] = {}
+
+    def heed(self, questions: Mapping[int, str]) -> None:
+        """Begin to answer what is new."""
+        for number, question in questions.items():
+            if self._answered.get(number) != question:
+                self._answered[number] = question
+                Thread(target=self._answer, args=(number, question), name="inspect", daemon=True).start()
+
+    def _answer(self, number: int, question: str) -> None:
+        try:
+            seen = look_at(self._state.runs(number)[-1], number, question)
+            self._connection.send_ranks(seen)
+        except TroubleError:  # the next heartbeat asks again, and says what is wrong
+            self._answered.pop(number, None)
+        except (OSError, IndexError) as error:  # its run is gone, or the disk is in trouble
+            self._log("WARN", f"worker {number}: its ranks cannot be looked at: {error}")
+
+
+def look_at(run: RunFolder, number: int, question: str) -> RanksSeen:
+    """Return what the ranks of a run do. Raises OSError."""
+    supervisor = int(str(run.supervisor().get("pid", 0)))
+    pids = processes.children(supervisor) if supervisor else []
+    # Where a launcher runs below, its ranks have a folder of its own: the innermost.
+    folders = [found for pid in pids if (found := running.variable(pid, FOLDER_VARIABLE))]
+    probe = NodeProbe(Path(folders[-1]) if folders else run.path / _FOLDER, 0, "", root=supervisor)
+    probe.sample(stacks=True)
+    moved_at = [at for _, at in probe.collectives().values() if at]
+    with suppress(OSError):
+        moved_at.append((run.path / records.LOG).stat().st_mtime)
+    time.sleep(_BETWEEN_S)
+    ranks = shortened(probe.snapshot()).ranks
+    sizes = (running.variable(rank.state.pid, "WORLD_SIZE") or "" for rank in ranks)
+    return RanksSeen(
+        number=number,
+        question=question,
+        ranks=ranks,
+        world_size=next((int(size) for size in sizes if size.isdecimal() and len(size) < 10), 0),
+        moved_s_ago=max(0.0, time.time() - max(moved_at)) if moved_at else None,
+    )

@@ -1,0 +1,74 @@
+"""What is being asked of agents: answers to heartbeats carry the questions. For the event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from platform_launch.procguard.api.inspection import RanksSeen
+from platform_launch.procguard.api.ranks import WorkerName
+
+Answers = Mapping[WorkerName, RanksSeen]
+
+
+@dataclass
+class _Asked:
+    """A question to some workers, and what was answered so far."""
+
+    token: str
+    waits_for: set[WorkerName]
+    answers: dict[WorkerName, RanksSeen] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Inspections:
+    """All that is asked now. Who asks the same as somebody else waits for the same answers."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[int, _Asked]] = {}
+        self._under_way: dict[Hashable, asyncio.Task[Answers]] = {}
+
+    def of(self, node: str) -> dict[int, str]:
+        """Return what a node's workers are asked, by number."""
+        return {number: asked.token for number, asked in self._by_node.get(node, {}).items()}
+
+    async def ask(self, what: Hashable, workers: Sequence[WorkerName], limit_s: float) -> Answers:
+        """Return the answers that come in time; ``what`` names the question."""
+        task = self._under_way.get(what)
+        if task is None:
+            task = self._under_way[what] = asyncio.create_task(self._collected(workers, limit_s))
+            task.add_done_callback(lambda _: self._under_way.pop(what))
+        return await asyncio.shield(task)
+
+    def take(self, worker: WorkerName, seen: RanksSeen) -> bool:
+        """Take an answer; False where nobody waits for it any more."""
+        asked = self._by_node.get(worker.node, {}).get(worker.number)
+        if asked is None or asked.token != seen.question:
+            return False
+        asked.answers[worker] = seen
+        self._end(worker, asked)
+        if not asked.waits_for:
+            asked.complete.set()
+        return True
+
+    async def _collected(self, workers: Sequence[WorkerName], limit_s: float) -> Answers:
+        asked = _Asked(secrets.token_hex(8), set(workers))
+        for worker in workers:
+            self._by_node.setdefault(worker.node, {})[worker.number] = asked
+        if workers:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asked.complete.wait(), limit_s)
+        for worker in list(asked.waits_for):
+            self._end(worker, asked)
+        return asked.answers
+
+    def _end(self, worker: WorkerName, asked: _Asked) -> None:
+        asked.waits_for.discard(worker)
+        on_node = self._by_node.get(worker.node, {})
+        if on_node.get(worker.number) is asked:
+            del on_node[worker.number]
+        if not on_node:
+            self._by_node.pop(worker.node, None)

@@ -1,0 +1,105 @@
+"""What the ranks of a running group do now: asked by people, answered by agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials
+
+from platform_launch.observe.hang import judge
+from platform_launch.observe.overview import finding_lines, overview, stack_lines
+from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.procguard.api.inspection import Inspection, RanksSeen, RanksTaken
+from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
+from platform_launch.procguard.api.refused import RequestRefused
+from platform_launch.procguard.api.shapes import GroupPhase, PlacedWorker, RunDetail, WorkerShape
+from platform_launch.procguard.api.wire import WorkerState
+from platform_launch.procguard.server.answers import refusals
+from platform_launch.procguard.server.gate import Operator, bearer
+from platform_launch.procguard.server.inspections import Answers
+from platform_launch.procguard.server.parts import Here, ServerParts, node_of
+from platform_launch.procguard.server.routes.agents import credential
+
+router = APIRouter(prefix="/api/v1")
+
+# A heartbeat brings the question, then the slowest source of a stack may take its time.
+_LIMIT_S = 20.0
+
+
+@router.post(
+    "/groups/{name}/inspect",
+    operation_id="inspect",
+    tags=["groups"],
+    responses=refusals(401, 403, 404, 409, 422, 503),
+)
+async def inspect(name: str, here: Here, _person: Operator) -> Inspection:
+    """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
+    run, workers = await to_thread.run_sync(_running, here, name)
+    asked = [_name(worker) for worker in workers if not worker.silent]
+    answers = await here.inspections.ask((name, run.generation), asked, _LIMIT_S)
+    return await to_thread.run_sync(_seen, run, workers, answers)
+
+
+@router.post(
+    "/agent/ranks", operation_id="ranks_seen", tags=["agents"], responses=refusals(400, 401, 413, 422)
+)
+async def ranks_seen(
+    seen: RanksSeen,
+    request: Request,
+    here: Here,
+    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
+) -> RanksTaken:
+    """Answer a question: what the ranks of one of the node's workers do."""
+    worker = WorkerName(node_of(bearer(request.headers), here), seen.number)
+    return RanksTaken(awaited=here.inspections.take(worker, seen))
+
+
+def _name(worker: WorkerShape) -> WorkerName:
+    return WorkerName(worker.node, worker.number)
+
+
+def _running(here: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape]]:
+    """Return a group's run and its workers that run something. Raises RequestRefused where none does."""
+    group = here.control.group(name)
+    if group.phase not in (GroupPhase.RUNNING, GroupPhase.DEGRADED, GroupPhase.STOPPING):
+        raise RequestRefused(f"{name} does not run: it is {group.phase.value}", "look at its log")
+    run = here.control.run(name, group.run_number)
+    shapes = [here.control.worker(place.worker) for place in run.places]
+    alive = (WorkerState.RUNNING, WorkerState.STOPPING)
+    return run, [worker for worker in shapes if worker.generation == run.generation and worker.state in alive]
+
+
+def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> Inspection:
+    places = {place.worker: place for place in run.places}
+    nodes, silent = [], {}
+    for worker in workers:
+        place, seen = places[worker.worker], answers.get(_name(worker))
+        if seen is None:
+            silent[worker.worker] = place.node_rank
+        else:
+            nodes.append(_node(run, place, worker, seen))
+    moved = [seen.moved_s_ago for seen in answers.values() if seen.moved_s_ago is not None]
+    moved_s_ago = min(moved, default=None)
+    world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
+    silent_nodes = {rank: worker for worker, rank in silent.items()}
+    return Inspection(
+        group=run.group,
+        run=run.number,
+        ranks=sum(len(node.ranks) for node in nodes),
+        nodes=len({node.node_rank for node in nodes}),
+        moved_s_ago=moved_s_ago,
+        finding=finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago),
+        lines=overview(nodes, {}),
+        stacks=stack_lines(nodes),
+        silent=sorted(silent),
+    )
+
+
+def _node(run: RunDetail, place: PlacedWorker, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
+    """Return what was seen under the names that people gave."""
+    first = place.local_rank if run.settings.kind is WorkerKind.PROCESS else 0
+    gpus = {first + number: f"GPU {gpu.index}" for number, gpu in enumerate(worker.gpus)}
+    return NodeSnapshot(place.node_rank, worker.node, 0.0, seen.ranks, gpus)

@@ -1,0 +1,99 @@
+"""What the ranks of a running group do: a real agent asks real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from platform_launch.cli.procguard import main
+from platform_launch.procguard.api.inspection import RanksSeen
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.server.inspections import Inspections
+from tests.procguard.agent_lab import AgentNode, node_in
+from tests.procguard.serving import TOKEN, Served, served, until
+
+TRAINING = """
+import os, time
+def waits_for_its_peer():
+    print("begun", flush=True)
+    time.sleep(3600)
+def reads_its_shard():
+    waits_for_its_peer()
+reads_its_shard() if os.environ["RANK"] == "1" else waits_for_its_peer()
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "server", heartbeat_s=0.2) as found:
+        yield found
+
+
+def run_a_group(people: httpx.Client, node: AgentNode, workers: int) -> None:
+    """Let a group of one node's workers run, and wait for their first words."""
+    post(people, "/groups", {"name": "train", "settings": settings()}, 201)
+    post(people, "/groups/train/inspect", status=409)
+    names = [f"{node.name}-{number}" for number in range(workers)]
+    until(lambda: {one["worker"] for one in people.get("/api/v1/workers").json()} >= set(names))
+    post(people, "/move", {"workers": names, "group": "train"}, 204)
+    until(lambda: people.post("/api/v1/groups/train/start").status_code == 200)  # once the agent is heard
+    until(lambda: all("begun" in people.get(f"/api/v1/workers/{one}/log").text for one in names))
+
+
+def settings() -> dict[str, Any]:
+    command = shlex.join((sys.executable, "-c", TRAINING))
+    return {"master_addr": "localhost", "backend": "gloo", "command": command, "grace_s": 5}
+
+
+def post(client: httpx.Client, path: str, body: object = None, status: int = 200) -> Any:
+    answer = client.post(f"/api/v1{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json() if answer.content else None
+
+
+def test_ranks_are_seen_with_their_stacks_by_operators_alone(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PROCGUARD_TOKEN", server.token("op"))
+    people = server.person()
+    with node_in(tmp_path / "node", "localhost") as node:
+        node.start(server.url, workers=2, token=TOKEN)
+        run_a_group(people, node, 2)
+        seen = post(people, "/groups/train/inspect")
+        assert (seen["ranks"], seen["nodes"], seen["silent"]) == (2, 1, [])
+        assert all("waits_for_its_peer" in line for line in seen["lines"])
+        assert sum("reads_its_shard" in line for line in seen["stacks"]) == 1
+        assert seen["moved_s_ago"] >= 0
+        post(server.person("viewer"), "/groups/train/inspect", status=403)
+        assert main(("ctl", "inspect", "train", "--stacks", "--server", server.url)) == 0
+        assert "reads_its_shard" in capsys.readouterr().out
+
+
+def test_two_who_ask_at_once_ask_once_and_late_answers_are_left() -> None:
+    async def asked() -> None:
+        inspections, worker = Inspections(), WorkerName("gn6", 3)
+        both = asyncio.gather(*(inspections.ask("train", [worker], 60) for _ in range(2)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        ((number, question),) = inspections.of("gn6").items()
+        seen = RanksSeen(number=number, question=question)
+        assert not inspections.take(worker, seen.model_copy(update={"question": "another"}))
+        assert inspections.take(worker, seen)
+        assert await both == [{worker: seen}] * 2
+        assert not inspections.take(worker, seen)
+        assert inspections.of("gn6") == {}
+
+    asyncio.run(asked())
+
+
+def test_nobody_answers_in_time() -> None:
+    inspections = Inspections()
+    assert asyncio.run(inspections.ask("train", [WorkerName("gn6", 0)], 0.01)) == {}
+    assert inspections.of("gn6") == {}

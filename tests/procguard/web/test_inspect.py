@@ -1,0 +1,52 @@
+"""The button that shows what all ranks do, with a real agent and a real process, by keyboard."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from platform_launch.procguard.api.shapes import GroupSettings
+from tests.procguard.agent_lab import node_in
+from tests.procguard.web.lab import JOIN_TOKEN, Lab, Visit, wait_for
+
+TRAINING = """
+import time
+def waits_for_a_shard():
+    print("begun", flush=True)
+    time.sleep(3600)
+waits_for_a_shard()
+"""
+
+
+def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
+    visit: Visit, server: Lab, tmp_path: Path
+) -> None:
+    command = shlex.join((sys.executable, "-c", TRAINING))
+    settings = GroupSettings(master_addr="localhost", backend="gloo", command=command, grace_s=5)
+    with node_in(tmp_path / "node", "localhost") as node:
+        node.start(server.url, token=JOIN_TOKEN)
+        wait_for(lambda: server.api.get("workers/localhost-0").is_success, "the agent")
+        server.group("stuck", ["localhost-0"], settings)
+        wait_for(lambda: server.api.post("groups/stuck/start").is_success, "the start")
+        wait_for(lambda: "begun" in server.api.get("workers/localhost-0/log").text, "the training")
+
+        page = visit("/groups/stuck")
+        page.get_by_role("button", name="Inspect").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#inspect-lines")).to_contain_text("in waits_for_a_shard")
+        expect(page.locator("#inspect-status")).to_contain_text("Ranks seen: 1, on 1 node(s).")
+        page.locator("#inspect-more summary").press("Enter")
+        expect(page.locator("#inspect-stacks")).to_contain_text("main thread")
+        page.keyboard.press("Escape")
+        expect(page.locator("#inspect")).to_be_hidden()
+
+        page.get_by_label("Language").select_option("zh")
+        page.get_by_role("button", name="检查").press("Enter")
+        expect(page.locator("#inspect-status")).to_contain_text("看到 1 个 Rank")
+        page.get_by_role("button", name="关闭").press("Enter")
+
+        expect(visit("/groups/stuck", "vera").get_by_role("button", name="Inspect")).to_have_count(0)
+        server.api.post("groups/stuck/stop")

@@ -25,7 +25,7 @@ from platform_launch.launch.hang_watch import HangOptions, HangWatch
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
 from platform_launch.launch.link import HelperLink, HelperSilent
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.said import Said, failed_local_ranks, wants_port
+from platform_launch.launch.said import Said, wants_port
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
 from platform_launch.rendezvous.messages import ConsoleLine, Message
@@ -367,8 +367,8 @@ class Attempt:
 
     def _who_left(self, exit_code: int) -> NodeEnding | None:
         """Return that the others lost their connection to a rank of this node, which ended too early."""
-        failed = failed_local_ranks(self._supervisor.tail)
-        said = self._hang_watch.say_who_left(failed) if self._hang_watch is not None else ""
+        watch = self._hang_watch
+        said = watch.say_who_left(self._supervisor.tail) if watch is not None else ""
         cause = Cause("rank_left", (said,), (said,))
         return self._of_this_node(EndKind.LEFT, exit_code, cause) if said else None
 
@@ -444,7 +444,6 @@ class Attempt:
         if self._hang_watch is not None:
             self._hang_watch.hush()
             if code and not self.hung and self._supervisor.stopped_by is None:
-                failed = failed_local_ranks(self._supervisor.tail)
-                self._hang_watch.say_who_left(failed, failed_here=0 < code < 128)
+                self._hang_watch.say_who_left(self._supervisor.tail, failed_here=0 < code < 128)
         if code and not self.hung:
             self._tell(StopAll(self._of_this_node(EndKind.FAILED, code)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.peers import LinkPeers
+from platform_launch.launch.said import closing_signals, failed_local_ranks
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
@@ -114,15 +116,16 @@ class HangWatch:
         if self._options.folder is not None:
             shutil.rmtree(self._options.folder, ignore_errors=True)
 
-    def say_who_left(self, failed_local_ranks: Collection[int], *, failed_here: bool = False) -> str:
+    def say_who_left(self, tail: bytes, *, failed_here: bool = False) -> str:
         """Say once which ranks of this node ended without an error before others failed; return it, or "".
 
-        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not. For
-        ``failed_here`` see NodeProbe.finished.
+        Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
+        ``tail`` is the end of the training's output; for ``failed_here`` see NodeProbe.left.
         """
         if self._probe is None:
             return ""
-        left = self._probe.finished(failed_local_ranks=failed_local_ranks, failed_here=failed_here)
+        ended_at = closing_signals(tail, datetime.now())
+        left = self._probe.left(failed_local_ranks(tail), ended_at, failed_here=failed_here)
         if not left:
             return ""
         said = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))

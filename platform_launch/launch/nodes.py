@@ -22,7 +22,6 @@ from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import git_revision, versions
 from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.said import failed_local_ranks
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.workers import FOLDER_VARIABLE
@@ -132,7 +131,7 @@ def _train_once(
         if watching is not None:
             watching.hush()
             if code and not found and supervisor.stopped_by is None:
-                watching.say_who_left(failed_local_ranks(supervisor.tail), failed_here=0 < code < 128)
+                watching.say_who_left(supervisor.tail, failed_here=0 < code < 128)
 
     supervisor = Supervisor(
         training.command,

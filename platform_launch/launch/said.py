@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 
 from platform_launch.hardware.cgroup import OomKills
@@ -13,6 +14,8 @@ from platform_launch.rendezvous.first_failure import last_words
 
 _TAIL_BYTES = 256 * 1024
 _MOST_LINES = 6
+# Of torchrun's agent, before it ends the ranks that still run: month and day, time, process.
+_CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending process (\d{1,9}) closing signal")
 # Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
 # could not be read, whatever else a script raises.
 _LASTING = frozenset(
@@ -93,6 +96,21 @@ def wants_port(tail: bytes, port: int) -> bool:
     lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
     named = {int(number) for line in lines for number in _PORT.findall(line)}
     return bool(lines) and (not named or port in named)
+
+
+def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:
+    """Return the processes that torchrun's agent says it ends, and when (time.time(); 0: not known)."""
+    found = _CLOSING.findall(tail.decode(errors="replace"))
+    return {int(pid): _moment(text, now) for text, pid in found}
+
+
+def _moment(text: str, now: datetime) -> float:
+    """Read a time without a year, which is the last one that it can be."""
+    try:
+        said = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
+        return (said if said <= now else said.replace(year=now.year - 1)).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def left_an_exit_barrier(tail: bytes) -> bool:

@@ -153,18 +153,30 @@ class NodeProbe:
             first.setdefault(one.rank or 0, one)
         return [first[rank] for rank in sorted(first)]
 
-    def finished(self, *, failed_local_ranks: Collection[int], failed_here: bool = False) -> list[int]:
-        """Return the ranks that have ended, and by no exception.
+    def left(
+        self,
+        failed_local_ranks: Collection[int],
+        ended_at: Mapping[int, float],
+        *,
+        failed_here: bool = False,
+    ) -> list[int]:
+        """Return the ranks that have ended by themselves, and by no exception.
 
-        A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own: its
-        launcher can, which knows the ``failed_local_ranks``. With ``failed_here`` it knows that one of this
-        node failed, and not always which: where all ended by no exception, none is returned.
+        A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own, or
+        because it was asked to: its launcher can, which knows the ``failed_local_ranks`` and when it asked
+        which process to end. With ``failed_here`` it knows that one of this node failed, and not always
+        which: where all ended by no exception, none is returned.
         """
         ranks = self.ranks()
         ended = [one for one in ranks if one.finished and _gone(one)]
         if failed_here and len(ended) == len(ranks):
             return []
-        return [one.rank or 0 for one in ended if one.local_rank not in failed_local_ranks]
+        never = float("inf")
+        return [
+            one.rank or 0
+            for one in ended
+            if one.local_rank not in failed_local_ranks and one.described_at < ended_at.get(one.pid, never)
+        ]
 
     def collectives(self) -> dict[int, tuple[RankTrace, float]]:
         """Return how far the collectives of the ranks that answer came, and when the last was enqueued."""

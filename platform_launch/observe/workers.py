@@ -30,7 +30,10 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True)
 class HookedProcess:
-    """A process that the hook opened, as it described itself; ``finished`` once no exception ended it."""
+    """A process that the hook opened, as it described itself; ``finished`` once no exception ended it.
+
+    ``described_at`` is when it last did (time.time()).
+    """
 
     folder: Path
     pid: int
@@ -40,6 +43,7 @@ class HookedProcess:
     signal: int
     descriptor: int
     finished: bool = False
+    described_at: float = 0.0
 
     @property
     def socket(self) -> Path:
@@ -68,6 +72,7 @@ def find_hooked(folder: Path) -> list[HookedProcess]:
                     int(said["signal"]),
                     int(said["descriptor"]),
                     bool(said.get("finished")),
+                    path.stat().st_mtime,
                 )
             )
         except (OSError, ValueError, TypeError, KeyError):

@@ -206,7 +206,7 @@ def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
     for rank in (0, 1):
         start("import sys\nprint('ready', flush=True)\nsys.exit(3)", rank).wait()
     probe = NodeProbe(folder, 0, "host")
-    assert probe.finished(failed_local_ranks=()) == [0, 1]
-    assert probe.finished(failed_local_ranks=(), failed_here=True) == []
+    assert probe.left((), {}) == [0, 1]
+    assert probe.left((), {}, failed_here=True) == []
     start(SLEEP, 2)
-    assert probe.finished(failed_local_ranks=(1,), failed_here=True) == [0]
+    assert probe.left((1,), {}, failed_here=True) == [0]

@@ -63,6 +63,7 @@ def test_ranks_are_seen_with_their_stacks_by_operators_alone(
 ) -> None:
     monkeypatch.setenv("PROCGUARD_TOKEN", server.token("op"))
     people = server.person()
+    assert server.client().post("/api/v1/agent/ranks", json={}).status_code == 401
     with node_in(tmp_path / "node", "localhost") as node:
         node.start(server.url, workers=2, token=TOKEN)
         run_a_group(people, node, 2)

@@ -25,7 +25,8 @@ from platform_launch.procguard.web import stream as stream_module
 from tests.procguard.serving import PASSWORD, Served, served
 
 # Who may ask these is not a matter of logging in.
-OPEN = {"/api/v1/login", "/api/v1/agent/join", "/api/v1/agent/heartbeat", "/api/v1/agent/log"}
+FOR_AGENTS = {f"/api/v1/agent/{what}" for what in ("join", "heartbeat", "log", "ranks")}
+OPEN = {"/api/v1/login", *FOR_AGENTS}
 OPEN_TO_READ = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/login"}
 # They answer what would be, and change nothing, or only what is one's own: viewers may ask.
 FOR_VIEWERS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Request, Security
+from fastapi import APIRouter, Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 
 from platform_launch.observe.hang import judge
@@ -29,6 +29,17 @@ router = APIRouter(prefix="/api/v1")
 _LIMIT_S = 20.0
 
 
+async def _node_of(
+    request: Request,
+    here: Here,
+    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
+) -> str:
+    return node_of(bearer(request.headers), here)
+
+
+_Node = Annotated[str, Depends(_node_of)]
+
+
 @router.post(
     "/groups/{name}/inspect",
     operation_id="inspect",
@@ -46,15 +57,9 @@ async def inspect(name: str, here: Here, _person: Operator) -> Inspection:
 @router.post(
     "/agent/ranks", operation_id="ranks_seen", tags=["agents"], responses=refusals(400, 401, 413, 422)
 )
-async def ranks_seen(
-    seen: RanksSeen,
-    request: Request,
-    here: Here,
-    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
-) -> RanksTaken:
+async def ranks_seen(seen: RanksSeen, here: Here, node: _Node) -> RanksTaken:
     """Answer a question: what the ranks of one of the node's workers do."""
-    worker = WorkerName(node_of(bearer(request.headers), here), seen.number)
-    return RanksTaken(awaited=here.inspections.take(worker, seen))
+    return RanksTaken(awaited=here.inspections.take(WorkerName(node, seen.number), seen))
 
 
 def _name(worker: WorkerShape) -> WorkerName:
@@ -80,7 +85,7 @@ def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> I
         if seen is None:
             silent[worker.worker] = place.node_rank
         else:
-            nodes.append(_node(run, place, worker, seen))
+            nodes.append(_seen_at(run, place, worker, seen))
     moved = [seen.moved_s_ago for seen in answers.values() if seen.moved_s_ago is not None]
     moved_s_ago = min(moved, default=None)
     world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
@@ -98,7 +103,7 @@ def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> I
     )
 
 
-def _node(run: RunDetail, place: PlacedWorker, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
+def _seen_at(run: RunDetail, place: PlacedWorker, worker: WorkerShape, seen: RanksSeen) -> NodeSnapshot:
     """Return what was seen under the names that people gave."""
     first = place.local_rank if run.settings.kind is WorkerKind.PROCESS else 0
     gpus = {first + number: f"GPU {gpu.index}" for number, gpu in enumerate(worker.gpus)}

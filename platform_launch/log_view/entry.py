@@ -6,11 +6,12 @@ import re
 import time
 from calendar import timegm
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple
 
 from platform_launch.events import LEVELS, Event, marked, printable
+from platform_launch.log_view.blocks import last_dated, telling_lines
 from platform_launch.why.line import plain
 
 _DAY_S = 86400.0
@@ -50,9 +51,10 @@ _GLOG_LEVELS = {"E": "ERROR", "F": "ERROR", "W": "WARN"}
 
 
 class LogEntry(NamedTuple):
-    """One line. ``time_s`` is Unix time, ``number`` counts from 1; ``text`` is printable and has no line end.
+    """One line, or a run of lines that tell neither time nor level.
 
-    ``said`` is the launcher's event, where the line is the launcher's and carries one.
+    ``time_s`` is Unix time, ``number`` that of the first line, from 1; ``text`` is printable and lacks the
+    last line end. ``said`` is the launcher's event, where the line is the launcher's and carries one.
     """
 
     time_s: float
@@ -61,6 +63,12 @@ class LogEntry(NamedTuple):
     text: str
     is_stage: bool = False
     said: Event | None = None
+
+    def lines(self, pattern: re.Pattern[str] | None = None) -> Iterator[LogEntry]:
+        """Yield each line by itself, with a pattern only those in which it is found."""
+        for number, text in enumerate(self.text.split("\n"), self.number):
+            if pattern is None or pattern.search(text) is not None:
+                yield self._replace(number=number, text=text)
 
 
 class EntryReader:
@@ -87,6 +95,36 @@ class EntryReader:
         self.number = 0
         self._level = "INFO"
         self._in_traceback = False
+
+    def read_block(self, block: bytes, *, runs_wanted: bool = True) -> Iterator[LogEntry]:
+        """Take many lines apart, without the end of the last.
+
+        Where no runs are wanted, lines are left out that tell no level, and of their times the last is taken.
+        """
+        at, after = 0, len(block) + 1
+        for start in (*telling_lines(block, dates=runs_wanted), after):
+            if at < start:
+                yield from self._run(block[at : start - 1], wanted=runs_wanted)
+            if start < after:
+                end = block.find(b"\n", start)
+                end = len(block) if end < 0 else end
+                yield self.read(block[start:end])
+                at = end + 1
+
+    def _run(self, lines: bytes, *, wanted: bool) -> Iterator[LogEntry]:
+        if self._in_traceback:  # the line that says what was raised
+            first, more, lines = lines.partition(b"\n")
+            yield self.read(first)
+            if not more:
+                return
+        count = lines.count(b"\n") + 1
+        if wanted:
+            yield LogEntry(self.time_s, self.number + 1, "INFO", lines.decode("ascii"))
+        elif (dated := last_dated(lines)) is not None:
+            self.read(dated)
+            self.number -= 1
+        self.number += count
+        self._level = "INFO"
 
     def read(self, data: bytes) -> LogEntry:
         """Take the next line apart, without its end. Never fails."""

@@ -47,10 +47,11 @@ class GrowingLog:
         except OSError:  # a stale handle of a network file system, say: opened again at the next call
             self.close()
             return []
-        *lines, self._held = (self._held + data).split(b"\n")
-        if len(self._held) > _LONGEST_LINE:
-            lines, self._held = [*lines, self._held], b""
-        return [self._reader.read(line) for line in lines]
+        block, end, rest = (self._held + data).rpartition(b"\n")
+        if not end and len(rest) > _LONGEST_LINE:
+            block, end, rest = rest, b"\n", b""
+        self._held = rest
+        return list(self._reader.read_block(block)) if end else []
 
     def rest(self) -> list[LogEntry]:
         """Return the unfinished last line, if there is one."""
@@ -93,7 +94,8 @@ def followed(
     """
     growing: dict[Path, GrowingLog] = {log.path: GrowingLog(log) for log in find()}
     try:
-        backlog = (_wanted(one.log, one.backlog(), selection) for one in growing.values())
+        by_line = tail is not None
+        backlog = (_wanted(one.log, one.backlog(), selection, by_line=by_line) for one in growing.values())
         there = heapq.merge(*backlog, key=lambda shown: shown.entry.time_s)
         yield from there if tail is None else deque(there, maxlen=tail)
         while True:
@@ -104,22 +106,29 @@ def followed(
             ended = bool(logs) and all(log.has_ended for log in logs) and not missing_nodes(logs)
             until = time.monotonic() + _LOOK_AROUND_S
             while (new := _sorted(growing.values(), GrowingLog.new_entries)) or time.monotonic() < until:
-                yield from (shown for shown in new if selection.takes(shown.entry))
+                yield from _wanted_of(new, selection)
                 if not new and ended:
                     break
                 if not new:
                     time.sleep(_PAUSE_S)
             if ended:
                 last = _sorted(growing.values(), GrowingLog.rest)
-                yield from (shown for shown in last if selection.takes(shown.entry))
+                yield from _wanted_of(last, selection)
                 return
     finally:
         for one in growing.values():
             one.close()
 
 
-def _wanted(log: NodeLog, entries: Iterable[LogEntry], selection: Selection) -> Iterator[Shown]:
-    return (Shown(log, entry) for entry in entries if selection.takes(entry))
+def _wanted(
+    log: NodeLog, entries: Iterable[LogEntry], selection: Selection, *, by_line: bool = False
+) -> Iterator[Shown]:
+    return (Shown(log, entry) for entry in selection.of(entries, by_line=by_line))
+
+
+def _wanted_of(found: Iterable[Shown], selection: Selection) -> Iterator[Shown]:
+    for log, entry in found:
+        yield from _wanted(log, [entry], selection)
 
 
 def _sorted(growing: Iterable[GrowingLog], read: Callable[[GrowingLog], list[LogEntry]]) -> list[Shown]:

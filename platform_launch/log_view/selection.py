@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from platform_launch.errors import UsageError
@@ -21,11 +22,20 @@ class Selection:
         """Tell whether every line of a log is taken that is read at all."""
         return self.level == "INFO" and self.pattern is None
 
-    def takes(self, entry: LogEntry) -> bool:
-        """Tell whether a line is wanted."""
-        if self.level != "INFO" and rank_of_level(entry.level) < rank_of_level(self.level):
-            return False
-        return self.pattern is None or self.pattern.search(entry.text) is not None
+    @property
+    def takes_info(self) -> bool:
+        """Tell whether lines are taken that tell no level."""
+        return self.level == "INFO"
+
+    def of(self, entries: Iterable[LogEntry], *, by_line: bool = False) -> Iterator[LogEntry]:
+        """Yield what is wanted; a run of lines that all are stays one, except ``by_line``."""
+        for entry in entries:
+            if self.level != "INFO" and rank_of_level(entry.level) < rank_of_level(self.level):
+                continue
+            if by_line or self.pattern is not None:
+                yield from entry.lines(self.pattern)
+            else:
+                yield entry
 
 
 def parse_nodes(text: str) -> frozenset[int]:

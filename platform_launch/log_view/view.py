@@ -22,9 +22,11 @@ class LogView:
         self._marked = False
 
     def lines(self, shown: Shown) -> list[str]:
-        """Return an entry's line, and below the first cause a line that says so."""
+        """Return an entry as texts: a line or a run, and below the first cause a line that says so."""
         log, entry = shown
         label, text = log.label if self._labelled else "", entry.text
+        if "\n" in text:
+            return self._run(shown, label)
         if label and text.startswith(label):
             text = text[len(label) :]
         is_cause = self._is_cause(shown)
@@ -45,6 +47,18 @@ class LogView:
             return ""
         told = f"first cause, at {cause.log}:{cause.number}: {_told(cause.verdict)}"
         return _painted(told, _CAUSE) if self._colours else told
+
+    def _run(self, shown: Shown, label: str) -> list[str]:
+        log, entry = shown
+        place, behind = self._cause, entry.number + entry.text.count("\n")
+        if place is not None and log.path.name == place.log and entry.number <= place.number <= behind:
+            return [line for one in entry.lines() for line in self.lines(Shown(log, one))]
+        if not label:
+            return [entry.text]
+        text = f"\n{entry.text}".replace(f"\n{label}", "\n")
+        if self._colours:
+            label = _painted(label, _NODES[(log.node or 0) % len(_NODES)])
+        return [text.replace("\n", f"\n{label}")[1:]]
 
     def _is_cause(self, shown: Shown) -> bool:
         place = self._cause

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import threading
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,11 +17,13 @@ from click.testing import CliRunner
 from platform_launch.cli.logs import command
 from platform_launch.errors import InputError, LaunchError, UsageError
 from platform_launch.events import Event
-from platform_launch.log_view.entry import EntryReader
+from platform_launch.log_view.blocks import line_blocks
+from platform_launch.log_view.entry import EntryReader, LogEntry
 from platform_launch.log_view.follow import GrowingLog, followed
-from platform_launch.log_view.launch import find_logs, first_cause, missing_nodes
-from platform_launch.log_view.merge import split_lines
+from platform_launch.log_view.launch import CauseLine, NodeLog, find_logs, first_cause, missing_nodes
+from platform_launch.log_view.merge import Shown
 from platform_launch.log_view.selection import Selection, parse_nodes, parse_pattern
+from platform_launch.log_view.view import LogView
 from tests.lab.waiting import LIMIT_S, until
 
 NAMES = ("train_job_node0_20261122-114908.log", "train_job_node1_20261122-134908.log")
@@ -176,10 +179,65 @@ def test_a_redrawn_line_shows_its_last_state_and_controls_do_not_reach_the_termi
 
 
 def test_lines_without_end_come_in_pieces_and_an_unfinished_one_is_kept() -> None:
-    lines = list(split_lines(io.BytesIO(b"a\nb" + b"x" * 3_000_000)))
+    lines = [
+        line for block in line_blocks(io.BytesIO(b"a\nb" + b"x" * 3_000_000)) for line in block.split(b"\n")
+    ]
     assert lines[0] == b"a"
     assert b"".join(lines[1:]) == b"b" + b"x" * 3_000_000
     assert len(lines) > 2
+
+
+LINES = (
+    *("[node 0] step 1", "step 2", "", "epoch 3", "0.25 loss", "[rank0]: x", "[node 0] [rank1]: y", "(a)"),
+    *(
+        "  indented",
+        "[node 0]   indented",
+        "[rank0]:  File",
+        "\ttab",
+        "50%\r100%\r",
+        "\x1b[31mred\x1b[0m",
+        "第",
+    ),
+    *("WARNING: a", "UserWarning: b", "x ERROR y", "ValueError: c", "[node 0] KeyboardInterrupt", "error: d"),
+    *(
+        "Traceback (most recent call last):",
+        "[rank1]: Traceback (most recent call last):",
+        "INFO e",
+        "hint: f",
+    ),
+    *("2026-11-22 11:50:00,5 - INFO - g", "[2026-11-22 11:50:09] h", "2026/11/22 11:50:30 FATAL i", "2026 j"),
+    *("[node 0] 11:51:00 [INFO] k [log-opened]", "11:51:07 [WARN] l", "[SUCCESS] m", "== 1/5 n ==="),
+    *("I1122 11:52:00.5 1 o", "E1122 11:52:01.5 1 p", "[W1122 11:52:02.5 q", "[node 0] 11:52:09 == 2/5 r =="),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_many_lines_at_once_are_read_as_each_by_itself(seed: int) -> None:
+    chosen = random.Random(seed)
+    lines = [chosen.choice(LINES) for _ in range(600)]
+    began = datetime(2026, 11, 22, 11, 49, 9)
+    alone, together, worse = (EntryReader([], began) for _ in range(3))
+    expected = [alone.read(line.encode()) for line in lines]
+    blocks = ["\n".join(lines[at : at + 100]).encode() for at in range(0, 600, 100)]
+    found = [one for block in blocks for run in together.read_block(block) for one in run.lines()]
+    assert found == expected
+    assert (together.number, together.time_s) == (alone.number, alone.time_s)
+    told = [run for block in blocks for run in worse.read_block(block, runs_wanted=False)]
+    selection = Selection("WARN")
+    assert list(selection.of(told)) == list(selection.of(expected))
+
+
+def test_a_run_of_lines_is_labelled_and_searched_line_by_line_and_the_cause_within_it_is_marked() -> None:
+    log = NodeLog(Path(NAMES[0]), 0, "[node 0] ", None)
+    run = LogEntry(0.0, 5, "INFO", "[node 0] a\nb\n[node 0] c")
+    plain = LogView(colours=False, labelled=True, cause=None)
+    assert plain.lines(Shown(log, run)) == ["[node 0] a\n[node 0] b\n[node 0] c"]
+    assert LogView(colours=False, labelled=False, cause=None).lines(Shown(log, run)) == [run.text]
+    (found,) = Selection(pattern=parse_pattern("^b$")).of([run])
+    assert (found.number, found.text) == (6, "b")
+    cause = CauseLine(NAMES[0], 6, Event("verdict", "ERROR", fields={"title": "it broke"}))
+    marked = LogView(colours=False, labelled=False, cause=cause)
+    assert marked.lines(Shown(log, run))[1:3] == ["b", "^^^ first cause: it broke"]
 
 
 def test_last_lines_of_all_logs_are_the_last_by_time(failed: Path) -> None:

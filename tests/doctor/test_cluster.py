@@ -9,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.netns import Host, hosts, requires_netns
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, until
 
 pytestmark = requires_netns
 
@@ -147,18 +148,17 @@ def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:
 
 
 def _wait_for_worker(host: Host) -> int:
-    """Return the process that takes part in the first collective on a host."""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        listed = host.run(["sh", "-c", f"ip netns pids {host.namespace}"]).stdout.split()
-        for pid in listed:
-            try:
+    """Return the process that takes part in the first collective on a host: a fork of what was started."""
+
+    def forked() -> list[int]:
+        found = []
+        for pid in host.run(["sh", "-c", f"ip netns pids {host.namespace}"]).stdout.split():
+            with suppress(OSError):
                 if b"probes/collective.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
-            except OSError:
-                continue
-        time.sleep(0.05)
-    raise AssertionError("no collective was started")
+                    found.append(int(pid))
+        return sorted(found)[1:]
+
+    return until(forked, "no collective was started")[0]
 
 
 def test_jax_runs_its_own_collective(script: Path) -> None:

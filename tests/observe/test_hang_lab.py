@@ -204,7 +204,7 @@ def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_
 
 
 def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
-    with lab(tmp_path, "leave", ["--nodes", "3", *WITHOUT_TORCHRUN]) as launch:
+    with lab(tmp_path, "leave", ["--nodes", "3"]) as launch:
         assert launch.process.wait(LIMIT_S) != 0
         assert [said.fields["ranks"] for said in launch.events("ranks-left")[1]] == ["1"]
         for said in launch.events("node-left-early").values():

@@ -3,46 +3,115 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 from platform_launch.doctor.cluster.document import DoctorTask, Share
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
-from platform_launch.supervise import Answer, Command, capture
 
 _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
-_TIMED_OUT = 124
+# Beyond the limit of the collective itself, for starting its processes.
+_MARGIN_S = 5.0
 
 
-def take_part(task: DoctorTask, number: int, group: Group, jax_address: str) -> Share:
-    """Run this node's workers of round ``number`` and return what they say.
+class CollectiveWorkers:
+    """This node's processes of collectives; none is left when it is left."""
 
-    ``jax_address`` is where the coordinator of JAX listens, where that is the backend.
-    """
-    me = group.index(task.node_rank)
-    order: dict[str, object] = {
-        "limit_s": task.collective_limit_s,
-        "processes": len(group) * task.workers,
-        "backend": task.backend,
-    }
-    if task.backend == "jax":
-        order["coordinator"] = jax_address
-    else:  # torch's own meeting has a corner of node 0's store, as a user's script would have a store
-        order |= {"host": task.master_addr, "port": task.rendezvous_port, "prefix": f"{number}/{group[0]}"}
-    with ThreadPoolExecutor(task.workers) as pool:
-        running = [
-            pool.submit(_work, {**order, "process": me * task.workers + local, "local": local}, task)
-            for local in range(task.workers)
-        ]
-        shares = [done.result() for done in running]
-    share = next((share for share in shares if share.problem), shares[0])
-    return replace(share, round=number)
+    def __init__(self, task: DoctorTask) -> None:
+        self._task = task
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> CollectiveWorkers:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def start(self) -> None:
+        """Start what forks them; begun early, it has imported torch when the first round comes."""
+        self._process = subprocess.Popen(
+            (sys.executable, str(_PROBE), self._task.backend),
+            env=Environment.of_this_process().inherited(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._stdin, self._stdout = _pipe(self._process.stdin), _pipe(self._process.stdout)
+
+    def take_part(self, number: int, group: Group, jax_address: str) -> Share:
+        """Run the workers of round ``number`` and return what they say.
+
+        ``jax_address`` is where the coordinator of JAX listens, where that is the backend.
+        """
+        task = self._task
+        me = group.index(task.node_rank)
+        order: dict[str, object] = {
+            "limit_s": task.collective_limit_s,
+            "processes": len(group) * task.workers,
+        }
+        if task.backend == "jax":
+            order["coordinator"] = jax_address
+        else:  # torch's own meeting has a corner of node 0's store, as a user's script would have a store
+            order |= {
+                "host": task.master_addr,
+                "port": task.rendezvous_port,
+                "prefix": f"{number}/{group[0]}",
+            }
+        shares = self._shares(
+            [{**order, "process": me * task.workers + local, "local": local} for local in range(task.workers)]
+        )
+        share = next((share for share in shares if share.problem), shares[0])
+        return replace(share, round=number)
+
+    def _shares(self, orders: Sequence[Mapping[str, object]]) -> list[Share]:
+        """Return what each process says; when time is up or they are gone, others will do the next round."""
+        try:
+            self._stdin.write(json.dumps(orders).encode() + b"\n")
+            line = self._line(time.monotonic() + self._task.collective_limit_s + _MARGIN_S)
+            return [_share(said) for said in json.loads(line)]
+        except TimeoutError:
+            problem = f"the collective did not end within {self._task.collective_limit_s:g} s"
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            problem = "the processes of the collective ended"
+        self._end()
+        self.start()
+        return [Share(-1, problem)]
+
+    def _line(self, deadline: float) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError
+            more = self._stdout.read(2**16)
+            if not more:
+                break
+            line += more
+        return line
+
+    def _end(self) -> None:
+        """Kill them all, those that hang and those that lost the process that forked them."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
 
 
 def free_address(address: str) -> str:
@@ -52,25 +121,16 @@ def free_address(address: str) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _work(order: Mapping[str, object], task: DoctorTask) -> Share:
-    environment = Environment.of_this_process().inherited() | {"LOCAL_RANK": str(order["local"])}
-    command = Command((sys.executable, str(_PROBE), json.dumps(order)), environment)
-    answer = capture(command, timeout_s=task.collective_limit_s + 5)
-    try:
-        found: dict[str, Any] = json.loads(answer.stdout)
-        return Share(
-            -1,
-            str(found["problem"]),
-            bool(found.get("wrong", False)),
-            float(found.get("latency_us", 0.0)),
-            float(found.get("bandwidth_gbps", 0.0)),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Share(-1, _why(answer, task.collective_limit_s))
+def _share(found: Mapping[str, Any]) -> Share:
+    return Share(
+        -1,
+        str(found["problem"]),
+        bool(found.get("wrong", False)),
+        float(found.get("latency_us", 0.0)),
+        float(found.get("bandwidth_gbps", 0.0)),
+    )
 
 
-def _why(answer: Answer, limit_s: float) -> str:
-    if answer.exit_code == _TIMED_OUT:
-        return f"the collective did not end within {limit_s:g} s"
-    last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    return f"the worker ended with exit code {answer.exit_code}: {last[0][:300]}"
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe

@@ -30,7 +30,7 @@ from platform_launch.doctor.cluster.document import (
     ReachReport,
     Share,
 )
-from platform_launch.doctor.cluster.measure import free_address, take_part
+from platform_launch.doctor.cluster.measure import CollectiveWorkers, free_address
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
@@ -92,6 +92,10 @@ class Part:
         return PartAnswer(failure=failure.partition("\n")[0])
 
     def _take_part(self, secret: Secret | None) -> Document:
+        with CollectiveWorkers(self.task) as self._workers:
+            return self._take_all_stages(secret)
+
+    def _take_all_stages(self, secret: Secret | None) -> Document:
         task = self.task
         with ExitStack() as open_ports:
             own_port = open_ports.enter_context(open_port())
@@ -104,6 +108,7 @@ class Part:
             self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port))
             self.stage = "while the other nodes come"
             state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
+            self._workers.start()
             self.stage = "while the nodes connect to each other"
             self._participant.publish(self._during(lambda: self._reach(state.endpoints or {})))
             limit_s = connect_limit_s(task.nnodes) + 2 * MARGIN_S
@@ -199,7 +204,7 @@ class Part:
                 address = self._agree_on_jax(state.round, group) if self.task.backend == "jax" else ""
                 number = state.round
                 self._participant.publish(
-                    self._during(lambda: take_part(self.task, number, group, address))  # noqa: B023
+                    self._during(lambda: self._workers.take_part(number, group, address))  # noqa: B023
                 )
         limit_s = self.task.collective_limit_s + 2 * MARGIN_S
         return self._await(lambda s: s.round > state.round or s.document is not None, limit_s)

@@ -1,10 +1,15 @@
-"""One process of a collective of torch or JAX: checks its numbers, measures latency and bandwidth.
+"""Processes of collectives of torch or JAX: each checks its numbers, measures latency and bandwidth.
 
-    python collective.py '{"backend": "jax", "process": 0, "processes": 2, "limit_s": 60, "coordinator": …}'
-    python collective.py '{"backend": "gloo", "process": 0, …, "host": …, "port": …, "prefix": …}'
+    python collective.py gloo
 
-Prints one JSON object: ``problem`` (empty when all went well), ``wrong``, ``latency_us``, ``bandwidth_gbps``.
-Run as a script, never imported.
+Reads a JSON array a line: what each process of this node is to do in one round, ``{"process": 0,
+"processes": 2, "local": 0, "limit_s": 60, …}`` with ``host``, ``port`` and ``prefix`` for torch,
+``coordinator`` for JAX. Prints an array of as many objects: ``problem`` (empty when all went well),
+``wrong``, ``latency_us``, ``bandwidth_gbps``.
+
+Each is a process of its own, since a communicator that hangs cannot be taken back. They are forks of this
+one, which imports torch once and starts nothing; JAX has threads from its import on, so there each imports it
+anew. Run as a script, never imported.
 """
 
 from __future__ import annotations
@@ -13,23 +18,63 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 
 def main() -> None:
-    """Print the object; what libraries print goes to stderr."""
-    order = json.loads(sys.argv[1])
-    signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
-    out = os.dup(1)
+    """Answer until standard input ends; what libraries print goes to stderr."""
+    backend = sys.argv[1]
+    out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    try:
-        # Beside this file, whose folder Python looks in first.
-        library = import_module("collective_jax" if order["backend"] == "jax" else "collective_torch")
-        answer = {"problem": "", **library.collective(order)}
-    except Exception as error:
-        answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
-    os.write(out, json.dumps(answer).encode())
-    os._exit(0)  # communicators wait for peers that may be gone
+    if backend != "jax":
+        with suppress(Exception):  # whoever needs it says why it is not there
+            import_module("torch.distributed")
+    for line in sys.stdin:
+        working = [CollectiveProcess(backend, order, out.fileno()) for order in json.loads(line)]
+        print(json.dumps([worker.answer() for worker in working]), file=out, flush=True)
+
+
+class CollectiveProcess:
+    """One process of a collective."""
+
+    def __init__(self, backend: str, order: dict[str, Any], outlet: int) -> None:
+        self._said, self._errors = os.memfd_create("answer"), os.memfd_create("errors")
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.close(outlet)  # whose end tells that the process that forks is gone
+            self._work(backend, order)
+
+    def _work(self, backend: str, order: dict[str, Any]) -> None:
+        try:
+            signal.alarm(int(order["limit_s"]) + 10)  # whoever started this may be gone
+            os.dup2(self._errors, 1)
+            os.dup2(self._errors, 2)
+            os.environ["LOCAL_RANK"] = str(order["local"])
+            # Beside this file, whose folder Python looks in first.
+            library = import_module("collective_jax" if backend == "jax" else "collective_torch")
+            answer = {"problem": "", **library.collective({**order, "backend": backend})}
+        except BaseException as error:
+            answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+        os.write(self._said, json.dumps(answer).encode())
+        os._exit(0)  # communicators wait for peers that may be gone
+
+    def answer(self) -> object:
+        """Wait for the end of the process and return what it said."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        said, errors = (_contents(descriptor) for descriptor in (self._said, self._errors))
+        if said:
+            return json.loads(said)
+        code = code if code >= 0 else 128 - code
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        return {"problem": f"the worker ended with exit code {code}: {last[0][:300]}"}
+
+
+def _contents(descriptor: int) -> bytes:
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(0)
+        return file.read()
 
 
 main()

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.dumps import DumpReading, read, split
+from platform_launch.cli.options import lang_option
 from platform_launch.errors import UsageError
 from platform_launch.project import logs_folder
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
@@ -19,6 +20,7 @@ from platform_launch.why.hang_records import HangRecord
 @click.argument("logs", nargs=-1, metavar="[LOG…|-]")
 @click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@lang_option
 def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     """Name the first cause over all nodes and ranks, and what to do.
 

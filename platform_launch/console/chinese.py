@@ -4,6 +4,8 @@
     TITLES   id of a finding or a refusal → its title; the details that follow stay as they are
     STAGES   number of a launch's stage → its title
 
+What ``platform-launch why`` says stands in ``chinese_causes``.
+
 Ids, levels and fields are the same in every language: no program reads these words.
 """
 

@@ -62,3 +62,21 @@ def title_before(event_id: str) -> str:
 
     title = chinese.TITLES.get(event_id)
     return f"{title}：" if title else ""
+
+
+def why_word(english: str) -> str:
+    """Return a word or phrase of the answer of ``platform-launch why``."""
+    if current() == "en":
+        return english
+    from platform_launch.console import chinese_causes
+
+    return chinese_causes.WORDS.get(english, english)
+
+
+def cause_title(cause: str, english: str) -> str:
+    """Return what happened, by the id of a signature."""
+    if current() == "en":
+        return english
+    from platform_launch.console import chinese_causes
+
+    return chinese_causes.CAUSES.get(cause, english)

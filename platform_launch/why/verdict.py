@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 
+from platform_launch.console.languages import cause_title, current, why_word
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Where, shown
 from platform_launch.why.signatures import Catalogue
@@ -116,7 +117,7 @@ class Verdict:
 
     def lines(self) -> list[str]:
         """Return the answer for a terminal, one fact a line."""
-        return [f"{label + ':':<11} {text}" for label, text in self._facts() if text]
+        return [f"{_label(name)} {text}" for name, text in self._facts() if text]
 
     def _facts(self) -> list[tuple[str, str]]:
         code, place = self.exception, ""
@@ -124,7 +125,7 @@ class Verdict:
             inside = f" in {code.function}" if code.function else ""
             place = shown(f"{code.file}:{code.line}{inside}")
         return [
-            (self._label, self.headline()),
+            (self._kind_word, self.headline()),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("raised at", place),
             ("details", ", ".join(f"{name} {value}" for name, value in self.details.items())),
@@ -140,23 +141,38 @@ class Verdict:
         said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
         if self.kind in ("finished", "nothing"):
             return ""
-        return f"{said.get(self.retry or '', 'not known')}: {self.retry_reason}"
+        answer = why_word(said.get(self.retry or "", "not known"))
+        colon = ": " if current() == "en" else "："
+        return f"{answer}{colon}{why_word(self.retry_reason)}"
 
     @property
-    def _label(self) -> str:
+    def _kind_word(self) -> str:
         return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
 
     def headline(self) -> str:
         """Return the answer in one sentence."""
         place = str(self.where)
         if self.kind == "finished":
-            return "none: the training finished"
+            return why_word("none: the training finished")
         if self.kind == "nothing":
-            return "unknown: no line of these logs looks like an error"
+            return why_word("unknown: no line of these logs looks like an error")
         if self.kind == "unknown":
             if self.first_error:
-                return f"no known cause; first error was {self.first_error}"
-            return "unknown: these logs only tell that processes ended" + (
-                f", first on {place}" if place else ""
-            )
-        return f"{self.title} [{self.cause}]" + (f" on {place}" if place else "")
+                return f"{why_word('no known cause; first error was')} {self.first_error}"
+            ended = why_word("unknown: these logs only tell that processes ended")
+            return ended + _at(place, f", first on {place}")
+        return f"{cause_title(self.cause or '', self.title)} [{self.cause}]" + _at(place, f" on {place}")
+
+
+def _label(name: str) -> str:
+    """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
+    word = why_word(name)
+    return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
+
+
+def _at(place: str, english: str) -> str:
+    """Return where it happened, as the end of a headline."""
+    if not place or current() == "en":
+        return english if place else ""
+    parts = (part.rpartition(" ") for part in place.split(", "))
+    return "（" + "，".join(f"{why_word(name)} {number}" for name, _, number in parts) + "）"

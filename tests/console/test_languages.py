@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from platform_launch.console import Console, chinese, languages
+from platform_launch.console import Console, chinese, chinese_causes, languages
 from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
-from platform_launch.why import LogSource, explain
+from platform_launch.why import LogSource, Verdict, explain
+from platform_launch.why.line import Where
+from platform_launch.why.signatures import catalogue
+from platform_launch.why.verdict import Code, Consequence, Evidence
 
 FIELD = re.compile(r"\{(\w+)")
 
@@ -81,3 +84,29 @@ def test_why_reads_a_chinese_log_by_its_marks(capfd: pytest.CaptureFixture[str])
 def test_what_has_no_chinese_words_is_said_in_english() -> None:
     assert languages.event_line(Event("new-finding", "WARN", fields={"what": "new", "hint": ""})) == "new"
     assert languages.event_line(event("verdict", text="cause: x")) == "cause: x"
+
+
+def test_every_chinese_cause_is_a_signature() -> None:
+    assert set(chinese_causes.CAUSES) <= {signature.id for signature in catalogue().signatures}
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
+    verdict = Verdict(
+        "consequence",
+        "nccl_watchdog",
+        "a collective operation timed out",
+        meaning="m",
+        fix="f",
+        where=Where(node=3, rank=9),
+        exception=Code("RuntimeError", "x", "/workspace/train.py", 3, "main"),
+        evidence=(Evidence("a.log", 7, "text"),),
+        consequences=(Consequence("abort", "others aborted (1 line)", 1),),
+        notes=("remark",),
+        details={"peer": "10.0.0.1"},
+    ).concluded(catalogue())
+    lines = verdict.lines()
+    assert lines[0] == "最早的迹象： 集合通信超时 [nccl_watchdog]（节点 3，rank 9）"
+    assert not [line for line in lines if line[:1].isascii()]
+    assert any(line.endswith("未知：这些日志里没有原因") for line in lines)
+    assert verdict.as_dict()["title"] == "a collective operation timed out"

@@ -1,6 +1,6 @@
 """What a hang costs: seconds until it is named, beside bare ``torchrun``; and what watching costs a step.
 
-    python benchmarks/hang.py [--timeout 60] [--hang-after 10] [--rounds 7] [--only hangs|cost|asking]
+    python benchmarks/hang.py [--timeout 60] [--hang-after 10] [--rounds 7] [--only hangs|cost|counted]
         [--training all_reduce|taehv] [FAULT...]
 
 Hangs: two ranks of a real training on gloo (tests/lab/hanging.py) under ``torchrun`` alone, whose collectives
@@ -12,9 +12,10 @@ of three that follow each other: twice without the hook and once with it and a m
 that of the medians of the paired rounds; the first two tell how far two equal runs are apart. Goal: 1.01. The
 memory is the launcher's own (PSS) while it watches. Goal: 45 MiB. Needs the ``dev`` extra.
 
-Asking: both trainings run once, hooked, and all that the monitor asks while work goes on is asked every half
-second (it does so every 15 s) in every second window of time. Steps of neighbouring windows are compared, so
-that other work on the machine, which changes more slowly, meets both alike.
+Counted: what a step costs, without a clock, which other work on the machine disturbs by more than the goal.
+Both trainings run once, hooked, and the kernel's own account (schedstat) tells how long the hook's threads in
+a rank ran: while nobody asks, and for each question, which the monitor asks every 15 s at most. The ratio is
+that of a rank that stood still for as long as a question computes, which is more than it does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from platform_launch.observe.monitor import ASK_S
 from platform_launch.observe.snapshot import NodeProbe
 from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
 
@@ -43,7 +45,11 @@ FAULTS = (
 )
 GOAL_RATIO = 1.01
 GOAL_MIB = 45
-PAIRS, WINDOW_S, ASKED_EVERY_S = 12, 2.0, 0.5
+# Of torch's server, which the hook starts.
+SERVER = "pt_workerserver"
+IDLE_S, WINDOWS, QUESTIONS = 20.0, 8, 5
+# Enough steps for the recorder to be full, of some 40 bytes a line.
+RECORDED_BYTES = {"all_reduce": 100_000, "taehv": 2_000}
 STEPS = """
 import os, statistics, sys, time
 import torch, torch.distributed as dist
@@ -92,7 +98,7 @@ def main() -> None:
     parser.add_argument("--hang-after", type=float, default=10)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20_000, help="of the all_reduces")
-    parser.add_argument("--only", choices=["hangs", "cost", "asking"])
+    parser.add_argument("--only", choices=["hangs", "cost", "counted"])
     parser.add_argument("--training", choices=TRAININGS, help="measure the cost of this one only")
     parser.add_argument("faults", nargs="*", default=FAULTS)
     options = parser.parse_args()
@@ -102,18 +108,18 @@ def main() -> None:
         document["hangs"] = [hang(fault, options.timeout, options.hang_after) for fault in options.faults]
     if options.only in (None, "cost"):
         document["cost"] = cost(options.rounds, options.steps, trainings)
-    if options.only in (None, "asking"):
-        document["asking"] = {name: asking(TRAININGS[name][0]) for name in trainings}
+    if options.only in (None, "counted"):
+        document["counted"] = {name: counted(name) for name in trainings}
     print(json.dumps(document, indent=2))
 
 
-def asking(text: str) -> dict[str, object]:
-    """Compare steps while the monitor asks with those just before and after."""
+def counted(training: str) -> dict[str, object]:
+    """Count what the hook's threads compute in a rank: while nobody asks, and for each question."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "observed")
         folder.mkdir(mode=0o700)
         script, steps = Path(name, "steps.py"), Path(name, "steps")
-        script.write_text(text)
+        script.write_text(TRAININGS[training][0])
         variables = {FOLDER_VARIABLE: str(folder), "PYTHONPATH": str(HOOK), "STEPS": str(steps)}
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)]
         with subprocess.Popen(
@@ -124,38 +130,49 @@ def asking(text: str) -> dict[str, object]:
             start_new_session=True,
         ) as process:
             try:
-                while not steps.exists() or steps.stat().st_size < 4096:
+                while not steps.exists() or steps.stat().st_size < RECORDED_BYTES[training]:
                     if process.poll() is not None:
                         sys.exit(f"the training ended with exit code {process.returncode}")
                     time.sleep(0.5)
-                windows = [
-                    watched(NodeProbe(folder, 0, "here"), asks=bool(n % 2)) for n in range(2 * PAIRS + 1)
-                ]
+                probe = NodeProbe(folder, 0, "here")
+                pids = [one.pid for one in probe.ranks()]
+                before, done = hooks_work(pids), len(steps.read_text().splitlines())
+                time.sleep(IDLE_S)
+                idle = [after - first for after, first in zip(hooks_work(pids), before, strict=True)]
+                done = len(steps.read_text().splitlines()) - done
+                asked = [asked_s(probe, pids) for _ in range(WINDOWS)]
             finally:
                 end_all(process)
-        taken = [tuple(map(float, line.split())) for line in steps.read_text().splitlines()[:-1]]
-    medians = [statistics.median(step for at, step in taken if begin <= at < end) for begin, end in windows]
-    ratios = [2 * medians[n] / (medians[n - 1] + medians[n + 1]) for n in range(1, len(medians), 2)]
-    equal = [medians[n] / medians[n + 2] for n in range(0, len(medians) - 2, 2)]
+    ratios = [1 + cpu_s / ASK_S for cpu_s, _ in asked]
     return {
-        "ratio": round(statistics.median(ratios), 4),
-        "ratio_of_equal_windows": round(statistics.median(equal), 4),
-        "ratios": [round(ratio, 3) for ratio in ratios],
-        "median_step_ms": round(statistics.median(medians) * 1000, 3),
-        "asked_every_s": ASKED_EVERY_S,
+        "ratio": round(statistics.median(ratios), 5),
+        "ratios": [round(ratio, 5) for ratio in ratios],
+        "cpu_ms_of_a_question_in_a_rank": round(statistics.median(cpu_s for cpu_s, _ in asked) * 1000, 2),
+        "cpu_ms_of_a_question_in_the_launcher": round(statistics.median(own for _, own in asked) * 1000, 2),
+        "while_nobody_asks": {"steps": done, "cpu_ns": idle[0], "times_run": idle[1]},
+        "asked_every_s": ASK_S,
         "goal": GOAL_RATIO,
     }
 
 
-def watched(probe: NodeProbe, *, asks: bool) -> tuple[float, float]:
-    """Let a window of time pass, and ask meanwhile or not; return its begin and end."""
-    begin = time.time()
-    while (now := time.time()) < begin + WINDOW_S:
-        if asks:
-            probe.collectives()
-            probe.sample(stacks=False)
-        time.sleep(max(0.0, now + ASKED_EVERY_S - time.time()))
-    return begin, time.time()
+def hooks_work(pids: Sequence[int]) -> list[int]:
+    """Return the nanoseconds that the hook's threads in these processes ran, and how often they did."""
+    work = [0, 0]
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == SERVER:
+                ran, _, times = map(int, (task / "schedstat").read_text().split())
+                work = [work[0] + ran, work[1] + times]
+    return work
+
+
+def asked_s(probe: NodeProbe, pids: Sequence[int]) -> tuple[float, float]:
+    """Ask as the monitor does while work goes on; return a question's CPU seconds, in a rank and here."""
+    before, own = hooks_work(pids), time.process_time()
+    for _ in range(QUESTIONS):
+        probe.collectives()
+    own = time.process_time() - own
+    return (hooks_work(pids)[0] - before[0]) / 1e9 / QUESTIONS / len(pids), own / QUESTIONS
 
 
 def hang(fault: str, timeout_s: float, hang_after_s: float) -> dict[str, object]:

@@ -27,8 +27,8 @@ def command(stacks: bool, form: str) -> int:
     if form == "json":
         click.echo(json.dumps(answers if len(answers) > 1 else answers[0], indent=1))
         return 0
-    for answer in answers:
-        for line in _lines(answer, stacks=stacks):
+    for number, answer in enumerate(answers):
+        for line in ("", *_lines(answer, stacks=stacks))[not number :]:
             click.echo(line)
     return 0
 
@@ -56,18 +56,32 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
         )
     for problem in problems:
         Console().warn(problem)
-    return answers
+    return list({_processes(answer): answer for answer in reversed(answers)}.values())[::-1]
+
+
+def _processes(answer: Mapping[str, object]) -> str:
+    """Return what tells jobs apart: two nodes of one job on one machine answer alike."""
+    nodes = answer.get("nodes")
+    found = nodes if isinstance(nodes, list) else []
+    pids = [[node["host"], [rank["state"]["pid"] for rank in node["ranks"]]] for node in found]
+    return json.dumps(pids) if any(pids) else str(id(answer))
 
 
 def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
-    nodes, still = answer.get("nodes"), answer.get("still_s")
-    ranks = sum(len(node["ranks"]) for node in nodes) if isinstance(nodes, list) else 0
+    said, still = answer.get("nodes"), answer.get("still_s")
+    nodes = said if isinstance(said, list) else []
+    ranks = _counted(sum(len(node["ranks"]) for node in nodes), "rank")
     since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
     told = _texts(answer.get("finding_lines"))
     told += [text[:width] for name in names for text in _texts(answer.get(name))]
-    return [f"{ranks} ranks on {len(nodes) if isinstance(nodes, list) else 0} nodes; {since}", *told]
+    log = f"; log {answer['log']}" if "log" in answer else ""
+    return [f"{ranks} on {_counted(len(nodes), 'node')}; {since}{log}", *told]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _texts(said: object) -> list[str]:

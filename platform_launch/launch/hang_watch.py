@@ -212,6 +212,7 @@ class HangWatch:
         finding = judge(nodes, self._options.world_size, silent)
         return {
             "still_s": round(still_s, 1),
+            "log": str(self._options.log),
             "finding_lines": finding_lines(finding, still_s),
             "lines": overview(nodes, silent),
             "stack_lines": stack_lines(nodes),

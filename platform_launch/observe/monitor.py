@@ -21,7 +21,7 @@ from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
 
 # Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
 _LOOK_S = 5.0
-_ASK_S = 15.0
+ASK_S = 15.0
 # How long the others may take to look at their ranks and to answer over the rendezvous.
 ANSWER_LIMIT_S = 8.0
 _LONGEST_READ = 1024 * 1024
@@ -165,7 +165,7 @@ class HangMonitor:
         if self._lines.count(self._new_output()):
             self._progress.output(now)
         still = self._progress.still_s(now)
-        ask_s = min(_ASK_S, self._hang_after_s / 4)
+        ask_s = min(ASK_S, self._hang_after_s / 4)
         quiet_s = now - self._progress.spoke_at
         due = quiet_s >= ask_s and now - self._asked_at >= ask_s
         if thoroughly or due or (still >= self._report_at_s and now - self._asked_at >= ask_s / 4):

@@ -1,0 +1,53 @@
+"""``platform-launch inspect`` beside real control sockets, whose launches say what a test wants."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from platform_launch.cli import main
+from platform_launch.observe.control import ControlSocket
+
+
+@contextmanager
+def launches(temporary: Path, *answers: dict[str, object]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for number, answer in enumerate(answers):
+            folder = temporary / f"platform_launch_{os.geteuid()}" / f"observe{number}"
+            folder.mkdir(parents=True)
+            control = ControlSocket(folder, lambda answer=answer: answer)  # type: ignore[misc]
+            stack.callback(control.stop)
+            control.start()
+        yield
+
+
+def answer(host: str, *pids: int, log: str) -> dict[str, object]:
+    ranks = [{"rank": rank, "state": {"pid": pid}} for rank, pid in enumerate(pids)]
+    return {
+        "still_s": 38.0,
+        "log": log,
+        "finding_lines": [f"rank 1 waits on {host}"],
+        "lines": [f"ranks 0 and 1 on {host}"],
+        "nodes": [{"host": host, "ranks": ranks}],
+    }
+
+
+def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = answer("gn6", 1, 2, log="a.log")
+    with launches(tmp_path, ours, ours | {"log": "b.log"}, answer("gn6", 3, 4, log="c.log")):
+        assert main(["inspect"]) == 0
+        shown = capsys.readouterr().out.split("\n\n")
+        assert [job.count("2 ranks on 1 node; last progress 38 s ago") for job in shown] == [1, 1]
+        assert "c.log" in shown[1]
+        assert "rank 1 waits on gn6" in shown[1]
+        assert main(["inspect", "--format", "json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == 2

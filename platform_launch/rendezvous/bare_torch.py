@@ -5,19 +5,25 @@ node imports it too. TCPStore lies in torch's extension module, loaded in a frac
 packages named ``torch`` and ``torch.distributed`` around it, and is content when there is nothing in them.
 
 That this works is no promise of torch: what fails half-way in C++ ends the process, or cannot be loaded once
-more. So a child process tries it first.
+more. So a child process tries it first, once for each torch: an empty file in this user's folder of temporary
+files says that this one, at this path and of this time, has been tried.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from platform_launch.errors import HardwareError
+from platform_launch.hardware.storage import own_temporary_folder
 
 
 def bare_torch() -> Any:
@@ -32,6 +38,34 @@ def bare_torch() -> Any:
 
 
 def _works() -> bool:
+    """Tell whether a child process could load it, now or before."""
+    tried = _tried()
+    if tried is not None and tried.exists():
+        return True
+    if not _child_can_load():
+        return False
+    if tried is not None:
+        with suppress(OSError):
+            tried.parent.mkdir(mode=0o700, exist_ok=True)
+            tried.touch()
+    return True
+
+
+def _tried() -> Path | None:
+    """Return the file that says that this torch works so; None where none can be trusted."""
+    spec = find_spec("torch")
+    try:
+        folder, problem = own_temporary_folder()
+        if problem or spec is None or spec.origin is None:
+            return None
+        library = Path(spec.origin).with_name("lib") / "libtorch_python.so"
+        this = (sys.version, str(library), library.stat().st_mtime_ns)
+    except (OSError, HardwareError):
+        return None
+    return folder / f"bare-torch-{hashlib.sha256(repr(this).encode()).hexdigest()[:16]}"
+
+
+def _child_can_load() -> bool:
     child = os.fork()
     if child == 0:
         try:

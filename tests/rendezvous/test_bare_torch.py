@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,22 +37,43 @@ bare_torch.import_module = failing
 FAILURES = ("raise ImportError(name)", "os.abort()", "os._exit(3)")
 
 
-def run(code: str) -> list[str]:
+# What has been tried is remembered, and not tried again.
+NO_MORE_TRIALS = """
+import os
+def refused():
+    raise AssertionError("another trial")
+os.fork = refused
+"""
+
+
+def run(code: str, temporary: Path) -> list[str]:
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("how", ["", *FAILURES])
-def test_a_store_is_served_without_the_rest_of_torch_or_else_with_all_of_it(how: str) -> None:
+def test_a_store_is_served_without_the_rest_of_torch_or_else_with_all_of_it(how: str, tmp_path: Path) -> None:
     import torch
 
-    values, modules = run((BROKEN.format(how=how) if how else "") + USE)
+    values, modules = run((BROKEN.format(how=how) if how else "") + USE, tmp_path)
     assert values == f"[b'value', None] {torch.version.__version__} {torch.version.cuda}"
     assert (int(modules) > 200) is bool(how)
+    assert len(list(tmp_path.glob("platform_launch_*/bare-torch-*"))) == (0 if how else 1)
+    if not how:
+        assert run(NO_MORE_TRIALS + USE, tmp_path) == [values, modules]
 
 
-def test_torch_goes_its_own_way_where_it_was_imported_before() -> None:
+def test_what_somebody_else_may_have_put_there_is_not_believed(tmp_path: Path) -> None:
+    folder = tmp_path / f"platform_launch_{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    run(USE, tmp_path)
+    assert list(folder.iterdir()) == []
+
+
+def test_torch_goes_its_own_way_where_it_was_imported_before(tmp_path: Path) -> None:
     whole = "import torch\nwhole = torch\n" + USE + "print(torch is whole, torch.ones(2).sum().item())"
-    assert run(whole)[-1] == "True 2.0"
+    assert run(whole, tmp_path)[-1] == "True 2.0"

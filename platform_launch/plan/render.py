@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import textwrap
 from collections.abc import Iterable
 
 import click
@@ -14,6 +15,8 @@ from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.topology import Topology
 
 Row = tuple[str, str, str]
+
+_NARROWEST = 30  # columns of a reason, even where that leaves the terminal
 
 
 def render_json(plan: LaunchPlan) -> str:
@@ -47,7 +50,8 @@ def render_table(plan: LaunchPlan, width: int) -> str:
     """Return the plan as sections of aligned lines, in the order of the launch's stages.
 
     Values are never broken, so that they can be copied; a reason that does not fit into ``width`` columns
-    moves to a line of its own. Carries terminal styles, which click.echo strips where they do not belong.
+    moves to lines of its own, broken between words. Carries terminal styles, which click.echo strips where
+    they do not belong.
     """
     sections = [
         ("Topology", topology_rows(plan.topology)),
@@ -72,7 +76,12 @@ def _section(title: str, rows: list[Row], width: int) -> str:
         if note and names + max(len(value), values) + len(note) + 6 <= width:
             line += " " * (values - len(value)) + "  " + click.style(_visible(note), dim=True)
         elif note:
-            line += f"\n  {'':<{names}}  " + click.style(f"({_visible(note)})", dim=True)
+            margin = " " * (names + 4)
+            room = max(_NARROWEST, width - len(margin))
+            broken = textwrap.wrap(
+                f"({_visible(note)})", room, break_long_words=False, break_on_hyphens=False
+            )
+            line += "".join(f"\n{margin}{click.style(part, dim=True)}" for part in broken)
         lines.append(line.rstrip())
     return "\n".join(lines)
 

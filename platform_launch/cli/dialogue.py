@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import click
 from rich.console import Console
-from rich.prompt import Confirm, Prompt
+from rich.prompt import Prompt
 
 from platform_launch.errors import InputError, UsageError
 
@@ -65,12 +65,12 @@ class Dialogue:
 
     def confirm(self, question: str) -> None:
         """Go on after a yes, or at once where nothing was asked. Raises click.Abort after a no."""
-        if self.open and self.asked and not Confirm.ask(question, console=self._console, default=True):
-            raise click.Abort
+        if self.open and self.asked:
+            click.confirm(question, default=True, abort=True, err=True)
 
     def agrees(self, question: str) -> bool:
         """Return the answer to yes or no; no where nobody can be asked."""
-        return self.open and Confirm.ask(question, console=self._console, default=False)
+        return self.open and click.confirm(question, default=False, err=True)
 
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
         self.asked = True

@@ -75,7 +75,7 @@ class WaitReport:
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:
-    """Name ranks shortly: ``ranks 0-14 and 16``."""
+    """Name ranks in few words: ``ranks 0-14 and 16``."""
     numbers = sorted(set(ranks))
     runs: list[list[int]] = []
     for number in numbers:

@@ -115,6 +115,12 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert config.batch_size == 8
 
 
+def test_numbers_that_may_be_left_out_are_numbers_by_flag_too(tmp_path: Path) -> None:
+    flags = ["--resize-short-side", "512", "--latent-channels", "32"]
+    config = parse_arguments(["--config", str(write(tmp_path, "")), *flags])
+    assert (config.resize_short_side, config.latent_channels) == (512, 32)
+
+
 def test_a_teacher_given_by_flag_makes_the_files_weight_effective(tmp_path: Path) -> None:
     file = write(tmp_path, "encoder_loss_weight=0.1")
     config = parse_arguments(["--config", str(file), "--teacher-checkpoint", "teacher.pth"])

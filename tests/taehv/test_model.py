@@ -84,8 +84,9 @@ def test_published_layers_that_grow_unused_frames_load_their_last_one(tmp_path: 
 
 def test_weights_of_another_size_are_refused_by_what_differs(tmp_path: Path) -> None:
     torch.save(TAEHV(ARCHITECTURES["small"]).state_dict(), tmp_path / "small.pth")
-    with pytest.raises(TrainingError, match="does not fit the model: it has encoder_width 24 instead of 64"):
+    with pytest.raises(TrainingError, match="it has encoder_width 24 instead of 64") as refusal:
         load_weights(TAEHV(ARCHITECTURES["full"]), tmp_path / "small.pth")
+    assert refusal.value.hint == "pass --model small"
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -40,9 +40,9 @@ def parse_arguments(arguments: Sequence[str]) -> TrainConfig:
 def _reader(kind: Any) -> Callable[[str], object]:
     if get_origin(kind) is Literal:
         return str
-    if kind in (int, float):
-        return kind  # type: ignore[no-any-return]
-    return _yes_or_no if kind is bool else str
+    kinds = get_args(kind) or (kind,)  # of `int | None`: both
+    number = next((one for one in (int, float) if one in kinds), None)
+    return number or (_yes_or_no if bool in kinds else str)
 
 
 def _yes_or_no(text: str) -> bool:

@@ -61,8 +61,10 @@ def load_weights(model: TAEHV, file: Path) -> None:
             for name, theirs in asdict(found).items()
             if theirs != asdict(own)[name]
         ]
+        named = next((name for name, shape in ARCHITECTURES.items() if shape == found), None)
         raise TrainingError(
-            f"{file} does not fit the model: it has {', '.join(different)}", "check model and latent_channels"
+            f"{file} does not fit the model: it has {', '.join(different)}",
+            f"pass --model {named}" if named else "check model and latent_channels",
         )
     model.load_state_dict(_without_unused_frames(state, model))
 

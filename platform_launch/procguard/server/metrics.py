@@ -38,7 +38,7 @@ class Metrics:
             ["result"],
             registry=self._registry,
         )
-        self._registry.register(_Now(control))
+        self._registry.register(_CurrentState(control))
         self._lock = threading.Lock()
         self._text, self._made_at = b"", float("-inf")
 
@@ -53,7 +53,9 @@ class Metrics:
         return Counter(name, meaning, registry=self._registry)
 
 
-class _Now(Collector):
+class _CurrentState(Collector):
+    """What is now, of groups, workers and GPUs: asked when the metrics are read."""
+
     def __init__(self, control: Control) -> None:
         self._control = control
 

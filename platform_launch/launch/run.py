@@ -204,4 +204,5 @@ def _task(
         secret=meeting.secret.reveal() if meeting.secret else "",
         spares=meeting.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
+        max_restarts=meeting.max_restarts,
     )

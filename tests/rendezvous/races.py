@@ -245,6 +245,7 @@ class Job:
             log_path="/dev/null",
             spares=SPARES,
             spare=node.me.node_rank >= NNODES,
+            max_restarts=99,
             replaced=node.replaced,
         )
         self._send(node, task)

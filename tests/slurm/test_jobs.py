@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+from platform_launch.health import quarantine
+from platform_launch.health.quarantine import QuarantinedNode
 from tests.lab.slurm import Cluster, Job, requires_slurm
 from tests.lab.waiting import until
 from tests.slurm.conftest import ROOT, Render
@@ -146,3 +149,19 @@ def test_a_lost_node_ends_the_job_on_the_others(cluster: Cluster, render: Render
         cluster.wait(job, "NODE_FAIL", "FAILED")
     finally:
         cluster.bring_back(lost)
+
+
+def test_a_job_on_a_node_in_quarantine_is_requeued_and_runs_on_another(
+    cluster: Cluster, render: Render, tmp_path: Path
+) -> None:
+    script = tmp_path / "where.py"
+    script.write_text("import os; print('trained on', os.environ['SLURMD_NODENAME'], flush=True)\n")
+    file = tmp_path / "quarantine.jsonl"
+    batch = render(*plain(script), "--nodes", "1", "--requeue", "--quarantine", str(file))
+    # After the script was written, as when a node is found bad while jobs wait in the queue.
+    quarantine.add(file, QuarantinedNode("node0", time.time(), None, "GPU 3 has fallen off the bus"))
+    job = cluster.submit(batch)
+    cluster.wait_for_text(job, "trained on node1")
+    seen = cluster.wait(job, "COMPLETED", "FAILED")
+    assert (seen["JobState"], seen["Restarts"], seen["ExcNodeList"]) == ("COMPLETED", "1", "node0"), job.text
+    assert "[node-unfit]" in job.text

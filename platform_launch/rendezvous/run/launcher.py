@@ -40,6 +40,7 @@ class RunTask(Message):
     already and only its helper process was lost; on node 0 ``so_far`` says then what that one knew.
     ``secret`` is empty where the nodes share none. Of the nodes that were started ``spares`` wait without a
     rank, and ``spare`` is set where this is one; node 0 gives the ranks in ``replaced`` to spares at once.
+    After ``max_restarts`` a spare is needed no more.
     """
 
     most_bytes: ClassVar[int] = 4 * MIB
@@ -56,6 +57,7 @@ class RunTask(Message):
     rejoining: bool = False
     spares: int = 0
     spare: bool = False
+    max_restarts: int = 0
     replaced: tuple[int, ...] = ()
     so_far: RunSoFar | None = None
 

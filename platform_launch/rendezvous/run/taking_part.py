@@ -130,6 +130,7 @@ class TakingPart:
         self._connector = self._make_connector()
         self._participant: Participant | None = None
         self._state: RunState | None = None
+        self._beside: RunState | None = None  # while this node waits
         self._published_excerpt: tuple[str, ...] = ()
         self._coordinator_excerpt: tuple[str, ...] = ()
         self._finished_at = float("inf")
@@ -228,6 +229,8 @@ class TakingPart:
             try:
                 state = self._wait(self._participant)
             except StoreError as error:
+                if self._is_needed_no_more:
+                    raise LostError(EndKind.COORDINATOR_GONE) from error
                 self._wait_again()
                 lost = (
                     f"node 0 has not answered for {error.silent_s:.0f} s"
@@ -271,6 +274,7 @@ class TakingPart:
         while True:
             participant.heartbeat()
             state = participant.state(RunState)
+            self._beside = state or self._beside
             if state is not None and self._is_final(state, participant):
                 return state
             seat = participant.seat
@@ -302,6 +306,14 @@ class TakingPart:
             return False
         # The state may be heard before the notice of the rank that a spare was given.
         return state.phase is not RunPhase.RUNNING or (started and participant.seat.node_rank is not None)
+
+    @property
+    def _is_needed_no_more(self) -> bool:
+        """Whether this is a spare of a run that is its last start."""
+        beside = self._beside
+        if not self._spare or beside is None or beside.phase is not RunPhase.RUNNING:
+            return False
+        return beside.restarts_used >= self._task.max_restarts
 
     def _wait_again(self) -> None:
         """Look for the next start, which a spare may have to wait for as long as for the first."""

@@ -46,15 +46,16 @@ _REQUEUE = """\
 
 _AGAIN = 'scontrol requeue "$SLURM_JOB_ID"'
 
-# Slurm takes another list of nodes only for a job that waits: after the requeue, which ends this script soon.
+# Slurm takes another list of nodes only for a job that waits: after the requeue, which ends whatever still
+# runs here with SIGTERM. The job does not start again before this script has ended.
 _AGAIN_ELSEWHERE = """\
-again() {{ # without the nodes that are in quarantine by now
-  local out
+again() ( # without the nodes that are in quarantine by now
+  trap '' TERM
   out=$(platform_launch_command=quarantine {list_nodes}) || out=
-  scontrol requeue "$SLURM_JOB_ID" || return
+  scontrol requeue "$SLURM_JOB_ID" || exit
   scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="{always}$out"
-  return 0
-}}
+  exit 0
+)
 """
 
 _REQUEUE_ELSEWHERE = """\

@@ -174,6 +174,9 @@ CATALOGUE: dict[str, Kind] = {
     "helper-silent": Kind(
         "WARN", "the rendezvous process of this node has not moved for {silent_s:.0f} s; starting another"
     ),
+    "helper-not-started": Kind(
+        "WARN", "the rendezvous process of this node was lost, and no other can be started yet: {problem}"
+    ),
     "coordinator-gone": Kind("ERROR", "node 0 no longer hosts the rendezvous"),
     "coordinator-silent": Kind("ERROR", "node 0 has not answered for {silent_s:.0f} s"),
     "helper-killed": Kind("ERROR", "the process that holds the rendezvous was killed on this node"),

@@ -55,6 +55,7 @@ _QUICK_REJOINS = 3
 _MOST_PAUSE_S = 60.0
 # Once the training has ended, what the other nodes still say is not worth more tries.
 _LATE_REJOINS = 2
+_AGAIN_S = 1.0
 # Of what is said of a hang, what a job's end repeats.
 _MOST_LINES = 8
 
@@ -400,26 +401,34 @@ class Attempt:
 
     def _rejoin(self) -> bool:
         """Start another helper where ours was lost during the run, which is no reason to stop."""
-        ended = TrainingEnded in self._told
-        if not self._started or self._lost is not None or self._alone or self._closed.is_set():
-            return False
-        if ended and self._late_rejoins == _LATE_REJOINS:
-            return False
-        if self._leads and self._so_far is None:
-            self._on_lost(self._of_this_node(EndKind.HELPER_KILLED, NodesAbsentError.exit_code))
-            return False
-        self._rejoins += 1
-        self._late_rejoins += ended
-        if self._rejoins > _QUICK_REJOINS and self._closed.wait(min(2**self._rejoins, _MOST_PAUSE_S)):
-            return False
-        with self._lock:
-            if self._closed.is_set():
+        while True:
+            ended = TrainingEnded in self._told
+            if not self._started or self._lost is not None or self._alone or self._closed.is_set():
                 return False
-            self._link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
-            self._supervisor.spare(self._link.pid)
-        for message in list(self._told.values()):
-            self._link.send(message)
-        return True
+            if ended and self._late_rejoins == _LATE_REJOINS:
+                return False
+            if self._leads and self._so_far is None:
+                self._on_lost(self._of_this_node(EndKind.HELPER_KILLED, NodesAbsentError.exit_code))
+                return False
+            self._late_rejoins += ended
+            pause_s = _AGAIN_S if ended else min(2 ** (self._rejoins + 1), _MOST_PAUSE_S)
+            if self._rejoins >= _QUICK_REJOINS and self._closed.wait(pause_s):
+                return False
+            try:
+                with self._lock:
+                    if self._closed.is_set():
+                        return False
+                    self._link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
+                    self._supervisor.spare(self._link.pid)
+            except (LaunchError, OSError, RuntimeError) as error:  # no process, descriptor or thread is left
+                self._supervisor.tell(event("helper-not-started", problem=str(error)))
+                if self._closed.wait(_AGAIN_S):
+                    return False
+                continue
+            self._rejoins += 1
+            for message in list(self._told.values()):
+                self._link.send(message)
+            return True
 
     def _on_ending(self, reason: str) -> None:
         """A signal reached this node alone: the others end with it, in good order."""

@@ -12,6 +12,7 @@ from signal import SIGKILL
 from threading import Event, Lock, Thread
 
 from platform_launch import helper
+from platform_launch.errors import LaunchError
 from platform_launch.rendezvous.messages import Message, decode, encode
 from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask
 from platform_launch.rendezvous.run.silence import SILENT_S, SilenceClock
@@ -55,6 +56,10 @@ class HelperLink:
         try:
             command = Command(helper.command("rendezvous"), {**environment, **ENVIRONMENT})
             self.pid = start(command, {0: its_stdin, 1: its_stdout})
+        except LaunchError:
+            os.close(self._to)
+            os.close(self._from)
+            raise
         finally:
             os.close(its_stdin)
             os.close(its_stdout)

@@ -13,7 +13,7 @@ from platform_launch.rendezvous.participant import NoRendezvousError, Participan
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
 from platform_launch.rendezvous.signpost import read_signpost
-from platform_launch.rendezvous.store import Store, StoreError
+from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
 
 CONNECT_LIMIT_S = 3.0
 # To connect, torch asks for names, and a store that is no store answers nothing.
@@ -24,6 +24,7 @@ _SAY_EVERY_S = 5.0
 _SAY_FIRST_S = 1.0
 # A stranger may write what looks like a node 0 with another secret; node 0 mends that within a second or two.
 _DOUBTED_FOR_S = 5.0
+_MTU = "if that stays, large packets get lost: compare the MTU of all links on the way (ip link)"
 _DOUBTED = (RejectionKind.OTHER_SECRET, RejectionKind.COORDINATOR_WITHOUT_SECRET, RejectionKind.OTHER_PURPOSE)
 
 
@@ -93,6 +94,8 @@ class Connector:
                 if participant is not None:
                     participant.join()
                     return participant
+            except StoreSilentError as error:
+                obstacle = f"node 0 answers, but not to a longer message ({error}); {_MTU}"
             except (NoRendezvousError, StoreError) as error:
                 obstacle = str(error)
             except RejectedError as error:

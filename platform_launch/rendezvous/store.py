@@ -27,6 +27,8 @@ T = TypeVar("T")
 # TCPStore itself waits for a key that vanished between two questions for this long.
 _KEY_LIMIT_S = 2.0
 _LOOK_S = 0.5
+# Fits into 576 bytes, which pass everywhere (RFC 791): so the nodes meet where a switch drops large packets.
+_SEGMENT_BYTES = 536
 # Of a longer look (this process was stopped) no more counts: the answer may have been there meanwhile.
 _LONGEST_LOOK_S = 2.0
 _FOR_EVER_S = 365 * 24 * 3600.0
@@ -101,9 +103,11 @@ class Store:
         """
         load_torch()  # before the clock runs: it takes seconds
         try:
-            return cls(_opening("127.0.0.1", port, serving=True), limit_s, max(limit_s, 60.0))
+            store = cls(_opening("127.0.0.1", port, serving=True), limit_s, max(limit_s, 60.0))
         except StoreError as error:
             raise PortTakenError(port) from error
+        ports.limit_segments(store.port, _SEGMENT_BYTES)
+        return store
 
     @classmethod
     def connect(cls, address: str, port: int, *, limit_s: float, open_limit_s: float | None = None) -> Store:

@@ -82,6 +82,44 @@ def cut_link(rank: int, seconds: float | None) -> Action:
     return cut
 
 
+def flap_link(rank: int, seconds: float) -> Action:
+    """Pull a host's cable for a third of each second, for a while."""
+
+    def flap(stage: Stage) -> None:
+        machine, end = stage.machines[rank], time.monotonic() + seconds
+        stage.later(machine.heal)
+        while time.monotonic() < end:
+            machine.cut()
+            time.sleep(0.33)
+            machine.heal()
+            time.sleep(0.67)
+
+    return flap
+
+
+def slow_link(rank: int, rate: str) -> Action:
+    """Let a host send no faster than this."""
+
+    def slow(stage: Stage) -> None:
+        limit = f"qdisc add dev eth0 root tbf rate {rate} burst 4kb latency 400ms"
+        command = ["tc", "-n", stage.machines[rank].namespace, *limit.split()]
+        subprocess.run(command, check=True, capture_output=True)
+
+    return slow
+
+
+def lose_large_packets(rank: int, most_bytes: int) -> Action:
+    """Lose what a host sends in packets larger than this, as where one switch has no jumbo frames."""
+
+    def narrow(stage: Stage) -> None:
+        machine = stage.machines[rank]
+        stage.ip(rank, "link set eth0 gso_max_segs 1")
+        narrow = ["ip", "-n", machine.switch, "link", "set", machine.port, "mtu", str(most_bytes)]
+        subprocess.run(narrow, check=True, capture_output=True)
+
+    return narrow
+
+
 def lose_way(rank: int, towards: int, seconds: float | None = None) -> Action:
     """Lose what one host sends to another; the way back stays."""
 
@@ -448,6 +486,22 @@ def both(*actions: Action) -> Action:
     return do_all
 
 
+def no_more_processes(stage: Stage) -> None:
+    """Kill node 1's rendezvous process where none can be started any more, for five seconds."""
+    group = next(root / _group() for root in _GROUPS if (root / _group()).is_dir())
+    (group / "pids.max").write_text("1")
+    signal_helper(1, signal.SIGKILL)(stage)
+    time.sleep(5)
+    (group / "pids.max").write_text("max")
+
+
+_GROUPS = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
+
+
+def _group() -> str:
+    return f"faults{os.getpid()}"
+
+
 def _without_fuss(group: Path) -> None:
     with suppress(OSError):
         group.rmdir()
@@ -457,12 +511,12 @@ def few_processes(most: int) -> Action:
     """Run node 1 in a control group that holds so many processes and threads."""
 
     def limit(stage: Stage) -> None:
-        shown, group = stage.folder / "groups", f"faults{os.getpid()}"
+        shown, group = stage.folder / "groups", _group()
         shown.mkdir()
         show = f"mount -t cgroup -o pids none {shown} 2>/dev/null || mount -t cgroup2 none {shown}"
         make = f"mkdir {shown}/{group}; echo {most} > {shown}/{group}/pids.max"
         after(f"{show}; {make}; echo $$ > {shown}/{group}/cgroup.procs; umount -l {shown}")(stage)
-        for root in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")):
+        for root in _GROUPS:
             stage.later(partial(_without_fuss, root / group))
 
     return limit

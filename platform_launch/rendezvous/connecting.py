@@ -89,8 +89,7 @@ class Connector:
             now = time.monotonic()
             participant = None
             try:
-                self._find_port()
-                participant, obstacle = self.enter(self._reach())
+                participant, obstacle = self.enter(self._find())
                 if participant is not None:
                     participant.join()
                     return participant
@@ -166,10 +165,17 @@ class Connector:
             return None, f"{where} accepts connections, but {obstacle}"
         return participant, ""
 
-    def _find_port(self) -> None:
+    def _find(self) -> Reach:
+        """Reach the expected port, or the one that node 0 says; its name is looked up once."""
         meet = self._meet
-        if meet.signpost:
-            self.port = read_signpost(meet.host, meet.signpost) or meet.port
+        self.port = meet.port
+        found = self._reach()
+        if meet.signpost and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
+            told = read_signpost(found.address, meet.signpost)
+            if told is not None and told != meet.port:
+                self.port = told
+                return reach(found.address, told, CONNECT_LIMIT_S)
+        return found
 
     def _reach(self) -> Reach:
         return reach(self._meet.host, self.port, CONNECT_LIMIT_S)

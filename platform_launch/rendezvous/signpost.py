@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.reach import open_port, resolve
+from platform_launch.rendezvous.reach import open_port
 
 _LIMIT_S = 1.0
 _MOST_BYTES = 256
@@ -30,13 +30,12 @@ def signpost(port: int, meeting_port: Callable[[], int]) -> AbstractContextManag
     return open_port(port, lambda: encode(MeetingPort(meeting_port())) + b"\n")
 
 
-def read_signpost(host: str, port: int) -> int | None:
+def read_signpost(address: str, port: int) -> int | None:
     """Ask where the nodes meet; None where nobody says it: node 0 is not up yet, or they train already."""
-    for _, address in resolve(host, _LIMIT_S).found:
-        with suppress(OSError, InvalidMessageError):
-            with socket.create_connection((address, port), _LIMIT_S) as connection:
-                answer = connection.makefile("rb").readline(_MOST_BYTES)
-            told = decode(answer.rstrip(), MeetingPort).port
-            if 0 < told <= _HIGHEST_PORT:
-                return told
-    return None
+    try:
+        with socket.create_connection((address, port), _LIMIT_S) as connection:
+            answer = connection.makefile("rb").readline(_MOST_BYTES)
+        told = decode(answer.rstrip(), MeetingPort).port
+    except (OSError, InvalidMessageError):
+        return None
+    return told if 0 < told <= _HIGHEST_PORT else None

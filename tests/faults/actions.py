@@ -49,6 +49,28 @@ def signal_guard(rank: int, number: signal.Signals) -> Action:
     return lambda stage: os.kill(stage.guard(rank), number)
 
 
+def signal_everything(rank: int | None, number: signal.Signals) -> Action:
+    """Signal every process of a node, None: of all, as schedulers without control groups do."""
+
+    def send(stage: Stage) -> None:
+        for machine in stage.machines if rank is None else (stage.machines[rank],):
+            for pid in processes_on(machine):
+                _quietly(pid, number)
+
+    return send
+
+
+def in_turn(rank: int, pause_s: float, *numbers: signal.Signals) -> Action:
+    """Send a node's launcher one signal after the other."""
+
+    def send(stage: Stage) -> None:
+        for number in numbers:
+            stage.signal(rank, number)
+            time.sleep(pause_s)
+
+    return send
+
+
 def freeze(rank: int, seconds: float) -> Action:
     """Stop all that runs on a node for a while, as a machine does that is moved or paused."""
 
@@ -344,6 +366,21 @@ def pause(rank: int, seconds: float) -> Action:
         stage.signal(rank, signal.SIGCONT)
 
     return stop_and_go
+
+
+def named_as_debian_does(stage: Stage) -> None:
+    """Let each host take its own name for 127.0.1.1."""
+    for machine in stage.machines:
+        path = machine.etc / "hosts"
+        whole = path.read_text()
+        path.write_text(whole.replace(f"{machine.address} {machine.name}\n", f"127.0.1.1 {machine.name}\n"))
+        stage.later(partial(path.write_text, whole))
+
+
+def large_environment(stage: Stage) -> None:
+    """Give node 1 so many variables that few more fit."""
+    for number in range(15):
+        variable(f"LARGE_{number}", "x" * 120_000)(stage)
 
 
 def home_less(stage: Stage) -> None:

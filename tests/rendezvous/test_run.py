@@ -241,6 +241,22 @@ def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(atten
         assert (outcome.exit_code, outcome.restart, outcome.first_failed) == (143, False, None)
 
 
+def test_a_node_that_was_silent_for_long_is_whom_the_others_lost(attend: Attend) -> None:
+    """All of its processes were killed, and its partner noticed late."""
+    nodes = [attend(fingerprint(rank, 2), node_timeout_s=LIMIT_S) for rank in range(2)]
+    for node in nodes:
+        node.expect(AllHere)
+    os.kill(nodes[1].link.pid, signal.SIGKILL)
+    nodes[0].hear("has been silent for")
+    lost = Cause("", ("Connection closed by peer",), ("Connection closed by peer",))
+    failed = NodeEnding(EndKind.FAILED, 0, "gpu-0", 1, lost)
+    nodes[0].link.send(StopAll(failed))
+    nodes[0].link.send(TrainingEnded(failed, None))
+    ending = nodes[0].expect(Settled).outcome.ending
+    assert ending is not None
+    assert (ending.kind, ending.node_rank) == (EndKind.VANISHED, 1)
+
+
 def test_a_node_0_that_finished_and_is_told_to_end_takes_nobody_with_it(attend: Attend) -> None:
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]
     for node in nodes:

@@ -172,7 +172,8 @@ class Settlement:
             self._stop_all(self._vanished(lost, max(self._silent_s(rank) for rank in lost)), now)
         self._miss_launchers(still_s, now)
         for rank in silent:
-            if rank in lost or rank not in waited_for:
+            # Until the outcome is known, a node that never reported may be the one that the others lost.
+            if rank in lost or rank in self._reports or self.outcome is not None:
                 self._coordinator.remove(self._nodes.pop(rank))
         for spare in list(self._coordinator.membership.spares):
             if self._coordinator.silent_s(spare) >= self._silent_after_s:
@@ -281,7 +282,7 @@ class Settlement:
             for rank, member in self._nodes.items()
             if rank not in self._reports and not self._coordinator.has_left(member)
         ]
-        if missing and waited_s < limit_s:
+        if waited_s < limit_s and not all(self._is_silent(rank) for rank in missing):
             return
         if ending.in_good_order:
             self._settle(RunOutcome(_stopped_code(ending, self._reports.values()), ending))

@@ -23,7 +23,6 @@ SCRIPT = Path(__file__).with_name("training.py")
 # Until all nodes have ended; a launcher that takes longer has not noticed.
 LIMIT_S = 90.0
 _LEAVE_S = 10.0
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,10 @@ class Stage:
         temporary = self.folder / f"tmp{rank}"
         temporary.mkdir(exist_ok=True)
         env = {**self.launcher.env(command), "TMPDIR": str(temporary), **self.variables.get(rank, {})}
-        argv = [*self.wrapped.get(rank, ()), *self.launcher.command(command)]
+        shared = self._shared_memory(rank)
+        shared.mkdir(exist_ok=True)
+        own = ("sh", "-c", f'mount --bind {shared} /dev/shm && exec "$0" "$@"')
+        argv = [*own, *self.wrapped.get(rank, ()), *self.launcher.command(command)]
         streams = {"stdout": self.streams[rank]} if rank in self.streams else {}
         host = self.machines[rank % len(self.machines)]
         return Node(host.popen(argv, env=env, start_new_session=True, **streams))
@@ -123,9 +125,12 @@ class Stage:
         """Return where a node's log is to be."""
         return self.folder / f"logs{rank}"
 
+    def _shared_memory(self, rank: int) -> Path:
+        """Return what a node sees as /dev/shm, as containers have one of their own."""
+        return self.folder / f"shm{rank}"
+
     def run(self) -> Observed:
         """Play it through."""
-        shared = _shared_memory()
         began = time.monotonic()
         try:
             self.fault.prepare(self)
@@ -138,7 +143,7 @@ class Stage:
             codes = self._codes(began)
             seconds = None if None in codes else max(0.0, time.monotonic() - began)
             self._take_back()
-            left = self._left(shared)
+            left = self._left()
         finally:
             self._take_back()
             for machine in self.machines:
@@ -178,7 +183,7 @@ class Stage:
         time.sleep(0.2)  # the readers have the last lines by then
         return codes
 
-    def _left(self, shared: set[str]) -> list[str]:
+    def _left(self) -> list[str]:
         """Return what is still there a while after the last node has ended."""
         deadline = time.monotonic() + _LEAVE_S
         while True:
@@ -198,10 +203,10 @@ class Stage:
                     for entry in (self.folder / f"tmp{rank}").glob("*")
                     if entry.name.startswith(("platform_launch_exit", "observe"))
                 ]
+                left += [f"/dev/shm/{entry.name}" for entry in self._shared_memory(rank).iterdir()]
         for machine in self.machines:
             left += [f"port {port} listens on {machine.name}" for port in _listening(machine)]
-        new = _shared_memory() - shared
-        return [*left, *(f"/dev/shm/{name}" for name in sorted(new))]
+        return left
 
     # What a fault does.
 
@@ -238,15 +243,6 @@ class Stage:
                     ["ip", "-n", namespace, *undo.split()], check=False, capture_output=True
                 )
             )
-
-
-def _shared_memory() -> set[str]:
-    """Return what trainings keep there; other programs of this machine have names of their own."""
-    return {
-        entry.name
-        for kind in ("torch_*", "sem.mp-*", "nccl*", "gloo*")
-        for entry in _SHARED_MEMORY.glob(kind)
-    }
 
 
 _LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp

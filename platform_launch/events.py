@@ -148,7 +148,9 @@ CATALOGUE: dict[str, Kind] = {
     "launch-left": Kind("WARN", "{signal}: leaving", ("signal",)),
     "nodes-restart": Kind("WARN", "restart {restart} of {max_restarts}: the nodes meet again", ("restart",)),
     "port-given-up": Kind(
-        "WARN", "the training wants port {port} for itself: it starts again, and the nodes meet on another"
+        "WARN",
+        "the training found a port taken, perhaps {port}, where the nodes meet: it starts once more, and "
+        "they meet on another",
     ),
     "node-restarts": Kind("WARN", "restart {restart} of {max_restarts} after a hang", ("restart",)),
     "not-restarted": Kind("ERROR", "not started again: {reason}"),

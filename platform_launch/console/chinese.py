@@ -58,7 +58,7 @@ EVENTS = {
     "refusal-told": "正在通知其他节点，最多 {limit_s:g} 秒",
     "launch-left": "{signal}：退出",
     "node-restarts": "卡住后第 {restart} 次重新启动（共 {max_restarts} 次）",
-    "port-given-up": "训练自己需要端口 {port}：将重新启动，节点改用其他端口会合",
+    "port-given-up": "训练发现端口被占用，可能是节点会合用的 {port}：将再启动一次，节点改用其他端口会合",
     "nodes-restart": "第 {restart} 次重启（最多 {max_restarts} 次）：节点重新会合",
     "not-restarted": "不再重启：{reason}",
     "node-finished": "节点 {node}（{host}）已完成",

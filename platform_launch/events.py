@@ -191,6 +191,12 @@ CATALOGUE: dict[str, Kind] = {
         ("node",),
     ),
     "node-quoted": Kind("ERROR", "  | {lines}", ("node",)),
+    # Runs on several nodes from one of them.
+    "nodes-run-finished": Kind("SUCCESS", "ended well on all {nodes} nodes after {duration}"),
+    "nodes-run-stopped": Kind("WARN", "stopped after {duration}; exit code {exit_code}", ("exit_code",)),
+    "nodes-run-failed": Kind(
+        "ERROR", "failed after {duration}, first on {first_failed}; exit code {exit_code}", ("exit_code",)
+    ),
     # Rehearsals on one machine.
     "gpus-not-split": Kind(
         "WARN", "{gpus} GPU(s) cannot be split among {nodes} nodes: simulating on the CPU"

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.dialogue import Dialogue
+from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, TopologyError, UsageError
 from platform_launch.hostlist import expand, refuse_repeats
@@ -92,4 +93,8 @@ def _start(job: Job, hosts: tuple[str, ...], master_addr: str, env: Environment)
         host: shlex.join([*with_environment, *_command(job, rank, master_addr)])
         for rank, host in enumerate(hosts)
     }
-    return run_on_hosts(commands, Path.cwd())
+    ending = run_on_hosts(commands, Path.cwd())
+    console = Console()
+    console.tell(ending.as_event())
+    console.close()
+    return ending.exit_code

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
+from platform_launch.dist_launch.run_ending import RunEnding
 from platform_launch.errors import InputError, NodesAbsentError
 from platform_launch.events import line
 
@@ -73,8 +74,12 @@ class JobRun:
         self._interrupted_at = float("-inf")
 
     async def run(self) -> dict[str, Any]:
-        """Run to the end; return the exit code. Raises LaunchError when the job cannot start."""
+        """Run to the end; return the exit code, and how it ended if it began.
+
+        Raises LaunchError when the job cannot start.
+        """
         beat = asyncio.ensure_future(self._beat())
+        ending: RunEnding | None = None
         try:
             await self._prepare()
             if not self._stopping.is_set():
@@ -84,16 +89,15 @@ class JobRun:
                 began = time.monotonic()
                 self._tell("go", self._parts.values())
                 await self._follow()
-                first = self._failed_first
-                took_s = time.monotonic() - began
-                self._output.conclude(self._code, first.member.place if first else None, took_s)
+                first = self._failed_first.member.place if self._failed_first else ""
+                ending = RunEnding(self._code, len(self._parts), time.monotonic() - began, first)
         finally:
             beat.cancel()
             for part in self._parts.values():
                 if part.program is not None:
                     part.program.close()
             await self._output.close()
-        return {"exit_code": self._code}
+        return {"exit_code": self._code, "ending": asdict(ending) if ending else None}
 
     def interrupt(self, code: int) -> None:
         """Stop the job on all nodes; called again, kill it."""

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
@@ -64,16 +63,6 @@ class NodesOutput:
         """Write a line of our own."""
         flat = " ".join(text.splitlines())
         self._show(f"[{level}] {flat}\n".encode(errors="replace"), True)
-
-    def conclude(self, code: int, first_failed: str | None, took_s: float) -> None:
-        """Write the last line: how it ended on all nodes, and how long it took."""
-        took = f"{took_s:.1f} s" if took_s < 120 else str(timedelta(seconds=round(took_s)))
-        if not code:
-            self.say("SUCCESS", f"ended well on all {len(self._streams) // 2} nodes after {took}")
-        elif first_failed is None:
-            self.say("WARN", f"stopped after {took}; exit code {code}")
-        else:
-            self.say("ERROR", f"failed after {took}, first on {first_failed}; exit code {code}")
 
     async def close(self) -> None:
         """Write what is held; a reader that has stopped reading is waited for."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.openssh import ssh_command
 from platform_launch.dist_launch.programs import NodeProgram, start_here
+from platform_launch.dist_launch.run_ending import RunEnding
 from platform_launch.errors import InstallationError
 
 # The launchers of a job end together by themselves, and know why; then it is time for the rest.
@@ -19,8 +20,8 @@ _TOGETHER_S = 10.0
 _SSH_FAILED = 255
 
 
-def run_on_hosts(commands: Mapping[str, str], folder: Path) -> int:
-    """Run a shell's command on each host until all have ended; return the first exit code that is not 0.
+def run_on_hosts(commands: Mapping[str, str], folder: Path) -> RunEnding:
+    """Run a shell's command on each host until all have ended; its exit code is the first that is not 0.
 
     Main thread only. Raises InstallationError without OpenSSH's client.
     """
@@ -38,7 +39,7 @@ class _HostsRun:
         self._first_failed: str | None = None
         self._stopping = False
 
-    async def run(self) -> int:
+    async def run(self) -> RunEnding:
         loop = asyncio.get_running_loop()
         names = dict(enumerate(self._hosts))
         self._output = NodesOutput((1, 2), names, fold=False, logs={}, names=names, throttle=self._throttle)
@@ -47,14 +48,14 @@ class _HostsRun:
         began = time.monotonic()
         try:
             await asyncio.gather(*map(self._one, names))
-            self._output.conclude(self._code, self._first_failed, time.monotonic() - began)
         except FileNotFoundError as error:
             raise InstallationError(
                 "--start: there is no ssh on PATH", "install openssh-client, or start the commands yourself"
             ) from error
         finally:
             await self._output.close()
-        return self._code
+        took_s = time.monotonic() - began
+        return RunEnding(self._code, len(self._hosts), took_s, self._first_failed or "")
 
     async def _one(self, number: int) -> None:
         host = self._hosts[number]

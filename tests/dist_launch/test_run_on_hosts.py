@@ -79,11 +79,11 @@ def test_a_command_is_read_by_the_nodes_shell_as_with_ssh(cluster: list[Node]) -
 
 def test_the_last_line_says_how_it_ended_and_how_long_it_took(cluster: list[Node], tmp_path: Path) -> None:
     done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "true"))
-    assert re.fullmatch(
-        r"\[SUCCESS\] ended well on all 4 nodes after \d+\.\d s", done.stderr.splitlines()[-1]
-    )
+    first = r"[0-9:]{8} \[SUCCESS\] ended well on all 4 nodes after \d+\.\d s \[nodes-run-finished\]"
+    assert re.fullmatch(first, done.stderr.splitlines()[-1])
     done = cluster[0].dist_launch("run", script(tmp_path / "job.sh", "[ $RANK = 2 ] && exit 7; sleep 6000"))
-    last = r"\[ERROR\] failed after \d+\.\d s, first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
+    words = r"failed after \d+\.\d s, first on rank-2 \(node2, 10\.213\.0\.3\); exit code 7"
+    last = rf"[0-9:]{{8}} \[ERROR\] {words} \[nodes-run-failed exit_code=7\]"
     assert re.fullmatch(last, done.stderr.splitlines()[-1])
 
 

@@ -15,9 +15,11 @@ import click
 
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.console import Console
+from platform_launch.console.languages import event_line
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.job_request import JobRequest
+from platform_launch.dist_launch.run_ending import RunEnding
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
@@ -122,17 +124,21 @@ def command(
 
 
 def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
-    """Show, where a person looks, where to go on; what happened has been said line by line."""
+    """Say how it ended and how long it took, and where a person looks, also where to go on."""
     code = int(answer["exit_code"])
+    if answer["ending"] is None:  # it was stopped before it began
+        return code
+    ended = RunEnding(**answer["ending"]).as_event()
     rows = [
+        ("job", job.name),
         ("script", shlex.join([job.script, *job.arguments])),
-        ("logs", f"platform-launch logs {job.log_folder}"),
+        ("logs", f"platform-launch logs {shlex.quote(job.log_folder)}"),
     ]
     if code:
-        rows.append(("why", f"platform-launch why {job.log_folder}"))
-    title = f"{job.name}: ended well" if code == 0 else f"{job.name}: ended with exit code {code}"
+        rows.append(("why", f"platform-launch why {shlex.quote(job.log_folder)}"))
     console = Console()
-    console.banner(title, rows, "SUCCESS" if code == 0 else "ERROR")
+    console.tell(ended)
+    console.banner(event_line(ended), rows, ended.level)
     console.close()
     return code
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from platform_launch.errors import InputError
 from platform_launch.events import printable
@@ -25,6 +26,8 @@ DEFAULT_S = 24 * 3600.0
 _LARGEST_FILE = 64 * 1024 * 1024
 _LONGEST_TEXT = 500
 _LOCK_LIMIT_S = 5.0
+LAST_MOMENT = 253_402_300_799.0
+"""The end of the year 9999."""
 _FOR_ALL_WRITERS = 0o664
 
 
@@ -80,11 +83,10 @@ def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
             if said["event"] == "released":
                 found.pop(node, None)
             elif said["event"] == "quarantined":
-                until = said.get("until")
                 found[node] = QuarantinedNode(
                     node,
-                    float(said["since"]),
-                    None if until is None else float(until),
+                    _moment(said["since"]),
+                    None if said.get("until") is None else _moment(said["until"]),
                     _text(said.get("reason")),
                     _text(said.get("job")),
                     tuple(_text(gpu) for gpu in said.get("gpus") or ()),
@@ -154,6 +156,12 @@ def _lock(descriptor: int) -> None:
             time.sleep(0.02)
         except OSError:
             return
+
+
+def _moment(value: Any) -> float:
+    """Return a time; one that no calendar shows is as good as never."""
+    seconds = float(value)
+    return seconds if 0 <= seconds <= LAST_MOMENT else LAST_MOMENT
 
 
 def _text(value: object) -> str:

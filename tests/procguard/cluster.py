@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from platform_launch.procguard.api.shapes import GroupSettings, NewGroup
-from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    Heartbeat,
+    JoinRequest,
+    WorkerOrder,
+    WorkerOrders,
+    WorkerReport,
+    WorkerState,
+)
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.core.ledger import GroupStore
 
@@ -45,8 +52,14 @@ class Cluster:
 
     def beat(self, node: str, *reports: WorkerReport, instance: str = "") -> dict[int, WorkerOrder]:
         """Send a heartbeat; return the orders."""
-        beat = Heartbeat(node=node, instance=instance or f"instance-{node}", workers=reports)
-        return self.control.heartbeat(node, beat).orders
+        return self.answer(node, *reports, instance=instance or f"instance-{node}").orders
+
+    def answer(self, node: str, *reports: WorkerReport, **about: Any) -> WorkerOrders:
+        """Send a heartbeat that says more of its node; return the whole answer."""
+        beat = Heartbeat.model_validate(
+            {"node": node, "instance": f"instance-{node}", "workers": reports, **about}
+        )
+        return self.control.heartbeat(node, beat)
 
     def say(
         self, node: str, state: WorkerState = WorkerState.IDLE, generation: int = 0, **about: Any

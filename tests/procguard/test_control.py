@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes import (
     EventFilter,
@@ -23,6 +24,7 @@ from platform_launch.procguard.api.wire import (
     Heartbeat,
     MachineReport,
     OrderAction,
+    QuarantineReport,
     WorkerReport,
     WorkerState,
 )
@@ -429,6 +431,46 @@ def test_nothing_new_starts_on_a_drained_node(cluster: Cluster) -> None:
         cluster.control.drain("gn99", True, "ann")
 
 
+def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster: Cluster) -> None:
+    cluster.group_of("gn6", "gn7", "gn8", world_size=2)
+    held = QuarantineReport(name="gn7", since=5.0, until=86_405.0, reason="GPU 3: XID 79 [gpu-xid]")
+    cluster.answer("gn7", quarantine=held)
+    assert cluster.control.node("gn7").quarantine == held
+    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn8-0"]
+    without_spare = cluster.control.preview("g", workers=["gn6-0", "gn7-0"])
+    assert [problem.code for problem in without_spare.problems] == ["node-quarantined"]
+    assert cluster.answer("gn7", quarantine=held).release is None
+    assert cluster.control.release("gn7", "ann").release_asked
+    assert cluster.answer("gn7", quarantine=held).release == 5.0, "until its agent has written so"
+    newer = held.model_copy(update={"since": 9.0})
+    assert cluster.answer("gn7", quarantine=newer).release is None, "found bad again since"
+    assert cluster.answer("gn7").release is None
+    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn7-0"]
+    with pytest.raises(RequestRefused):
+        cluster.control.release("gn7", "ann")
+
+
+def test_who_came_into_quarantine_and_who_released_it_is_an_event(cluster: Cluster) -> None:
+    cluster.join("gn7")
+    held = QuarantineReport(name="gn7", since=5.0, reason="fan")
+    cluster.clock_s += 2
+    cluster.answer("gn7", quarantine=held)
+    cluster.control.tick()
+    cluster.control.release("gn7", "ann")
+    cluster.clock_s += 2
+    cluster.answer("gn7")
+    cluster.control.tick()
+    events = [(event.who, event.action) for event in cluster.control.events(chosen=EventFilter(on="gn7"))]
+    assert events[:3] == [("server", "released"), ("ann", "release"), ("server", "quarantined")]
+
+
+def test_a_node_whose_device_failed_is_the_first_to_be_a_spare(cluster: Cluster) -> None:
+    cluster.running("gn6", "gn7", "gn8", world_size=2)
+    cluster.say("gn7", WorkerState.EXITED, 1, exit_code=UnfitNodeError.exit_code, ended_s_ago=0.0)
+    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn8-0"]
+    assert not cluster.control.preview("g", workers=["gn6-0", "gn7-0"]).problems, "without another it is used"
+
+
 def test_nodes_are_listed_as_people_order_names(cluster: Cluster) -> None:
     for node in ("gn39", "gn7", "gn6"):
         cluster.join(node)
@@ -466,10 +508,7 @@ def test_an_answer_is_made_anew_only_when_it_says_something_new(cluster: Cluster
     cluster.group_of("gn6")
 
     def answer() -> bytes:
-        beat = Heartbeat(
-            node="gn6", instance="instance-gn6", workers=(WorkerReport(number=0, state=WorkerState.IDLE),)
-        )
-        return cluster.control.heartbeat("gn6", beat).document
+        return cluster.answer("gn6", WorkerReport(number=0, state=WorkerState.IDLE)).document
 
     first = answer()
     assert answer() is first

@@ -11,12 +11,16 @@ from urllib.parse import urlsplit
 import click
 
 from platform_launch import __version__, hardware
+from platform_launch.cli.quarantine import quarantine_file_option
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError, InstallationError, UsageError, shown
+from platform_launch.launch.unfit import node_name, quarantine_file
 
 if TYPE_CHECKING:
-    from platform_launch.hardware.gpu_use import GpuMeter
+    from collections.abc import Sequence
+
+    from platform_launch.hardware import Gpu
     from platform_launch.procguard.agent.worker import AgentLimits
     from platform_launch.procguard.api.wire import JoinRequest
 
@@ -59,6 +63,7 @@ _MOST_ADDRESSES = 32
     help="How long a training goes on without an agent.",
 )
 @click.option("--no-observe", is_flag=True, help="Do not open trainings to questions about their stacks.")
+@quarantine_file_option
 @click.option(
     "--leave-running", is_flag=True, help="Trainings go on for that long when this agent is stopped."
 )
@@ -74,6 +79,7 @@ def command(
     ca_file: Path | None,
     orphan_after_s: float,
     no_observe: bool,
+    quarantine: Path | None,
     leave_running: bool,
 ) -> int:
     """Register this node's workers, and start and stop what the server wants of them.
@@ -85,8 +91,10 @@ def command(
         from platform_launch.procguard.agent.connection import AgentConnection
     except ImportError as error:
         raise _without_extra(error) from error
+    from platform_launch.hardware.gpu_use import GpuMeter
     from platform_launch.procguard.agent.machine import MachineMonitor
     from platform_launch.procguard.agent.main import Agent, run
+    from platform_launch.procguard.agent.quarantine import QuarantineWatch
     from platform_launch.procguard.agent.state import StateFolder
     from platform_launch.procguard.agent.worker import AgentLimits
 
@@ -106,18 +114,15 @@ def command(
         join = _join(name, folder.instance(), workers, limits, env)
         connection = AgentConnection(url, join, folder, token=_token(token_file, env), ca_file=ca_file)
         _introduce(console, join, url, limits, folder.path)
-        run(
-            Agent(
-                folder,
-                connection,
-                env,
-                limits,
-                workers,
-                MachineMonitor(_meter(env, console), limits.directory),
-                leave_running,
-            ),
+        gpus = _gpus(env, console)
+        watch = QuarantineWatch(
+            quarantine_file(env, quarantine),
+            {name, node_name(env)},
+            {gpu.uuid for gpu in gpus if gpu.uuid},
             console.say,
         )
+        monitor = MachineMonitor(GpuMeter(gpus), limits.directory)
+        run(Agent(folder, connection, env, limits, workers, monitor, watch, leave_running), console.say)
     finally:
         folder.close()
     return 0
@@ -229,15 +234,13 @@ def _join(node: str, instance: str, workers: int, limits: AgentLimits, env: Envi
     )
 
 
-def _meter(env: Environment, console: Console) -> GpuMeter:
-    """Return the meter of this node's GPUs; without a working driver there is nothing to show."""
-    from platform_launch.hardware.gpu_use import GpuMeter
-
+def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
+    """Return this node's GPUs; without a working driver there is nothing to show."""
     try:
-        return GpuMeter(hardware.detect(env).gpus.devices)
+        return hardware.detect(env).gpus.devices
     except (HardwareError, UsageError) as error:
         console.warn(f"the use of GPUs will not be shown: {error.message}")
-        return GpuMeter(())
+        return ()
 
 
 def _introduce(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:

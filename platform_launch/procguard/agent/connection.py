@@ -19,6 +19,7 @@ from platform_launch.procguard.api.wire import (
     JoinRequest,
     LogTaken,
     MachineReport,
+    QuarantineReport,
     WorkerOrders,
     WorkerReport,
 )
@@ -62,12 +63,21 @@ class AgentConnection:
             headers={"User-Agent": f"procguard-agent/{join.version}"},
         )
 
-    def beat(self, reports: Sequence[WorkerReport], machine: MachineReport | None = None) -> WorkerOrders:
+    def beat(
+        self,
+        reports: Sequence[WorkerReport],
+        machine: MachineReport | None = None,
+        quarantine: QuarantineReport | None = None,
+    ) -> WorkerOrders:
         """Send a heartbeat; join first where the server does not know us. Raises TroubleError."""
         if self._credential is None:
             self._join_in()
         content = Heartbeat(
-            node=self._join.node, instance=self._join.instance, machine=machine, workers=tuple(reports)
+            node=self._join.node,
+            instance=self._join.instance,
+            machine=machine,
+            quarantine=quarantine,
+            workers=tuple(reports),
         )
         try:
             return self._post("/api/v1/agent/heartbeat", WorkerOrders, content.model_dump_json().encode())

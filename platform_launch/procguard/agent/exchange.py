@@ -6,7 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from platform_launch.procguard.api.wire import MachineReport, WorkerOrder, WorkerOrders, WorkerReport
+from platform_launch.procguard.api.wire import (
+    MachineReport,
+    QuarantineReport,
+    WorkerOrder,
+    WorkerOrders,
+    WorkerReport,
+)
 
 
 class Exchange:
@@ -24,6 +30,10 @@ class Exchange:
 
     machine: MachineReport | None = None
     """The last reading of the node; of no hurry."""
+    quarantine: QuarantineReport | None = None
+    """What holds the node; of no hurry either."""
+    release: float | None = None
+    """When the quarantine began that the server wants ended."""
 
     def offer(self, reports: Sequence[WorkerReport]) -> None:
         """Say what is now; a change is to be sent at once."""
@@ -42,6 +52,7 @@ class Exchange:
         """Take the server's answer; ``asked_at``: when the heartbeat was sent, on the monotonic clock."""
         with self._changed:
             self._orders, self._questions, self._asked_at = orders.orders, orders.questions, asked_at
+            self.release = orders.release
         self._wake()
 
     def orders(self) -> tuple[Mapping[int, WorkerOrder], float]:

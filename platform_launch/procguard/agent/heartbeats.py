@@ -50,7 +50,9 @@ class HeartbeatSender:
 
     def _beat(self) -> float:
         asked_at = time.monotonic()
-        orders = self._connection.beat(self._exchange.take(), self._exchange.machine)
+        orders = self._connection.beat(
+            self._exchange.take(), self._exchange.machine, self._exchange.quarantine
+        )
         self._exchange.answer(orders, asked_at)
         if self._last_logged or not self._joined:
             self._log("SUCCESS", f"connected to {self._connection.url}")

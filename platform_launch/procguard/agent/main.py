@@ -16,6 +16,7 @@ from platform_launch.procguard.agent.exchange import Exchange
 from platform_launch.procguard.agent.heartbeats import HeartbeatSender
 from platform_launch.procguard.agent.inspecting import Inspector
 from platform_launch.procguard.agent.machine import MachineMonitor, share
+from platform_launch.procguard.agent.quarantine import QuarantineWatch
 from platform_launch.procguard.agent.shipping import RunLog, Shipping
 from platform_launch.procguard.agent.state import StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
@@ -37,6 +38,7 @@ class Agent:
     limits: AgentLimits
     workers: int
     monitor: MachineMonitor
+    quarantine: QuarantineWatch
     leave_running: bool = False
 
 
@@ -52,6 +54,7 @@ def run(agent: Agent, log: Callable[[str, str], None]) -> None:
         shipping = Shipping(agent.connection, exchange, node.logs)
         node.step()
         agent.monitor.start()
+        agent.quarantine.start()
         threads = [threading.Thread(target=work, daemon=True) for work in (beats.run, shipping.run)]
         for thread in threads:
             thread.start()
@@ -75,6 +78,7 @@ class _Node:
         self._exchange = exchange
         self._monitor = agent.monitor
         self._inspector = Inspector(agent.connection, agent.state, log)
+        self._quarantine = agent.quarantine
 
     @property
     def quiet(self) -> bool:
@@ -93,6 +97,8 @@ class _Node:
         self._surplus = [worker for worker in self._surplus if not worker.quiet]
         found = self._monitor.latest()
         self._exchange.machine = self._monitor.machine
+        self._exchange.quarantine = self._quarantine.held
+        self._quarantine.release(self._exchange.release)
         count = len(self._workers)
         self._exchange.offer(
             [worker.report(share(found, worker.number, count)) for worker in self._workers if worker.seen]

@@ -262,7 +262,7 @@ def _some_idle(size: int, idle: Sequence[WorkerName]) -> RankProblem:
     return RankProblem(
         "world-size-below",
         f"World Size is {size}: {names} stand(s) by as spares",
-        "a spare takes over at the next start from a node that is drained or not heard; "
+        "a spare takes over at the next start from a node that is drained, in quarantine or not heard; "
         "leave World Size empty to use every worker",
         {"world_size": str(size), "workers": names},
     )

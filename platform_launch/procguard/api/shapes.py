@@ -9,7 +9,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from platform_launch.procguard.api.ranks import WorkerKind
-from platform_launch.procguard.api.wire import PLACE_VARIABLES, GpuReport, MachineReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    PLACE_VARIABLES,
+    GpuReport,
+    MachineReport,
+    QuarantineReport,
+    WorkerState,
+)
 
 GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$")]
 
@@ -289,6 +295,10 @@ class NodeShape(Shape):
     heartbeat_age_s: float | None
     drained_by: str
     """Who wants nothing new started here; empty where nobody does."""
+    quarantine: QuarantineReport | None
+    """Why and until when no job should be put here, as its agent reads it in the quarantine file."""
+    release_asked: bool
+    """Whether its agent was told to end the quarantine and has not done so yet."""
     limited_to: list[str] | None
     machine: MachineReport | None
     gpus: list[GpuReport]

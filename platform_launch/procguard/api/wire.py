@@ -13,6 +13,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from platform_launch.health.quarantine import LAST_MOMENT
+
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
 MAX_LOG_CHUNK = 256 * 1024
@@ -36,6 +38,7 @@ ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_st
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**31)]
+Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
@@ -180,12 +183,28 @@ class WorkerReport(WireMessage):
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
 
 
+class QuarantineReport(WireMessage):
+    """What the quarantine file says of a node; times are seconds since 1970, ``until`` None: until released.
+
+    ``name`` is what it is called there: its machine's name, or where one of its GPUs was found before.
+    ``trouble`` is why the agent could not release it when it was told to.
+    """
+
+    name: ShortText
+    since: Moment
+    until: Moment | None = None
+    reason: Text = ""
+    job: ShortText = ""
+    trouble: ShortText = ""
+
+
 class Heartbeat(WireMessage):
     """A heartbeat. ``workers`` holds every worker of the node, by number."""
 
     node: NodeName
     instance: Instance
     machine: MachineReport | None = None
+    quarantine: QuarantineReport | None = None
     workers: Annotated[tuple[WorkerReport, ...], Field(max_length=MAX_WORKERS_PER_NODE)]
 
 
@@ -198,6 +217,8 @@ class WorkerOrders(WireMessage):
     orders: dict[int, WorkerOrder]
     heartbeat_s: float
     questions: dict[int, Question] = {}
+    release: float | None = None
+    """The node is to be released from the quarantine that began then (:class:`QuarantineReport`)."""
 
     @cached_property
     def document(self) -> bytes:

@@ -95,6 +95,7 @@ class Control:
         self._entered: dict[str, tuple[GroupPhase, datetime, float]] = {}
         self._silent: frozenset[WorkerName] = frozenset()
         self._lost: frozenset[str] = frozenset()
+        self._quarantined: frozenset[str] = frozenset()
         self._heard = False
         self._superseded = ""
         self._version = 0
@@ -128,9 +129,7 @@ class Control:
                 "join again with the join token",
             )
         clock_s = self._clock()
-        entry.seen_at = clock_s
-        entry.machine = beat.machine or entry.machine
-        seen_at_once = False
+        seen_at_once = entry.hear(beat, clock_s)
         orders: dict[int, WorkerOrder] = {}
         for report in beat.workers:
             worker = entry.workers.get(report.number)
@@ -142,8 +141,10 @@ class Control:
         if seen_at_once:
             self._changed()
         before = entry.orders
-        if before is None or not _unchanged(before.orders, orders):
-            before = entry.orders = WorkerOrders(orders=orders, heartbeat_s=self._heartbeat_s)
+        if before is None or before.release != entry.release or not _unchanged(before.orders, orders):
+            before = entry.orders = WorkerOrders(
+                orders=orders, heartbeat_s=self._heartbeat_s, release=entry.release
+            )
         return before
 
     def _order(self, worker: WorkerEntry) -> WorkerOrder:
@@ -210,6 +211,7 @@ class Control:
                 name,
                 entry.silent_s(clock_s, since) > DEFAULT_SILENT_AFTER_S,
                 bool(entry.node.drained_by),
+                entry.quarantine,
                 entry.machine,
             )
             for name, entry in sorted(self._registry.nodes.items())
@@ -384,6 +386,21 @@ class Control:
         self._changed()
         return self.node(node)
 
+    def release(self, node: str, who: str) -> NodeShape:
+        """Let a node's agent end its quarantine. Raises NotFound, RequestRefused where it is in none."""
+        with self._ledger.writing:
+            self.node(node)
+            entry = self._registry.nodes[node]
+            held = entry.quarantine
+            if held is None:
+                raise RequestRefused(f"{node} is not in quarantine", "nothing is to be done")
+            if entry.release != held.since:
+                with self._ledger.change(self._ledger.world) as change:
+                    change.event(self._now(), who, "release", node, held.reason)
+                entry.release = held.since
+        self._changed()
+        return self.node(node)
+
     def forget(self, node: str, who: str) -> None:
         """Remove a node that is gone."""
         with self._ledger.writing:
@@ -500,22 +517,31 @@ class Control:
         if clock_s - self._shown_at < 1.0:
             return
         silent = frozenset(worker.worker for worker in self._silent_workers(clock_s))
-        self._tell_of_lost_nodes(clock_s)
+        self._tell_of_nodes(clock_s)
         if self._heard or silent != self._silent:
             self._silent, self._heard, self._shown_at = silent, False, clock_s
             self._changed()
 
-    def _tell_of_lost_nodes(self, clock_s: float) -> None:
-        """Write down which nodes fell silent and which are heard again: one entry, however many they are."""
+    def _tell_of_nodes(self, clock_s: float) -> None:
+        """Write down which nodes fell silent or came into quarantine, and which are back from there.
+
+        One entry for each, however many nodes they are.
+        """
         since = self._listening_since
+        known = list(self._registry.nodes.items())
         lost = frozenset(
-            name
-            for name, entry in list(self._registry.nodes.items())
-            if entry.silent_s(clock_s, since) > DEFAULT_SILENT_AFTER_S
+            name for name, entry in known if entry.silent_s(clock_s, since) > DEFAULT_SILENT_AFTER_S
         )
-        before, self._lost = self._lost, lost
+        held = frozenset(name for name, entry in known if entry.quarantine is not None)
+        lost_before, self._lost = self._lost, lost
+        held_before, self._quarantined = self._quarantined, held
         with suppress(Unavailable):
-            for action, names in (("agents-lost", lost - before), ("agents-back", before - lost)):
+            for action, names in (
+                ("agents-lost", lost - lost_before),
+                ("agents-back", lost_before - lost),
+                ("quarantined", held - held_before),
+                ("released", held_before - held),
+            ):
                 if names:
                     told = sorted(names, key=natural)
                     on = told[0] if len(told) == 1 else f"{len(told)} nodes"

@@ -34,6 +34,7 @@ def rank_table(settings: GroupSettings, workers: tuple[WorkerName, ...], members
         _problem_of_command(settings.command, ranked, members),
         _too_old(settings, ranked, members),
         _drained(ranked, members),
+        _quarantined(ranked, members),
     )
     problems = [problem for problem in found if problem is not None]
     return replace(table, problems=(*table.problems, *problems)) if problems else table
@@ -66,9 +67,13 @@ def freeze(
 
 
 def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Members) -> set[str]:
-    """Return the nodes that a spare should stand in for: drained, or with a worker that is not heard."""
+    """Return the nodes that a spare should stand in for: drained, bad, or with a worker that is not heard."""
     known = (members[worker] for worker in workers if worker in members)
-    return {one.worker.node for one in known if one.drained or one.silent_s > settings.silent_after_s}
+    return {
+        one.worker.node
+        for one in known
+        if one.drained or one.quarantined or one.unfit or one.silent_s > settings.silent_after_s
+    }
 
 
 def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
@@ -83,6 +88,19 @@ def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Mem
         "agent-too-old",
         f"the agent of {names} is of an older version: it knows no variables and no directory of a group",
         "update it, or leave both empty",
+        {"nodes": names},
+    )
+
+
+def _quarantined(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+    held = sorted({worker.node for worker in ranked if worker in members and members[worker].quarantined})
+    if not held:
+        return None
+    names = shown_list(held)
+    return RankProblem(
+        "node-quarantined",
+        f"{names}: in quarantine, nothing new starts there",
+        "add a spare, take its workers out of the group, or release it on the page of nodes",
         {"nodes": names},
     )
 

@@ -19,7 +19,7 @@ from platform_launch.procguard.api.shapes import (
     WorkerShape,
     WorkerStatus,
 )
-from platform_launch.procguard.api.wire import MachineReport, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import MachineReport, QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.phases import waiting_for
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
@@ -103,6 +103,7 @@ class NodeGlance(NamedTuple):
     node: str
     silent: bool
     drained: bool
+    quarantine: QuarantineReport | None
     machine: MachineReport | None
 
 
@@ -193,6 +194,8 @@ def node_shape(
         silent=silent_s > DEFAULT_SILENT_AFTER_S,
         heartbeat_age_s=None if entry.seen_at is None else silent_s,
         drained_by=entry.node.drained_by,
+        quarantine=entry.quarantine,
+        release_asked=entry.release is not None,
         limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
         machine=entry.machine,
         gpus=[gpus[index] for index in sorted(gpus)],

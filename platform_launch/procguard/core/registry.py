@@ -11,7 +11,9 @@ from functools import cached_property
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import (
+    Heartbeat,
     MachineReport,
+    QuarantineReport,
     WorkerOrder,
     WorkerOrders,
     WorkerReport,
@@ -98,10 +100,23 @@ class NodeEntry:
     workers: dict[int, WorkerEntry] = field(default_factory=dict)
     seen_at: float | None = None
     machine: MachineReport | None = None
+    quarantine: QuarantineReport | None = None
+    release: float | None = None
+    """When the quarantine began that somebody has ended, until its agent has written so."""
     orders: WorkerOrders | None = None
     """What the last heartbeat was answered with."""
     refused: set[str] = field(default_factory=set)
     """Other installations that asked for this name in vain: each is told of once, and not without end."""
+
+    def hear(self, beat: Heartbeat, clock_s: float) -> bool:
+        """Take over what a heartbeat says of the node itself; tell whether people see it at once."""
+        changed = self.quarantine != beat.quarantine
+        self.seen_at = clock_s
+        self.machine = beat.machine or self.machine
+        self.quarantine = beat.quarantine
+        if beat.quarantine is None or beat.quarantine.since != self.release:
+            self.release = None
+        return changed
 
     def silent_s(self, clock_s: float, listening_since: float) -> float:
         """Return how long ago the node was heard, at most since the server began to listen."""
@@ -153,4 +168,5 @@ class Registry:
             command=entry.node.command,
             protocol=entry.node.protocol,
             drained=bool(entry.node.drained_by),
+            quarantined=entry.quarantine is not None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import PROTOCOL, WorkerReport, WorkerState
 
@@ -17,7 +18,7 @@ class WorkerSnapshot:
     when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
     clock. ``generation`` is the highest this worker ever had; ``names`` and ``command`` are its agent's: the
     host name and addresses, what it runs for a group without a command, and
-    what it understands.
+    what it understands. ``drained`` and ``quarantined`` are its node's.
     """
 
     worker: WorkerName
@@ -30,11 +31,17 @@ class WorkerSnapshot:
     command: tuple[str, ...] = ()
     protocol: int = PROTOCOL
     drained: bool = False
+    quarantined: bool = False
 
     @property
     def busy(self) -> bool:
         """Whether it reports a process."""
         return self.report is not None and self.report.state in (WorkerState.RUNNING, WorkerState.STOPPING)
+
+    @property
+    def unfit(self) -> bool:
+        """Whether its launcher ended because a device of the node has failed."""
+        return self.report is not None and self.report.exit_code == UnfitNodeError.exit_code
 
     def says(self, generation: int, *states: WorkerState) -> bool:
         """Tell whether it reports one of these states about this generation."""

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes import GroupPhase, GroupShape, NodeShape, WorkerStatus
-from platform_launch.procguard.api.wire import GpuReport
+from platform_launch.procguard.api.wire import GpuReport, QuarantineReport
 from platform_launch.procguard.core.queries import NodeGlance, WorkerGlance, natural
 
 if TYPE_CHECKING:
@@ -54,6 +54,12 @@ class ControlSnapshot:
         with self._lock:
             self._refresh()
             return self._groups, self._glances[1]
+
+    def quarantined(self) -> dict[str, QuarantineReport]:
+        """Return what holds each node that is in quarantine."""
+        with self._lock:
+            self._refresh()
+            return {node.node: node.quarantine for node in self._glances[0] if node.quarantine}
 
     def totals(self) -> Totals:
         """Return the whole cluster in a few numbers."""
@@ -107,13 +113,13 @@ class NodeFilter:
 def node_states(node: NodeShape) -> set[str]:
     """Return the words for a node's state: several may hold."""
     found = {"silent"} if node.silent else {"heard"}
-    found |= {"drained"} if node.drained_by else set()
+    found |= ({"drained"} if node.drained_by else set()) | ({"quarantined"} if node.quarantine else set())
     busy = node.counts.get(WorkerStatus.RUNNING, 0) > 0
     failed = any(node.counts.get(status, 0) for status in (WorkerStatus.FAILED, WorkerStatus.FAILED_FIRST))
     return found | ({"busy"} if busy else {"free"}) | ({"failed"} if failed else set())
 
 
-NODE_STATES = ("silent", "heard", "drained", "busy", "free", "failed")
+NODE_STATES = ("busy", "free", "heard", "silent", "quarantined", "drained", "failed")
 
 
 def _gpu_percent(node: NodeShape) -> float:
@@ -136,6 +142,7 @@ class Totals:
     nodes: int
     silent_nodes: int
     drained_nodes: int
+    quarantined_nodes: int
     workers: dict[WorkerStatus, int]
     gpus: int
     busy_gpus: int
@@ -153,6 +160,7 @@ def totals(nodes: Sequence[NodeGlance], workers: Sequence[WorkerGlance]) -> Tota
         nodes=len(nodes),
         silent_nodes=sum(node.silent for node in nodes),
         drained_nodes=sum(node.drained for node in nodes),
+        quarantined_nodes=sum(node.quarantine is not None for node in nodes),
         workers={status: counts[status] for status in _ORDER if counts[status]},
         gpus=sum(map(len, gpus.values())),
         busy_gpus=sum(len(found) for node, found in gpus.items() if node in busy),

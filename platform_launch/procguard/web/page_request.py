@@ -84,6 +84,7 @@ def templates() -> Environment:
         static=lambda name: f"/static/{name}?{marks[name]}",
         now=lambda: datetime.now(timezone.utc),
         since=lambda at: (datetime.now(timezone.utc) - at).total_seconds(),
+        moment=lambda seconds: datetime.fromtimestamp(seconds, timezone.utc),
         mark=lambda text: zlib.crc32(text.encode()),
         gpu_use=listing.gpu_use,
         node_states=listing.node_states,

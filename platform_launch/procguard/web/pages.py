@@ -314,6 +314,7 @@ class Pages:
             "page": listing.paged(matching, page.query.get("page", "1")),
             "filter": chosen,
             "any_nodes": bool(nodes),
+            "states": listing.NODE_STATES,
             "totals": self._now.totals(),
             "address": str(page.request.base_url).rstrip("/"),
         }
@@ -403,7 +404,15 @@ class Pages:
         counts = listing.counts_by_group(members)
         nodes = sorted({worker.node for worker in members})
         waiting = self._shapes(group.waiting_for[:WAITING_SHOWN])
-        return {"group": group, "nodes": nodes, "waiting": waiting, "counts": counts, "active": _active()}
+        quarantined = {node: held for node, held in self._now.quarantined().items() if node in nodes}
+        return {
+            "group": group,
+            "nodes": nodes,
+            "waiting": waiting,
+            "quarantined": quarantined,
+            "counts": counts,
+            "active": _active(),
+        }
 
     def _shapes(self, workers: Sequence[str]) -> list[WorkerShape]:
         found = []

@@ -21,6 +21,7 @@ from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,
     OrderAction,
+    QuarantineReport,
     WorkerOrder,
     WorkerOrders,
     WorkerReport,
@@ -114,7 +115,8 @@ def lab(folder: Path) -> Iterator[Lab]:
 class Agent:
     """A node: heartbeats in a thread of its own, and does at once what is wanted, without a process.
 
-    ``end`` makes a running worker exit; ``write`` sends log of its run; ``quiet`` stops the heartbeats.
+    ``end`` makes a running worker exit; ``write`` sends log of its run; ``quiet`` stops the heartbeats; in
+    ``quarantine`` it is until somebody releases it.
     """
 
     def __init__(self, url: str, node: str, workers: int, allowed: tuple[str, ...] | None = None) -> None:
@@ -124,6 +126,7 @@ class Agent:
             number: WorkerReport(number=number, state=WorkerState.IDLE) for number in range(workers)
         }
         self.quiet = False
+        self.quarantine: QuarantineReport | None = None
         self._http = httpx.Client(base_url=url, timeout=LIMIT_S)
         self._ready: set[tuple[int, int]] = set()
         self._lock = threading.Lock()
@@ -192,12 +195,20 @@ class Agent:
         while not self._leave.wait(0.2):
             if self.quiet:
                 continue
-            beat = Heartbeat(node=self.node, instance=self.instance, workers=tuple(self.reports.values()))
+            beat = Heartbeat(
+                node=self.node,
+                instance=self.instance,
+                quarantine=self.quarantine,
+                workers=tuple(self.reports.values()),
+            )
             try:
                 answer = self._post("heartbeat", beat.model_dump(mode="json"), self._credential)
             except httpx.TransportError:
                 continue  # the server is away
-            for number, order in WorkerOrders.model_validate(answer.json()).orders.items():
+            wanted = WorkerOrders.model_validate(answer.json())
+            if self.quarantine is not None and wanted.release == self.quarantine.since:
+                self.quarantine = None
+            for number, order in wanted.orders.items():
                 self._follow(number, order)
 
     def _follow(self, number: int, order: WorkerOrder) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from playwright.sync_api import Browser, Dialog, Route, expect
 
 from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.wire import QuarantineReport
 from tests.lab.browser import Watched
 from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in, wait_for
 
@@ -194,6 +195,25 @@ def test_nodes_are_found_drained_and_given_back(visit: Visit, server: Lab) -> No
     page.get_by_role("button", name="End the drain").click()
     expect(page.locator("#node .badge").first).to_have_text("Free")
     expect(page.locator(".events tbody tr").first).to_contain_text("drain ended")
+
+
+def test_a_node_in_quarantine_is_seen_and_released(visit: Visit, server: Lab) -> None:
+    with closing(Agent(server.url, "bad1", 1)) as agent:
+        server.group("held", ["bad1-0"], GroupSettings(master_addr="bad1", command="train"))
+        agent.quarantine = QuarantineReport(name="bad1", since=5, reason="GPU 3: XID 79 [gpu-xid]", job="j7")
+        page = visit("/groups/held")
+        expect(page.locator("#group .waiting")).to_contain_text("bad1 is in quarantine")
+        page.get_by_role("button", name="Start").click()
+        expect(page.get_by_text("release it on the page of nodes").first).to_be_visible()
+        page.goto("/nodes?state=quarantined")
+        expect(page.locator(".nodes tbody tr")).to_contain_text(["GPU 3: XID 79 [gpu-xid]"])
+        page.get_by_role("link", name="bad1").click()
+        expect(page.locator("#quarantine")).to_contain_text("(found by job j7)")
+        page.get_by_role("button", name="Release").click()
+        page.get_by_role("dialog").get_by_role("button", name="Release").click()
+        expect(page.locator("#node .badge").first).to_have_text("Free")
+        expect(page.locator("#quarantine")).to_have_count(0)
+        assert server.api.delete("groups/held").is_success
 
 
 def test_many_workers_are_paged_and_ticked_together(visit: Visit, server: Lab) -> None:

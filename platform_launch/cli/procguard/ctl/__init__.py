@@ -33,6 +33,7 @@ for _command in (
     changing.restart,
     changing.delete,
     changing.forget,
+    changing.release,
     logs.logs,
     reading.events,
 ):

@@ -132,6 +132,15 @@ def forget(client: ApiClient, node: str, as_json: bool) -> None:
     _echo(f"{node} is forgotten", None, as_json)
 
 
+@click.command()
+@click.argument("node")
+@connected
+def release(client: ApiClient, node: str, as_json: bool) -> None:
+    """Let a node out of quarantine."""
+    answer = client.send("POST", f"/nodes/{segment(node)}/release")
+    _echo(f"{node}: its agent is told to release it", answer, as_json)
+
+
 def _echo(text: str, answer: object, as_json: bool) -> None:
     if as_json:
         print_json(answer)

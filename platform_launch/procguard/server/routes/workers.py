@@ -125,6 +125,16 @@ def drain_node(node: str, wanted: Drain, here: Here, person: Operator) -> NodeSh
     return here.control.drain(node, wanted.drained, person.name)
 
 
+@router.post(
+    "/nodes/{node}/release",
+    operation_id="release_node",
+    responses=refusals(401, 403, 404, 409, 422, 503),
+)
+def release_node(node: str, here: Here, person: Operator) -> NodeShape:
+    """Let a node out of quarantine: its agent writes so into the quarantine file."""
+    return here.control.release(node, person.name)
+
+
 @router.delete(
     "/nodes/{node}",
     operation_id="forget_node",

@@ -1,0 +1,96 @@
+"""Whether this node is in quarantine, read in a thread of its own: shared storage may not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from platform_launch.errors import InputError
+from platform_launch.health import quarantine
+from platform_launch.procguard.api.wire import QuarantineReport
+
+_EVERY_S = 10.0
+
+
+class QuarantineWatch:
+    """Reads the quarantine file every ten seconds, and releases this node where the server wants that.
+
+    ``names`` are what the node is called there, ``gpus`` the UUIDs of its GPUs; ``file`` None: there is none.
+    ``held`` is what holds the node now.
+    """
+
+    def __init__(
+        self,
+        file: Path | None,
+        names: Collection[str],
+        gpus: Collection[str],
+        log: Callable[[str, str], None],
+    ) -> None:
+        self.held: QuarantineReport | None = None
+        self._file = file
+        self._candidates = dict.fromkeys(names, gpus)
+        self._log = log
+        self._logged = ""
+        self._wanted: float | None = None
+        self._asked = threading.Event()
+
+    def start(self) -> None:
+        """Look from now on, as long as the process lives."""
+        if self._file is not None:
+            threading.Thread(target=self._run, args=(self._file,), daemon=True).start()
+
+    def release(self, since: float | None) -> None:
+        """Have the quarantine ended that began then; the same wish is carried out once."""
+        if since is not None and since != self._wanted:
+            self._wanted = since
+            self._asked.set()
+
+    def look(self, file: Path) -> None:
+        """Release the node where that is wanted, and read the file."""
+        trouble = ""
+        try:
+            held = self._read(file)
+            if held is not None and held.since == self._wanted:
+                try:
+                    quarantine.release(file, held.node, "on the page of ProcGuard")
+                except InputError as error:
+                    trouble = str(error)  # tried again at the next look
+                else:
+                    held = self._read(file)
+        except InputError as error:
+            self._tell("WARN", f"{error}; whether this node is in quarantine is not known")
+            return
+        self.held = None if held is None else _report(held, trouble)
+        self._tell("WARN", self._in_words(held, trouble))
+
+    def _read(self, file: Path) -> quarantine.QuarantinedNode | None:
+        found = quarantine.quarantined(quarantine.read(file), self._candidates)
+        return next(iter(found.values()), None)
+
+    def _in_words(self, held: quarantine.QuarantinedNode | None, trouble: str) -> str:
+        if held is None:
+            return ""
+        return f"this node is {held.in_words()}" + (f"; {trouble}" if trouble else "")
+
+    def _tell(self, level: str, text: str) -> None:
+        if text != self._logged:
+            self._log(level if text else "INFO", text or "this node is not in quarantine any more")
+        self._logged = text
+
+    def _run(self, file: Path) -> None:
+        while True:
+            self.look(file)
+            self._asked.wait(_EVERY_S)
+            self._asked.clear()
+
+
+def _report(held: quarantine.QuarantinedNode, trouble: str) -> QuarantineReport:
+    return QuarantineReport(
+        name=held.node[:400],
+        since=held.since,
+        until=held.until,
+        reason=held.reason,
+        job=held.job[:400],
+        trouble=trouble[:400],
+    )

@@ -1,0 +1,63 @@
+"""An agent and the quarantine file: what it tells of it, and what it writes to release its node."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from platform_launch.health import quarantine
+from platform_launch.health.quarantine import QuarantinedNode
+from platform_launch.procguard.agent.quarantine import QuarantineWatch
+
+BEGAN = time.time() - 60
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "quarantine.jsonl"
+
+
+def watch(file: Path, said: list[str] | None = None) -> QuarantineWatch:
+    heard = [] if said is None else said
+    return QuarantineWatch(file, {"gn7", "host7"}, {"GPU-7a"}, lambda _level, text: heard.append(text))
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("gn7", ()), ("host7", ()), ("gn3", ("GPU-7a",))])
+def test_a_node_is_known_by_its_names_and_its_gpus(file: Path, name: str, gpus: tuple[str, ...]) -> None:
+    quarantine.add(file, QuarantinedNode("gn6", BEGAN, None, "another"))
+    quarantine.add(file, QuarantinedNode(name, BEGAN, BEGAN + 3600, "XID 79", "job-1", gpus))
+    node = watch(file)
+    node.look(file)
+    assert node.held is not None
+    assert (node.held.name, node.held.until, node.held.job) == (name, BEGAN + 3600, "job-1")
+
+
+def test_a_release_is_written_for_all_and_only_of_the_quarantine_that_was_meant(file: Path) -> None:
+    node = watch(file)
+    quarantine.add(file, QuarantinedNode("gn7", BEGAN, None, "XID 79"))
+    seen = []
+    for wanted in (None, BEGAN - 1, BEGAN):
+        node.release(wanted)
+        node.look(file)
+        seen.append(node.held is not None)
+    assert seen == [True, True, False]
+    assert quarantine.read(file) == ()
+
+
+def test_what_cannot_be_released_or_read_is_told(file: Path) -> None:
+    quarantine.add(file, QuarantinedNode("gn7", BEGAN, 1e300, "XID 79"))
+    said: list[str] = []
+    node = watch(file, said)
+    link = file.with_suffix(".link")  # is read, and not written to
+    link.symlink_to(file)
+    node.release(BEGAN)
+    node.look(link)
+    assert node.held is not None
+    assert node.held.trouble
+    file.unlink()
+    file.mkdir()
+    node.look(file)
+    assert node.held.reason == "XID 79", "what was known holds"
+    assert len(said) == 2

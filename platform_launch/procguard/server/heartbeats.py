@@ -25,7 +25,7 @@ def answer_beat(parts: ServerParts, node: str | None, body: bytes) -> Response:
     else:
         parts.meter.heartbeats.inc()
         if questions := parts.inspections.of(heard):
-            orders = WorkerOrders(orders=orders.orders, heartbeat_s=orders.heartbeat_s, questions=questions)
+            orders = WorkerOrders(**{**dict(orders), "questions": questions})
         return Response(orders.document, 200, _HEADERS, "application/json")
     parts.meter.refused.inc()
     return response

@@ -13,6 +13,7 @@ import click
 from platform_launch.cli import launch_options
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
 from platform_launch.cli.run import ScriptArguments
+from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.console.languages import title_before
 from platform_launch.doctor import Level, examination, worst
@@ -30,15 +31,7 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 @click.option("--quick", is_flag=True, help="Only what a launch checks by itself: no torch, no other node.")
 @click.option("--local", is_flag=True, help="Leave the other nodes of the job out.")
 @click.option("--jax", "with_jax", is_flag=True, help="Try JAX, alone and between the nodes, not torch.")
-@click.option(
-    "--timeout",
-    "meet_limit_s",
-    type=click.FloatRange(1),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long nodes wait for each other.",
-)
+@seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long nodes wait for each other.")
 @click.option("--release", is_flag=True, help="Let this node out of quarantine where no error is found.")
 @quarantine_file_option
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from platform_launch.cli.seconds import seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
 from platform_launch.launch.options import MetricsAddress, TogetherFlags
@@ -64,23 +65,19 @@ def _metrics_address(
 
 _TOGETHER = (
     click.option("--no-roll-call", is_flag=True, help="Start without meeting the other nodes first."),
-    click.option(
+    seconds(
         "--roll-call-timeout",
         "roll_call_timeout_s",
-        type=click.FloatRange(1),
+        least=1,
         default=600,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for all nodes.",
+        text="How long to wait for all nodes.",
     ),
-    click.option(
+    seconds(
         "--node-timeout",
         "node_timeout_s",
-        type=click.FloatRange(1),
+        least=1,
         default=60,
-        show_default=True,
-        metavar="SECONDS",
-        help="Silence of a node, without progress of the training, after which all stop.",
+        text="Silence of a node, without progress of the training, after which all stop.",
     ),
     click.option(
         "--max-restarts",
@@ -104,23 +101,19 @@ _TOGETHER = (
         show_default=True,
         help="When nothing moves any more: say who is stuck, end the job, or use a restart.",
     ),
-    click.option(
+    seconds(
         "--hang-after",
         "hang_after_s",
-        type=click.FloatRange(0),
+        least=0,
         default=300,
-        show_default=True,
-        metavar="SECONDS",
-        help="Without progress on any rank; 0 looks for no hang.",
+        text="Without progress on any rank; 0 looks for no hang.",
     ),
-    click.option(
+    seconds(
         "--health-interval",
         "health_interval_s",
-        type=click.FloatRange(0),
+        least=0,
         default=15,
-        show_default=True,
-        metavar="SECONDS",
-        help="How often GPUs and RDMA ports are asked how they are; 0: only after a failure.",
+        text="How often GPUs and RDMA ports are asked how they are; 0: only after a failure.",
     ),
     click.option(
         "--quarantine",

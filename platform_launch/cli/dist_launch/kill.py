@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.seconds import seconds
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
 from platform_launch.errors import NodesAbsentError
@@ -16,15 +17,7 @@ from platform_launch.supervise.watch import DEFAULT_GRACE_S
 @click.command("kill")
 @click.option("--force", is_flag=True, help="Kill at once, without time to end in good order.")
 @click.option("--name", help="Only the job of this name (default: every job).")
-@click.option(
-    "--grace-period",
-    "grace_s",
-    type=click.FloatRange(0),
-    default=DEFAULT_GRACE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="From SIGTERM to SIGKILL.",
-)
+@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="From SIGTERM to SIGKILL.")
 @own.ssh_options
 def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
     """End every process of the jobs on all nodes, also those that detached themselves. Never a wait."""

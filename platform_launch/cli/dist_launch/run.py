@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.console.languages import event_line
 from platform_launch.dist_launch.broker_client import send_request
@@ -59,15 +60,7 @@ class _ScriptFirst(click.Command):
 @click.option("--name", default="default", show_default=True, help="Jobs of other names run side by side.")
 @click.option("--keep-going", is_flag=True, help="Let the others run when a node fails.")
 @click.option("--fold", is_flag=True, help="Print a line once that several nodes say.")
-@click.option(
-    "--grace-period",
-    "grace_s",
-    type=click.FloatRange(0),
-    default=DEFAULT_GRACE_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="From SIGTERM to SIGKILL.",
-)
+@seconds("--grace-period", "grace_s", least=0, default=DEFAULT_GRACE_S, text="From SIGTERM to SIGKILL.")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),

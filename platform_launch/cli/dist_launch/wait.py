@@ -13,6 +13,7 @@ import click
 from platform_launch import hardware
 from platform_launch.cli import options
 from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, LaunchError, UsageError
@@ -26,15 +27,7 @@ from platform_launch.rendezvous.authentication import read_secret
 
 @click.command("wait")
 @options.topology_options
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(1),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for all nodes to come.",
-)
+@seconds("--timeout", "timeout_s", least=1, default=600, text="How long to wait for all nodes to come.")
 @click.option("--sshd", is_flag=True, help="Start a private SSH server where none listens.")
 @own.ssh_options
 def command(timeout_s: float, sshd: bool, **flags: Any) -> int:

@@ -12,6 +12,7 @@ import click
 
 from platform_launch import __version__, hardware
 from platform_launch.cli.quarantine import quarantine_file_option
+from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError, InstallationError, UsageError, shown
@@ -53,14 +54,12 @@ _MOST_ADDRESSES = 32
 @click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER", help="What this agent remembers.")
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Holds the join token.")
 @click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for https.")
-@click.option(
+@seconds(
     "--orphan-after",
     "orphan_after_s",
-    type=click.FloatRange(1),
+    least=1,
     default=60,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a training goes on without an agent.",
+    text="How long a training goes on without an agent.",
 )
 @click.option("--no-observe", is_flag=True, help="Do not open trainings to questions about their stacks.")
 @quarantine_file_option

@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import Sighting, Strand
-from platform_launch.why.line import Where
+from platform_launch.why.line import NOWHERE, Where
 from platform_launch.why.steps import StepEnd
 
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
@@ -34,6 +34,8 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
             where = Where(rank=behind)
     elif event.signature.id == "barrier_absent" and (text := table.absent()):
         notes.append(text)
+    if event.signature.id == "out_of_memory_kill":
+        where = where.filled(_cancelled_on(strands))
     where = _with_steps(where, _steps(strands), ended=ending is not None)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
@@ -65,6 +67,13 @@ def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
     ]
     more = f" and on {len(by_host) - _MOST_NAMED} more" if len(by_host) > _MOST_NAMED else ""
     return [f"ended with an error: {', '.join(said)}{more}"]
+
+
+def _cancelled_on(strands: Sequence[Strand]) -> Where:
+    """Return the node on which the scheduler then ended the job, where it is a single one."""
+    events = [event for strand in strands for event in strand.episode.events.values()]
+    places = {where for event in events if event.signature.id == "job_cancelled" for where in event.wheres}
+    return Where(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
 
 
 def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:

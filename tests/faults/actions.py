@@ -383,6 +383,13 @@ def large_environment(stage: Stage) -> None:
         variable(f"LARGE_{number}", "x" * 120_000)(stage)
 
 
+def no_ipv6(stage: Stage) -> None:
+    """Switch IPv6 off on all hosts."""
+    for machine in stage.machines:
+        off = machine.run(["sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"])
+        assert off.returncode == 0, off.stderr
+
+
 def home_less(stage: Stage) -> None:
     """Leave no folder that can be written."""
 

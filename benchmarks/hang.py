@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -43,6 +44,7 @@ FAULTS = (
     *("sleep", "loop", "gil", "stop", "dead-lock", "other-collective", "skip", "data-stop", "data-fifo"),
     *("leave", "segfault", "sigkill", "sigterm", "sigint", "abort", "exception", "async-exception"),
 )
+RANK_1 = re.compile(r"(?i)rank[ s:]*1\b")
 GOAL_RATIO = 1.01
 GOAL_MIB = 45
 # Of torch's server, which the hook starts.
@@ -185,7 +187,7 @@ def hang(fault: str, timeout_s: float, hang_after_s: float) -> dict[str, object]
     found: dict[str, object] = {"fault": fault}
     for name, command in (("torchrun", bare), ("platform-launch", ours)):
         ended_s, code, output = run(command, limit_s=timeout_s * 2 + 60)
-        said = [line for line in output.splitlines() if "rank 1" in line.lower() or "rank1" in line.lower()]
+        said = [line for line in output.splitlines() if RANK_1.search(line)]
         found[name] = {
             "ended_s": None if ended_s is None else round(ended_s, 1),
             "exit_code": code,

@@ -48,9 +48,8 @@ def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
     for node in nodes:
         for rank in node.ranks:
             state = rank.state
-            lines.append(
-                f"rank {rank.rank} (node {node.node_rank}, {node.host}, pid {state.pid}) {state.in_words}"
-            )
+            whose = f"rank {rank.rank} (node {node.node_rank}, {node.host}, pid {state.pid}) {state.in_words}"
+            lines.append(whose.rstrip())
             for thread in rank.threads:
                 lines.append(f"  {'main thread' if thread.main else f'thread {thread.name}'.strip()}")
                 lines += [f"    {frame}" for frame in thread.frames]

@@ -38,7 +38,7 @@ _LASTING = frozenset(
 _LONGEST_LINE = 240
 # What the system says of a port that another process has, and how a line names the port.
 _TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
-_PORT = re.compile(rb"\bport\b\W{0,3}(\d{2,5})\b")
+_PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 
 
 class Said:

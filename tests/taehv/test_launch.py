@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -118,12 +117,12 @@ def losses(run: Path) -> dict[int, float]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Node 0's output folder of 30 steps on two nodes under ZeRO-2 that share no storage."""
-    return train(tmp_path_factory.mktemp("uninterrupted"), *SHORT, own_disks=True)
+    """The output folder of 30 steps on two nodes under ZeRO-2 that share a disk."""
+    return train(tmp_path_factory.mktemp("uninterrupted"), *SHORT)
 
 
 def test_two_nodes_train_and_leave_checkpoint_metrics_and_picture(uninterrupted: Path) -> None:
-    folder = uninterrupted.parents[1]
+    folder = uninterrupted.parent
     said = (folder / "node0.log").read_text()
     assert "[INFO] Initialized process group with 2 processes" in said
     assert "Step 1/30 | Loss: " in said
@@ -148,8 +147,8 @@ def test_training_lowers_the_loss(uninterrupted: Path) -> None:
 def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
-    """And on a disk that both nodes share, with those of nodes that share none."""
-    with two_nodes(tmp_path, SHORT) as nodes:
+    """And nodes that share no storage, each with its part of a checkpoint, with those of nodes that do."""
+    with two_nodes(tmp_path, SHORT, own_disks=True) as nodes:
         nodes.wait_for("Step 3/30")
         nodes.launchers[1].send_signal(signal.SIGTERM)  # one node of two is told
         assert 0 not in nodes.wait()
@@ -157,33 +156,20 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
         assert "exitcode: 143" in nodes.said()  # what torch's agent saw of the other node's worker
         for node_rank in (0, 1):  # and what a launcher can read, who only sees that accelerate returned 1
             assert json.loads((tmp_path / f"exit{node_rank}.json").read_text())["exit_code"] == 143
-    stopped_at = int((tmp_path / "run" / "checkpoints" / "latest").read_text().strip()[-8:])
+        assert "nodes do not share output_dir" in nodes.said()
+    runs = [tmp_path / f"disk{node_rank}" / "run" for node_rank in (0, 1)]
+    stopped_at = int((runs[0] / "checkpoints" / "latest").read_text().strip()[-8:])
     assert 3 <= stopped_at < 30
 
-    resumed = train(tmp_path, *SHORT)
+    resumed = train(tmp_path, *SHORT, own_disks=True)
     assert f"step {stopped_at}" in (tmp_path / "node0.log").read_text()
+    for node_rank, run in enumerate(runs):
+        shards = [file.name for file in (run / "checkpoints" / "checkpoint-00000030").rglob("zero_pp_rank_*")]
+        assert shards == [f"zero_pp_rank_{node_rank}_mp_rank_00_optim_states.pt"]
     assert losses(resumed) == losses(uninterrupted)
     name = "checkpoints/checkpoint-00000030/ema.safetensors"
     mine, other = load_file(resumed / name), load_file(uninterrupted / name)
     assert all(mine[key].equal(other[key]) for key in other)
-
-
-def test_nodes_that_share_no_storage_keep_their_parts_and_resume_from_them(
-    uninterrupted: Path, tmp_path: Path
-) -> None:
-    before = uninterrupted.parents[1]
-    for node_rank in (0, 1):
-        shutil.copytree(before / f"disk{node_rank}", tmp_path / f"disk{node_rank}")
-    train(tmp_path, *SHORT, "--max-train-steps=32", "--tracker=none", own_disks=True)
-    for folder in (before, tmp_path):
-        assert "nodes do not share output_dir" in (folder / "node0.log").read_text()
-    said = (tmp_path / "node0.log").read_text()
-    assert "Resumed from" in said
-    assert "Step 32/32" in said
-    for node_rank in (0, 1):
-        checkpoint = tmp_path / f"disk{node_rank}" / "run" / "checkpoints" / "checkpoint-00000032"
-        shards = [file.name for file in checkpoint.rglob("zero_pp_rank_*")]
-        assert shards == [f"zero_pp_rank_{node_rank}_mp_rank_00_optim_states.pt"]
 
 
 def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(

@@ -24,6 +24,8 @@ _KNOWN = re.compile(
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
     | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
     | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
+    | \[(?P<ompi_host>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<ompi_rank>\d{{1,7}})\]
+      (?:\[[\w./:]{{1,100}}\])?[ ]?
     | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
     | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
@@ -168,6 +170,8 @@ _IDENTITIES = frozenset(
         "sagemaker",
         "algo",
         "horovod",
+        "ompi_host",
+        "ompi_rank",
         "labels",
         "raylet",
         "task",
@@ -186,12 +190,12 @@ def where_of(found: dict[str, str]) -> dict[str, str | int]:
     for name in ("node", "task", "local_rank"):
         if name in found:
             place[name] = int(found[name])
-    for name in ("rank", "rank_word", "mpi", "sagemaker", "horovod", "said_rank"):
+    for name in ("rank", "rank_word", "mpi", "sagemaker", "horovod", "ompi_rank", "said_rank"):
         if name in found:
             place.setdefault("rank", int(found[name]))
     if "said_rank" in labels:
         place.setdefault("rank", int(labels["said_rank"]))
-    for name in ("syshost", "unithost", "address", "host", "algo", "said_host"):
+    for name in ("syshost", "unithost", "address", "host", "ompi_host", "algo", "said_host"):
         if name in found:
             place.setdefault("host", found[name])
     if "said_host" in labels:

@@ -117,6 +117,20 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     assert [(s.variable, s.secret, s.key) for s in job.secret_env] == [("HF_TOKEN", "hub", "token")]
 
 
+def test_hosts_that_are_named_are_counted_and_offered_to_be_started(folder: Path) -> None:
+    terminal = Terminal(folder, "--gpus-per-node", "0", "--name", "demo")
+    terminal.answer("choice", "several-nodes")
+    terminal.answer("Hosts, as gn1,gn2", "gn1,gn1")
+    terminal.answer("twice", "gn[1-2]")
+    for question in ("Your training script", "Arguments of the script", "Write job.yaml?"):
+        terminal.answer(question, "")
+    terminal.answer("Start it on gn1, gn2 over ssh now?", "")
+    assert terminal.end() == 0
+    assert "Number of nodes" not in terminal.screen
+    assert "# on gn2, node 1:" in terminal.screen
+    assert "--nnodes 2 --node-rank 1 --master-addr gn1 --job-name demo" in terminal.screen
+
+
 def test_a_no_at_the_end_writes_nothing(folder: Path) -> None:
     terminal = Terminal(folder, "--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8", "--name", "demo")
     for question in ("Time limit", "Your training script", "Arguments of the script"):

@@ -460,8 +460,12 @@ def test_who_came_into_quarantine_and_who_released_it_is_an_event(cluster: Clust
     cluster.clock_s += 2
     cluster.answer("gn7")
     cluster.control.tick()
-    events = [(event.who, event.action) for event in cluster.control.events(chosen=EventFilter(on="gn7"))]
-    assert events[:3] == [("server", "released"), ("ann", "release"), ("server", "quarantined")]
+    events = cluster.control.events(chosen=EventFilter(on="gn7"))[:3]
+    assert [(event.who, event.action, event.detail) for event in events] == [
+        ("server", "released", "gn7"),
+        ("ann", "release", "fan"),
+        ("server", "quarantined", "fan"),
+    ]
 
 
 def test_a_node_whose_device_failed_is_the_first_to_be_a_spare(cluster: Cluster) -> None:

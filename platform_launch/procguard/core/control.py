@@ -532,7 +532,8 @@ class Control:
         lost = frozenset(
             name for name, entry in known if entry.silent_s(clock_s, since) > DEFAULT_SILENT_AFTER_S
         )
-        held = frozenset(name for name, entry in known if entry.quarantine is not None)
+        reasons = {name: entry.quarantine.reason for name, entry in known if entry.quarantine is not None}
+        held = frozenset(reasons)
         lost_before, self._lost = self._lost, lost
         held_before, self._quarantined = self._quarantined, held
         with suppress(Unavailable):
@@ -545,7 +546,8 @@ class Control:
                 if names:
                     told = sorted(names, key=natural)
                     on = told[0] if len(told) == 1 else f"{len(told)} nodes"
-                    self.record(SERVER, action, on, shown_list(told))
+                    why = reasons.get(on, "") if action == "quarantined" else ""
+                    self.record(SERVER, action, on, why or shown_list(told))
 
     def _silent_workers(self, clock_s: float) -> list[WorkerEntry]:
         world = self._ledger.world

@@ -170,7 +170,9 @@ def step(limit_s: float) -> dict[str, object]:
         command += ["--steps", str(STEPS), "--batch", str(BATCH)]
         row: dict[str, Any] = {"model": model, "flags": " ".join(flags)}
         try:
-            row |= last_json(run(command, left_s))
+            # A cache of its own: what is ended while it compiles leaves half a library behind.
+            with tempfile.TemporaryDirectory() as cache:
+                row |= last_json(run(command, left_s, TORCHINDUCTOR_CACHE_DIR=cache))
         except (RuntimeError, ValueError) as error:
             row["failed"] = str(error)[-600:]
         rows.append(row)

@@ -73,6 +73,12 @@ class TrainingCommand:
     health: HealthOptions = NO_DEVICES
     log_limit_bytes: int = 0
 
+    @property
+    def temporary(self) -> list[Path]:
+        """The folders that end with the launch."""
+        folders = (self.exit_file.folder, self.hangs.folder if self.hangs is not None else None)
+        return [folder for folder in folders if folder is not None]
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -150,6 +156,7 @@ class Attempt:
             on_ending=self._on_ending,
             on_exit=self._on_exit,
             inbox=self._inbox,
+            temporary=training.temporary,
         )
         self._health = HealthWatch(training.health, self._supervisor.tell, lambda said: self._link.send(said))
         self._reporter.watched_by(self._health, self._supervisor.tell)

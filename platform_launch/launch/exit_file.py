@@ -28,6 +28,11 @@ class ExitFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
+    @property
+    def folder(self) -> Path | None:
+        """The private folder that it lies in."""
+        return self._path.parent if self._path is not None else None
+
     def told(self, command: Command) -> Command:
         """Return the command, told of the file."""
         if self._path is None:

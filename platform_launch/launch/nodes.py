@@ -143,6 +143,7 @@ def _train_once(
         on_ending=lambda _reason: watching.hush() if watching is not None else None,
         on_exit=ended,
         inbox=inbox,
+        temporary=training.temporary,
     )
     inbox.heed()
     health = HealthWatch(training.health, supervisor.tell)

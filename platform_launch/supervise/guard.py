@@ -1,12 +1,12 @@
 """Ends what a killed launcher leaves behind: run as a script beside it, never imported.
 
-    python -I -S guard.py LAUNCHER_PID MARK GRACE_S
+    python -I -S guard.py LAUNCHER_PID MARK GRACE_S [FOLDER...]
 
 Nobody can answer SIGKILL, and what a launcher's death leaves of its tree may ignore the SIGTERM that it gets
 then. So this small process waits for that death, which shows at standard input, gives the training
-``GRACE_S`` and kills what is left. A line on standard input names a process of the training, or, after a
-minus, one of the launcher's own, which gets longer to end by itself. A launcher that ends in good order kills
-this process first.
+``GRACE_S``, kills what is left and removes the launch's temporary folders. A line on standard input names a
+process of the training, or, after a minus, one of the launcher's own, which gets longer to end by itself. A
+launcher that ends in good order kills this process first.
 
 Whose process is ours? Those that were named and all they started, those with ``MARK`` in their environment,
 and orphans that had come to the launcher, which adopts them. A process is known by its id and start time, so
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -52,6 +53,8 @@ def main() -> None:
         _remember(known, set(_children(launcher)) - own.keys())
     _end(known, mark, grace_s)
     _end(own, mark, _OWN_GRACE_S)
+    for folder in sys.argv[4:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(known: dict[int, str], mark: bytes, grace_s: float) -> None:

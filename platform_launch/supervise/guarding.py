@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
@@ -21,14 +21,15 @@ _GRACE_S = 5.0
 
 
 class Guard:
-    """Stands by while it is entered.
+    """Stands by while it is entered; ``temporary`` folders go with a supervisor that was killed.
 
     Nothing is guarded where no further process can be started, and where this one is PID 1: then the kernel
     ends the whole tree with it.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], temporary: Sequence[Path] = ()) -> None:
         self._environment = environment
+        self._temporary = [str(folder) for folder in temporary]
         self._pid = self._to = -1
         self.variables = {VARIABLE: os.urandom(8).hex()}
 
@@ -36,7 +37,10 @@ class Guard:
         if os.getpid() == 1:
             return self
         mark = "=".join((VARIABLE, self.variables[VARIABLE]))
-        argv = (sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), mark, str(_GRACE_S))
+        argv = (
+            *(sys.executable, "-I", "-S", str(_GUARD)),
+            *(str(os.getpid()), mark, str(_GRACE_S), *self._temporary),
+        )
         its_stdin, self._to = os.pipe2(os.O_CLOEXEC)
         try:
             self._pid = os.posix_spawn(

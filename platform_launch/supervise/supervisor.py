@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +70,7 @@ class Supervisor:
     ``told(event)`` hears each event that was said; ``on_start(pid)`` the command's process id,
     ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
     command has exited, while what it left behind is still being ended. ``inbox`` see :class:`Watch`.
+    ``temporary`` folders of the caller are removed should this process be killed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Supervisor:
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
         inbox: SignalInbox | None = None,
+        temporary: Sequence[Path] = (),
     ) -> None:
         self._command = command
         self._prefix = prefix
@@ -96,7 +98,7 @@ class Supervisor:
         self._told = told
         self._on_start = on_start
         self._on_ending, self._on_exit = on_ending, on_exit
-        self._guard = Guard(command.env)
+        self._guard = Guard(command.env, temporary)
         self._watch = Watch(
             grace_s=grace_s,
             tell=self._tell,

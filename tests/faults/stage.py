@@ -200,7 +200,8 @@ class Stage:
             if rank not in self.fault.silenced:
                 left += [
                     f"{entry.name} in TMPDIR"
-                    for entry in (self.folder / f"tmp{rank}").glob("*")
+                    for pattern in ("*", "platform_launch_*/*")
+                    for entry in (self.folder / f"tmp{rank}").glob(pattern)
                     if entry.name.startswith(("platform_launch_exit", "observe"))
                 ]
                 left += [f"/dev/shm/{entry.name}" for entry in self._shared_memory(rank).iterdir()]

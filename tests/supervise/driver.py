@@ -30,6 +30,7 @@ def main() -> int:
         log_path=Path(options["log_path"]) if "log_path" in options else None,
         prefix=options.get("prefix", ""),
         grace_s=options.get("grace_s", 10.0),
+        temporary=[Path(folder) for folder in options.get("temporary", ())],
         on_start=lambda pid: stop_once_ended(supervisor, pid) if "stop_once_ended" in options else None,
         on_exit=lambda _code: tell_at_exit(supervisor, options),
     )

@@ -174,6 +174,16 @@ def test_a_killed_supervisor_takes_along_what_ignores_every_request(supervise: S
     until(lambda: not alive(pid))
 
 
+def test_a_killed_supervisor_leaves_no_temporary_folder(supervise: Supervise, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    (folder / "answers").touch()
+    run = supervise(*python("import time; print('ready'); time.sleep(600)"), temporary=[str(folder)])
+    run.read_until(b"ready")
+    run.process.kill()
+    until(lambda: not folder.exists())
+
+
 def test_a_guard_leaves_with_its_supervisor(supervise: Supervise) -> None:
     run = supervise(
         *python("import os; print('launcher', os.getppid(), 'ready', flush=True); input()"), stdin=-1

@@ -107,7 +107,7 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     page.get_by_placeholder("Search the log").fill("step (")
     expect(page.locator("#log-status")).to_contain_text("not a regular expression")
     page.get_by_placeholder("Search the log").fill("")
-    page.get_by_label("Ranks").fill("1")
+    page.get_by_label("Ranks", exact=True).fill("1")
     expect(lines).to_have_count(3)
 
     second.end(0, 1, "cause: memory", cause_line=2)

@@ -20,7 +20,7 @@ from platform_launch.launch.options import MetricsAddress
 from platform_launch.launch.run_report import RunReporter
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 from tests.launch.running import launch
 
 Values = dict[tuple[str, ...], float]
@@ -28,7 +28,7 @@ Values = dict[tuple[str, ...], float]
 
 def scrape(port: int) -> Values:
     """Return every sample by its name and the values of its labels, in the labels' order."""
-    with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+    with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as answer:
         text = answer.read().decode()
     families: list[Metric] = list(text_string_to_metric_families(text))
     found: Values = {}

@@ -114,10 +114,7 @@ class WaitingNode:
                 same_nnodes=True,
             )
         except PortTakenError as error:
-            raise NodesAbsentError(
-                str(error),
-                "end that process, or set INIT_MASTER_PORT to a free port on all nodes",
-            ) from error
+            raise NodesAbsentError(str(error), error.hint) from error
         return ClusterFormation(coordinator, self._me, self._task.nnodes, say)
 
     def _connector(self) -> Connector:

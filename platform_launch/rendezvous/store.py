@@ -49,6 +49,8 @@ class StoreSilentError(StoreError):
 class PortTakenError(StoreError):
     """A store cannot be served on a port; the message says why not, and who holds it."""
 
+    hint = "end that process, or set INIT_MASTER_PORT to a free port on all nodes"
+
     def __init__(self, port: int) -> None:
         super().__init__(f"INIT_MASTER_PORT {port} {why_taken(port)}")
 

@@ -525,5 +525,5 @@ class TakingPart:
 
 def _hint_for(error: NeverReachedError | PortTakenError) -> str:
     if isinstance(error, PortTakenError):
-        return "end that process, or set INIT_MASTER_PORT to a free port on all nodes"
+        return error.hint
     return "look at node 0: still pulling its image, not scheduled, crashed, or under another name or address"

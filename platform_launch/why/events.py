@@ -6,6 +6,7 @@ ordinary output; the latest one that holds a cause is the one that the training 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from platform_launch.why.clock import Span
@@ -176,3 +177,8 @@ class Strand:
         if self._episode.of_role(SignatureRole.CAUSE) or not self._decisive.events:
             return self._episode
         return self._decisive
+
+
+def all_events(strands: Iterable[Strand]) -> list[Sighting]:
+    """Return what the decisive episodes of all nodes hold."""
+    return [event for strand in strands for event in strand.episode.events.values()]

@@ -1,0 +1,166 @@
+"""Makes the verdict of the event that answers, or of what is known where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platform_launch.why.endings import Ending
+from platform_launch.why.events import Sighting, Strand, all_events
+from platform_launch.why.line import NOWHERE, Where, shown
+from platform_launch.why.place import fill_place, who_ended
+from platform_launch.why.signatures import Catalogue, SignatureRole
+from platform_launch.why.verdict import Code, Evidence, Verdict
+
+
+def verdict_of(
+    event: Sighting, strands: Sequence[Strand], oom_kills: int | None, catalogue: Catalogue
+) -> Verdict:
+    """Return the verdict that an event gives."""
+    signature, raised = event.signature, event.raised
+    if oom_kills is not None and signature.with_oom_kills:
+        signature = catalogue[signature.with_oom_kills if oom_kills else signature.without_oom_kills]
+    event.where = event.where.filled(_twin(event, strands))
+    where, notes = fill_place(event, _exit_of(strands, event), strands)
+    title, code = signature.title, None
+    if raised is not None:
+        frame = raised.frame
+        place = (frame.file, frame.line, frame.function) if frame else ()
+        code = Code(raised.type, raised.message, *place) if raised.type or frame else None
+        if not signature.patterns and raised.type:
+            title = shown(raised.text)
+    others = _processes(event) - 1
+    if others > 0:
+        notes.insert(0, f"the same on {others} other" + ("s" if others > 1 else ""))
+    if event.ended_as:
+        notes.append(f"it ended as {shown(event.ended_as)}")
+    notes += who_ended(where, strands)
+    kind = (
+        event.role.value
+        if event.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
+        else "unknown"
+    )
+    facts = {name: value for strand in strands for name, value in strand.facts.items()}
+    details = {
+        **event.details,
+        **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
+    }
+    everywhere = signature.everywhere if len(_hosts(event, strands)) > 1 else ""
+    return Verdict(
+        kind=kind,
+        retry="no" if everywhere else None,
+        retry_reason=everywhere,
+        cause=signature.id,
+        title=title,
+        meaning=signature.meaning,
+        fix=signature.fix,
+        source=signature.source,
+        where=where,
+        exception=code,
+        evidence=(Evidence(event.log, event.number, event.shown),),
+        notes=tuple(notes),
+        details=details,
+    )
+
+
+def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
+    """Say what is known when no signature answers: the first error, and who ended how."""
+    errors = [strand.first_error for strand in strands if strand.first_error is not None]
+    ended = [(strand.log, e) for strand in strands for e in strand.episode.endings if e.is_root]
+    endings = [ending for _, ending in ended]
+    steps = [s for strand in strands for s in strand.episode.steps]
+    summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
+    if not errors and not endings and not summaries and not steps:
+        return Verdict("nothing")
+    notes, where = list[str](), Where()
+    if endings:
+        ending = max(endings, key=lambda e: e.where.rank is not None)
+        where = ending.where
+        notes.append(f"{str(where) or 'a process'} ended with exit code {ending.exit_code}")
+    error = next((error for error in errors if error.clear), errors[0] if errors else None)
+    first: Evidence | None = None
+    evidence: tuple[Evidence, ...] = ()
+    if error is not None:
+        first = Evidence(error.log, error.number, error.shown)
+        where = error.where if error.where != Where() else where
+    elif endings and not summaries:
+        evidence = (Evidence(ended[0][0], endings[0].line.number, endings[0].line.shown),)
+    elif summaries:
+        evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
+        where = where.filled(summaries[0].where)
+    notes += who_ended(where, strands)
+    meaning, fix = "", ""
+    if endings or summaries or steps:
+        summary = catalogue["child_failed"]
+        meaning, fix = summary.meaning, summary.fix
+    return Verdict(
+        "unknown",
+        meaning=meaning,
+        fix=fix,
+        where=where,
+        evidence=evidence,
+        first_error=first,
+        notes=tuple(notes),
+    )
+
+
+def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue) -> Verdict:
+    """Let the kernel's count answer where the logs hold consequences at best."""
+    if not oom_kills or verdict.kind == "cause":
+        return verdict
+    signature = catalogue["out_of_memory_kill"]
+    return replace(
+        verdict,
+        kind="cause",
+        cause=signature.id,
+        title=signature.title,
+        meaning=signature.meaning,
+        fix=signature.fix,
+        source=signature.source,
+        where=Where(),
+        exception=None,
+        notes=(f"the cgroup counted {oom_kills} out-of-memory kill(s) during the run",),
+    )
+
+
+def _exit_of(strands: Sequence[Strand], chosen: Sighting) -> Ending | None:
+    """Return how the process of an event ended: the only first failure that its node's launcher named."""
+    for strand in strands:
+        if chosen in strand.episode.events.values():
+            roots = {
+                e.where.rank: e for e in strand.episode.endings if e.is_root and e.where.rank is not None
+            }
+            return next(iter(roots.values())) if len(roots) == 1 else None
+    return None
+
+
+def _twin(event: Sighting, strands: Sequence[Strand]) -> Where:
+    """Return the place of the same exception as its own process told it; Ray repeats it in another one."""
+    if event.raised is None or event.where != NOWHERE:
+        return NOWHERE
+    for other in all_events(strands):
+        same = other.raised is not None and other.raised.text == event.raised.text
+        if other is not event and same and other.where != NOWHERE:
+            return other.where
+    return NOWHERE
+
+
+def _hosts(event: Sighting, strands: Sequence[Strand]) -> set[object]:
+    """Return the nodes that show an event: by its lines, or by where those ranks ended."""
+    ranks = {where.rank for where in event.wheres} - {None}
+    episodes = [strand.episode for strand in strands]
+    ends = [ending.where for episode in episodes for ending in episode.endings]
+    ends += [place for episode in episodes for step in episode.steps for place in step.places]
+    places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
+    named = [(w.node, w.pod, (w.host or "").partition(".")[0]) for w in places]
+    return {name for name in named if any(part not in (None, "") for part in name)}
+
+
+def _is_meeting(signature_id: str) -> bool:
+    return signature_id.startswith(("master_", "rendezvous_", "store_", "barrier_"))
+
+
+def _processes(event: Sighting) -> int:
+    """Return how many ranks (or nodes, where no rank is named) an event names."""
+    ranks = {(w.node, w.pod, w.task, w.rank) for w in event.wheres if w.rank is not None}
+    return len(ranks) or len({(w.node, w.pod, w.host, w.task) for w in event.wheres if w != NOWHERE}) or 1

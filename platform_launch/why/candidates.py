@@ -1,0 +1,164 @@
+"""Which event may answer: what stands behind the first cause, or what is left where no line is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from platform_launch.why.events import Sighting, Strand
+from platform_launch.why.line import NOWHERE
+from platform_launch.why.order import earliest
+from platform_launch.why.signatures import Catalogue, SignatureRole
+
+_FEW_LINES = 2
+_VAGUE = 2
+# What programs try and do without.
+_OFTEN_CAUGHT = frozenset(
+    ("missing_module", "import_failed", "library_missing", "extension_abi", "hub_offline")
+)
+# An exception of these types comes from the code that raised it, whatever else happened to the job.
+_OF_THE_CODE = frozenset(
+    [
+        "ArithmeticError",
+        "AssertionError",
+        "AttributeError",
+        "FileNotFoundError",
+        "ImportError",
+        "IndentationError",
+        "IndexError",
+        "KeyError",
+        "ModuleNotFoundError",
+        "NameError",
+        "NotImplementedError",
+        "OverflowError",
+        "SyntaxError",
+        "TypeError",
+        "UnboundLocalError",
+        "UnicodeDecodeError",
+        "ValueError",
+        "ZeroDivisionError",
+    ]
+)
+# Ends of a whole job: tasks that ended with an error before it are what it waited for.
+_ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
+
+
+def standing_behind(first: Sighting, events: Iterable[Sighting]) -> Sighting:
+    """Return what explains the first cause, though written later or elsewhere; else that cause itself."""
+    unknown = first.signature.id == "python_exception"
+    if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in _OF_THE_CODE:
+        return first
+    told_before = [event for event in events if unknown and _was_told(event, first)]
+    if told_before:
+        return min(told_before, key=lambda event: event.start)
+    explaining = [
+        event
+        for event in events
+        if event.role is SignatureRole.CAUSE and first.signature.id in event.signature.explains
+    ]
+    return max(explaining, key=lambda event: event.signature.specificity, default=first)
+
+
+def _was_told(event: Sighting, last: Sighting) -> bool:
+    """Tell whether an exception was caught and printed, and then ended the process as another one."""
+    return (
+        event.role is SignatureRole.SUSPECT
+        and event.raised is not None
+        and event.log == last.log
+        and event.start < last.start
+        and event.signature.specificity > _VAGUE
+        and event.signature.role is SignatureRole.CAUSE
+        and not event.mention
+        and event.signature.id not in _OFTEN_CAUGHT
+    )
+
+
+def ended_before(end: Sighting | None, strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+    """Return the first task that ended with an error, where only the end of the job is known beside."""
+    if end is not None and end.signature.id not in _ENDS_OF_JOBS:
+        return None
+    for strand in strands:
+        for step in strand.episode.steps:
+            if step.exit_code <= 0 or (end is not None and step.line.number > end.start):
+                continue
+            signature = catalogue["exited_first"]
+            if end is None and strand.first_error is not None and strand.first_error.clear:
+                continue
+            event = Sighting(
+                signature, signature.role, strand.log, step.line.number, step.line.number, step.line.shown,
+                step.places[0] if step.places else NOWHERE, details={"exit code": str(step.exit_code)},
+            )  # fmt: skip
+            event.wheres |= set(step.places)
+            return event
+    return None
+
+
+def left_by_itself(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+    """Return the rank that torchrun saw end first, with a code that no exception gives, and without a word.
+
+    Beside it there are only partners that lost their connections to it.
+    """
+    for strand in strands:
+        roots = [one for one in strand.episode.endings if one.is_root and one.where.rank is not None]
+        if len({root.where.rank for root in roots}) != 1 or roots[0].exit_code <= 1:
+            continue
+        root, signature = roots[0], catalogue["rank_exited"]
+        return Sighting(
+            signature, SignatureRole.CAUSE, strand.log, root.line.number, root.line.number, root.line.shown,
+            root.where, details={"exit code": str(root.exit_code)},
+        )  # fmt: skip
+    return None
+
+
+def best_consequence(events: Sequence[Sighting], offsets: Mapping[int, float]) -> Sighting | None:
+    """Return the consequence that tells most, or the suspect that explains one that was seen."""
+    consequences = [event for event in events if event.role is SignatureRole.CONSEQUENCE]
+    seen = {event.signature.id for event in consequences}
+    suspects = [event for event in events if event.role is SignatureRole.SUSPECT]
+    explaining = [event for event in suspects if seen.intersection(event.signature.explains)]
+    for group in (explaining, consequences):
+        if group:
+            best = max(event.signature.specificity for event in group)
+            return earliest([e for e in group if e.signature.specificity == best], offsets)[0]
+    return None
+
+
+def best_suspect(
+    suspects: Sequence[Sighting],
+    strands: Sequence[Strand],
+    offsets: Mapping[int, float],
+    catalogue: Catalogue,
+) -> Sighting | None:
+    """Return the suspect that answers where there is nothing else."""
+    clear = any(_is_clear(strand) for strand in strands)
+    ended = any(strand.episode.endings or strand.episode.steps for strand in strands)
+    printed = [e for e in suspects if e.raised is not None and e.raised.type and not e.mention]
+    last = [e for e in printed if _lines_after(strands, e) <= _FEW_LINES]
+    if last or (printed and ended):
+        chosen = earliest(last or printed, offsets)[0]
+        if chosen.signature.id == "caught_exception":
+            chosen.signature = catalogue["python_exception"]
+        chosen.role = SignatureRole.CAUSE if last else SignatureRole.SUSPECT
+        return chosen
+    unmentioned = [e for e in suspects if not e.mention and e.signature.id != "caught_exception"]
+    likely = [e for e in unmentioned if e.signature.specificity >= _VAGUE]
+    if likely and ended and not clear:
+        return earliest(likely, offsets)[0]
+    if clear or ended:
+        return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
+    plain = [event for event in suspects if not event.mention]
+    return earliest(plain or list(suspects), offsets)[0] if suspects else None
+
+
+def _lines_after(strands: Sequence[Strand], event: Sighting) -> int:
+    return min(
+        (s.lines_read - event.number for s in strands if event in s.episode.events.values()), default=0
+    )
+
+
+def _is_clear(strand: Strand) -> bool:
+    """Tell whether a line of its own looks like the failure, not the one that introduces a suspect."""
+    error = strand.first_error
+    if error is None or not error.clear:
+        return False
+    suspects = strand.episode.of_role(SignatureRole.SUSPECT)
+    return all(abs(suspect.start - error.number) > 1 for suspect in suspects)

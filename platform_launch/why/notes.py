@@ -1,0 +1,82 @@
+"""What is said beside an answer: other causes, what the others then did, what the training survived."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, Sighting, Strand
+from platform_launch.why.line import shown
+from platform_launch.why.order import is_before
+from platform_launch.why.signatures import SignatureRole
+from platform_launch.why.verdict import Consequence
+
+MOST_OTHERS = 3
+_NOTABLY_EARLIER_S = 5.0
+
+
+def named(event: Sighting) -> str:
+    """Return an event in words: what, where, and in which line."""
+    place = str(event.where)
+    known = event.signature.patterns or event.raised is None or not event.raised.type
+    title = event.signature.title if known or event.raised is None else event.raised.text
+    return shown(title) + (f" on {place}" if place else "") + f" ({shown(event.log)}:{event.number})"
+
+
+def earlier_signs(chosen: Sighting, events: Sequence[Sighting], offsets: Mapping[int, float]) -> list[str]:
+    """Name a consequence that other nodes show notably earlier than the cause, as their clocks go."""
+    earlier = [
+        event
+        for event in events
+        if event.role is SignatureRole.CONSEQUENCE
+        and event.where.node != chosen.where.node
+        and is_before(event, chosen, offsets, _NOTABLY_EARLIER_S)
+    ]
+    return [f"earlier by the clocks, and usually a consequence: {named(e)}" for e in earlier[:1]]
+
+
+def unordered(events: Sequence[Sighting]) -> list[str]:
+    """Name the events that may have come first as well."""
+    return [f"the logs do not say which came first; also {named(e)}" for e in events[:MOST_OTHERS]]
+
+
+def also(chosen: Sighting, first: Sighting, events: Sequence[Sighting]) -> list[str]:
+    """Name other causes that the logs hold: faults come in pairs, and the second one waits for its turn."""
+    seen = {chosen.signature.id, first.signature.id}
+    others = []
+    for event in sorted(events, key=lambda e: -e.signature.specificity):
+        strong = event.role is SignatureRole.CAUSE and event.signature.specificity > 1
+        if strong and event.signature.id not in seen and event.signature.patterns:
+            seen.add(event.signature.id)
+            others.append(f"also in these logs: {named(event)}")
+    return others[:MOST_OTHERS]
+
+
+def survived(strands: Sequence[Strand], chosen: Sighting) -> list[str]:
+    """Say which errors training went on after, the chosen one perhaps among them."""
+    count = sum(event.count for strand in strands for event in strand.survived)
+    notes = [f"{count} earlier error(s) were followed by more output, so training went on"] if count else []
+    after = max(s.lines_after for s in strands if chosen in s.episode.events.values())
+    # Of a message that comes thousands of times not every line is read.
+    if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
+        notes.append(f"{after} lines of output follow: the process may have survived this")
+    return notes
+
+
+def folded(chosen: Sighting, events: Sequence[Sighting]) -> tuple[Consequence, ...]:
+    """Sum up what happened to the others, by number of ranks where lines name them."""
+    said: dict[str, list[Sighting]] = {}
+    for event in events:
+        if event.role is SignatureRole.CONSEQUENCE and event.signature.id != chosen.signature.id:
+            said.setdefault(event.signature.id, []).append(event)
+    folded = []
+    for same in said.values():
+        signature = same[0].signature
+        ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {chosen.where.rank}
+        lines = sum(event.count for event in same)
+        if ranks:
+            who = f"{len(ranks)} other rank" + ("s" if len(ranks) > 1 else "")
+            folded.append(Consequence(signature.id, f"{who} then {signature.folded}", len(ranks)))
+        else:
+            times = f"{lines} line" + ("s" if lines > 1 else "")
+            folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines))
+    return tuple(folded)

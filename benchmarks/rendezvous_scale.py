@@ -52,7 +52,7 @@ def take_part(ranks: range, nnodes: int, port: int, start: Barrier, done: Any) -
     start.wait()
     for participant in waiting:
         participant.join()
-    pause_s = min(0.1 + nnodes / 2500, 0.5)  # as taking_part.TakingPart
+    pause_s = min(0.1 + nnodes / 2500, 0.5)  # as arriving.Arrival
     while waiting:
         for participant in waiting:
             participant.heartbeat()

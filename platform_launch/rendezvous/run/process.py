@@ -24,6 +24,7 @@ from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.messages import Message, decode, encode
 from platform_launch.rendezvous.run.launcher import CannotStart, HelperAlive, LauncherAlive, RunTask
 from platform_launch.rendezvous.run.leading import fault
+from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.silence import SILENT_S
 from platform_launch.rendezvous.run.taking_part import TakingPart
 from platform_launch.rendezvous.store import load_torch
@@ -54,25 +55,26 @@ def main(_arguments: Sequence[str]) -> NoReturn:
 
 
 def _take_part(task: RunTask, emit: Callable[[Message], None]) -> None:
-    launcher = os.getppid()
+    launcher, its_pid = OwnLauncher(), os.getppid()
     me = replace(task.node, facts={**task.node.facts, **_torch_facts()})
     commands: Queue[Message | None] = Queue()
-    taking_part = TakingPart(task, me, Secret(task.secret) if task.secret else None, commands, emit)
-    Thread(target=_listen, args=(commands, taking_part), name="launcher", daemon=True).start()
-    Thread(target=_give_signs_of_life, args=(taking_part, emit), name="alive", daemon=True).start()
+    secret = Secret(task.secret) if task.secret else None
+    taking_part = TakingPart(task, me, secret, launcher, commands, emit)
+    Thread(target=_listen, args=(commands, launcher), name="launcher", daemon=True).start()
+    Thread(target=_give_signs_of_life, args=(launcher, emit), name="alive", daemon=True).start()
     log = Path(task.log_path)
-    Thread(target=_read_along, args=(taking_part, log), name="excerpt", daemon=True).start()
+    Thread(target=_read_along, args=(launcher, log), name="excerpt", daemon=True).start()
     try:
         taking_part.run()
     finally:
-        if taking_part.launcher_silent_s >= SILENT_S:
-            _rouse(launcher, commands)
+        if launcher.silent_s >= SILENT_S:
+            _rouse(its_pid, commands)
 
 
-def _give_signs_of_life(taking_part: TakingPart, emit: Callable[[Message], None]) -> None:
+def _give_signs_of_life(launcher: OwnLauncher, emit: Callable[[Message], None]) -> None:
     """Let the launcher know that this process lives, while it reads."""
     while True:
-        if taking_part.launcher_silent_s < SILENT_S:
+        if launcher.silent_s < SILENT_S:
             emit(HelperAlive())
         time.sleep(_ALIVE_EVERY_S)
 
@@ -107,18 +109,18 @@ class _Outlet:
                 data = data[os.write(self._descriptor, data) :]
 
 
-def _listen(commands: Queue[Message | None], taking_part: TakingPart) -> None:
+def _listen(commands: Queue[Message | None], launcher: OwnLauncher) -> None:
     """Queue what the launcher says, and None when it is gone; its signs of life queue up for nobody."""
     for line in sys.stdin.buffer:
         message = decode(line.rstrip(), Message)
         if isinstance(message, LauncherAlive):
-            taking_part.hear_launcher(message)
+            launcher.hear(message)
         else:
             commands.put(message)
     commands.put(None)
 
 
-def _read_along(taking_part: TakingPart, log: Path) -> None:
+def _read_along(launcher: OwnLauncher, log: Path) -> None:
     """Keep the last lines of the training at hand: a node that vanishes cannot say them any more.
 
     In a thread of its own, since a log on a network file system can hang.
@@ -130,7 +132,7 @@ def _read_along(taking_part: TakingPart, log: Path) -> None:
                 with log.open("rb") as file:
                     size = file.seek(0, os.SEEK_END)
                     file.seek(max(0, size - _TAIL_BYTES))
-                    taking_part.excerpt = last_words(file.read().decode(errors="replace"))
+                    launcher.excerpt = last_words(file.read().decode(errors="replace"))
         except OSError:
             pass  # no log yet, or it was given up: a convenience
         time.sleep(_LOOK_S)

@@ -1,0 +1,239 @@
+"""A node's way to the start of a run: find node 0, join, wait until all are there and agree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, Queue
+
+from platform_launch.errors import NodesAbsentError
+from platform_launch.rendezvous.absence import describe
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet
+from platform_launch.rendezvous.ending import EndKind
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import ConsoleLine, Message
+from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.reach import ReachStep, reach
+from platform_launch.rendezvous.run.launcher import AllHere, CannotStart, RunTask, Settled, Standby, StopAll
+from platform_launch.rendezvous.run.leading import Lead
+from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
+from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunRefusal, RunState, mark_of
+from platform_launch.rendezvous.store import StoreError, StoreSilentError
+
+_SAY_FIRST_S = 2.0
+_SAY_EVERY_S = 10.0
+_AGAIN_S = 1.0
+# An answer takes milliseconds. After this long a new connection is tried: on the old one TCP waits after a
+# loss of packets for up to as long again as that lasted.
+_ANSWER_LIMIT_S = 10.0
+
+
+def heartbeat_s(nnodes: int) -> float:
+    """Twice a second, so that all learn of a failure at once; a thousand nodes once a second."""
+    return min(0.5 + nnodes / 2000, 1.0)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A node takes part in a run that has started, in the place that ``me`` says.
+
+    ``early`` is what the launcher said meanwhile.
+    """
+
+    me: Fingerprint
+    participant: Participant
+    connector: Connector
+    state: RunState
+    early: tuple[Message, ...]
+
+
+class Arrival:
+    """Leads to the start, or to its refusal. ``participant`` is what takes part by now, for who must leave.
+
+    ``meet`` says how this node would come to node 0.
+    """
+
+    def __init__(
+        self,
+        task: RunTask,
+        me: Fingerprint,
+        secret: Secret | None,
+        commands: Queue[Message | None],
+        emit: Callable[[Message], None],
+    ) -> None:
+        self._task = task
+        self._me = me
+        self._secret = secret
+        self._commands = commands
+        self._emit = emit
+        self._spare = task.spare
+        self._early: list[Message] = []
+        self._beside: RunState | None = None  # while this node waits
+        self._has_arrived = False
+        self.lead = Lead(task, me, secret, emit) if me.node_rank == 0 else None
+        self.participant: Participant | None = None
+
+    @property
+    def meet(self) -> Meet:
+        """Where this node goes, and as whom."""
+        leads, port = self.lead is not None, self._task.rendezvous_port
+        if self.lead is not None and self.lead.port:
+            port = self.lead.port
+        host = "127.0.0.1" if leads else self._task.master_addr
+        meet = Meet(host, port, PURPOSE, self._me, self._secret, self._spare)
+        signposted = not leads and not self._task.rejoining
+        return replace(meet, signpost=self._task.master_port) if signposted else meet
+
+    def run(self) -> Arrived | None:
+        """Meet the others. None: the run does not start here, and the launcher knows why.
+
+        Raises NeverReachedError, PortTakenError, RejectedError, and all of ``leaving``.
+        """
+        if self.lead is not None:
+            self.lead.open()
+        self._connector = self._make_connector()
+        while True:
+            self.participant = self._connector.join()
+            try:
+                state = self._wait(self.participant)
+            except StoreError as error:
+                self._look_again(error)
+                continue
+            goes_on = state.phase is RunPhase.ENDED and state.outcome is not None and state.outcome.restart
+            if not goes_on or self._task.rejoining:
+                return self._conclude(self.participant, state)
+            with suppress(StoreError):  # it comes to the next start, a moment later
+                self.participant.leave()
+            self._wait_again()
+            self._pause(_AGAIN_S)
+
+    def _conclude(self, participant: Participant, state: RunState) -> Arrived | None:
+        """Say what node 0 has made of the gathering."""
+        if self._task.rejoining and state.outcome is not None:
+            self._emit(Settled(state.outcome))
+            return None
+        seat = participant.seat
+        if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
+            self._has_arrived = True
+            rank, port = seat.node_rank, self._connector.port
+            self._emit(AllHere(state.nnodes, state.restarts_used, state.warnings, rank, port))
+            me = replace(self._me, node_rank=rank)
+            return Arrived(me, participant, self._connector, state, tuple(self._early))
+        if self._spare and state.outcome is not None:
+            self._emit(Settled(state.outcome))
+            return None
+        ended = RunRefusal(NodesAbsentError.exit_code, ("the run of this job has ended",))
+        refusal = state.refusal or ended
+        self._emit(CannotStart(refusal.exit_code, "; ".join(refusal.reasons), refusal.hint, refusal.node))
+        return None
+
+    def _look_again(self, error: StoreError) -> None:
+        """Go on without the connection that broke. Raises LostError where nothing is worth waiting for."""
+        if self._is_needed_no_more:
+            raise LostError(EndKind.COORDINATOR_GONE) from error
+        self._wait_again()
+        lost = (
+            f"node 0 has not answered for {error.silent_s:.0f} s"
+            if isinstance(error, StoreSilentError)
+            else "the rendezvous on node 0 broke off"
+        )
+        self._say("WARN", f"{lost}; looking for it again", "rendezvous-broken")
+
+    def _wait(self, participant: Participant) -> RunState:
+        """Wait until node 0 says something final about this node."""
+        began = time.monotonic()
+        say_at = began + _SAY_FIRST_S
+        pause_s = min(0.1 + self._me.nnodes / 2500, 0.5)
+        standing_by = False
+        while True:
+            participant.heartbeat()
+            state = participant.state(RunState)
+            self._beside = state or self._beside
+            if state is not None and self._is_final(state, participant):
+                return state
+            seat = participant.seat
+            self._spare = self._spare if seat is None else seat.node_rank is None
+            if self._spare and seat is not None and not standing_by:
+                standing_by = True
+                self._emit(Standby())
+            if self._spare and state is not None and state.phase is RunPhase.RUNNING:
+                pause_s = heartbeat_s(self._me.nnodes)
+            now = time.monotonic()
+            goes_on = state is not None and state.phase is RunPhase.RUNNING and not self._spare
+            if goes_on and not self._task.rejoining and now - began >= self._task.roll_call_timeout_s:
+                raise NoPlaceError(
+                    f"the run of node 0, {participant.announcement.place}, goes on without this node, "
+                    f"which came as node {self._me.node_rank} and got no place in "
+                    f"{self._task.roll_call_timeout_s:g} s"
+                )
+            if now >= say_at and self.lead is None and not self._spare:
+                say_at = now + _SAY_EVERY_S
+                text = "the others are coming"
+                if state is not None and state.absent:
+                    text = describe(state.absent, state.nnodes, state.last_seen_s)
+                self._say("INFO", f"connected to node 0, waiting for {now - began:.0f} s: {text}")
+            self._pause(pause_s)
+
+    def _is_final(self, state: RunState, participant: Participant) -> bool:
+        started = mark_of(self._me.identity) in state.started
+        if participant.seat is None or state.phase is RunPhase.WAITING:
+            return False
+        # The state may be heard before the notice of the rank that a spare was given.
+        return state.phase is not RunPhase.RUNNING or (started and participant.seat.node_rank is not None)
+
+    @property
+    def _is_needed_no_more(self) -> bool:
+        """Whether this is a spare of a run that is its last start."""
+        beside = self._beside
+        if not self._spare or beside is None or beside.phase is not RunPhase.RUNNING:
+            return False
+        return beside.restarts_used >= self._task.max_restarts
+
+    def _wait_again(self) -> None:
+        """Look for the next start, which a spare may have to wait for as long as for the first."""
+        if self._spare:
+            self._connector = self._make_connector()
+
+    def _make_connector(self) -> Connector:
+        task = self._task
+        return Connector(
+            self.meet,
+            timeout_s=task.node_timeout_s if task.rejoining else task.roll_call_timeout_s,
+            answer_limit_s=min(_ANSWER_LIMIT_S, task.node_timeout_s),
+            pause=self._pause,
+            say=self._emit,
+            examine=self._examine,
+        )
+
+    def _examine(self, me: Fingerprint) -> Fingerprint:
+        """Training will need MASTER_PORT, which node 0 keeps open while the nodes gather."""
+        if me.node_rank == 0 or self._task.rejoining or self._has_arrived:
+            return me
+        host, port = self._task.master_addr, self._task.master_port
+        found = reach(host, port, CONNECT_LIMIT_S)
+        if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
+            return me
+        problem = (
+            f"reaches node 0 on port {self._connector.port} (INIT_MASTER_PORT), "
+            f"but not on MASTER_PORT: {found.in_words(host, port)}"
+        )
+        return replace(me, master_port_problem=problem)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless the launcher is told to end or is gone."""
+        try:
+            command = self._commands.get(timeout=seconds)
+        except Empty:
+            return
+        if command is None or not self._task.rejoining:
+            # Of a job that trained already all nodes end with this one.
+            if isinstance(command, StopAll) and self._task.node.restarts_used:
+                raise GivenUpError(command.ending)
+            raise GivenUpError
+        self._early.append(command)
+
+    def _say(self, level: str, text: str, event: str = "rendezvous-waiting") -> None:
+        self._emit(ConsoleLine(level, text, event))

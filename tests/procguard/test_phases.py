@@ -366,7 +366,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
     assert group.run is not None
     assert (set(group.run.place_of), set(group.run.idle)) == ({A, spare}, {B})
     assert order_for(group, B, 1).action is OrderAction.STOP, "what still runs there ends when it is heard"
-    drained = {A: member(A), B: replace(member(B), drained=True), spare: member(spare, WorkerState.IDLE, 0)}
+    drained = {A: member(A), B: member(B)._replace(drained=True), spare: member(spare, WorkerState.IDLE, 0)}
     again = transitions.start(replace(group, phase=GroupPhase.STOPPED), drained, AT).group
     assert again.run is not None
     assert again.run.idle == (B,)

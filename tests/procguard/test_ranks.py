@@ -52,6 +52,11 @@ def test_workers_of_a_node_by_number_and_a_master_that_is_not_first_by_name() ->
     assert [row[0] for row in rows(given)] == ["gn2-0", "gn10-2", "gn10-10"]
 
 
+def test_the_nodes_are_listed_once_for_all_places() -> None:
+    given = table(*(f"gn{number}-0" for number in range(6, 26)))
+    assert len({id(p.topology.hosts) for p in given.places}) == 1, "a list a place is a square of nodes"
+
+
 def test_names_with_dashes() -> None:
     assert WorkerName.parse("rack-2-node-7-0") == WorkerName("rack-2-node-7", 0)
     for wrong in ("gn6", "gn6-", "-0", "gn6-00", "gn6-x", "gn6-٣", ""):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 from platform_launch.topology import Topology
 
@@ -27,9 +28,11 @@ class WorkerKind(str, Enum):
     """The launcher of a whole node, which starts that node's processes itself: one worker a node."""
 
 
-@dataclass(frozen=True, order=True)
-class WorkerName:
-    """A worker: the node it is on and its number there. Orders by node name, then by number."""
+class WorkerName(NamedTuple):
+    """A worker: the node it is on and its number there. Orders by node name, then by number.
+
+    A tuple, since thousands are looked up by it every second.
+    """
 
     node: str
     number: int
@@ -150,6 +153,7 @@ def _places(
     ordered: Sequence[WorkerName], master_addr: str, master_port: int, kind: WorkerKind
 ) -> tuple[Place, ...]:
     nodes = [(node, list(workers)) for node, workers in groupby(ordered, key=attrgetter("node"))]
+    hosts = tuple(node for node, _ in nodes)
     places: list[Place] = []
     for node_rank, (_, workers) in enumerate(nodes):
         topology = Topology(
@@ -159,7 +163,7 @@ def _places(
             master_addr=master_addr,
             master_port=master_port,
             nproc_per_node=len(workers) if kind is WorkerKind.PROCESS else None,
-            hosts=tuple(node for node, _ in nodes),
+            hosts=hosts,
         )
         places += [
             Place(worker, len(places) + local, local, len(ordered), len(workers), topology, kind)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import PROTOCOL, WorkerReport, WorkerState
 
 
-@dataclass(frozen=True)
-class WorkerSnapshot:
-    """A worker at one moment.
+class WorkerSnapshot(NamedTuple):
+    """A worker at one moment. Thousands are made every second.
 
     ``report`` is the last one, None where none came since the server was started, and ``same`` the number
     of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from

@@ -14,6 +14,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.core.ledger import GroupStore
 
@@ -35,7 +36,7 @@ class Cluster:
             self.store,
             log_size=lambda worker, generation: self.logs.get((worker, generation), 0),
             heartbeat_s=2.0,
-            clock=lambda: self.clock_s,
+            clock=ServerClock(lambda: self.clock_s),
         )
 
     def kill_and_start(self) -> None:

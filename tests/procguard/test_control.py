@@ -40,32 +40,32 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def actions(cluster: Cluster) -> list[str]:
-    return [event.action for event in reversed(cluster.control.events())]
+    return [event.action for event in reversed(cluster.control.queries.events())]
 
 
 def test_a_group_from_its_making_to_its_end(cluster: Cluster) -> None:
     cluster.group_of("gn6", "gn7")
     control = cluster.control
-    assert [place.worker for place in control.preview("g").places] == ["gn6-0", "gn7-0"]
+    assert [place.worker for place in control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
     first, second = control.start("g", "ann"), control.start("g", "ann")
     assert (first.changed, second.changed) == (True, False)
     assert first.group.generation == second.group.generation == 1
     assert cluster.say("gn6").action is OrderAction.PREPARE
     cluster.say("gn6", WorkerState.READY, 1)
     control.tick()
-    assert control.group("g").waiting_for == ["gn7-0"]
+    assert control.queries.group("g").waiting_for == ["gn7-0"]
     assert cluster.say("gn7", WorkerState.READY, 1).action is OrderAction.PREPARE
     control.tick()
-    assert control.group("g").phase is GroupPhase.RUNNING
+    assert control.queries.group("g").phase is GroupPhase.RUNNING
     order = cluster.say("gn7", WorkerState.READY, 1)
     assert (order.action, order.environment["RANK"], order.command) == (OrderAction.RUN, "1", ("train",))
     for node in ("gn6", "gn7"):
         cluster.say(node, WorkerState.EXITED, 1, exit_code=0, ended_s_ago=0.0)
     control.tick()
-    assert control.group("g").phase is GroupPhase.FINISHED
+    assert control.queries.group("g").phase is GroupPhase.FINISHED
     assert cluster.say("gn7", WorkerState.EXITED, 1, exit_code=0).action is OrderAction.STOP
     assert actions(cluster)[-3:] == ["start", "running", "finished"]
-    assert {event.who for event in control.events()} == {"ann", "server"}
+    assert {event.who for event in control.queries.events()} == {"ann", "server"}
 
 
 def test_start_says_all_problems(cluster: Cluster) -> None:
@@ -74,10 +74,10 @@ def test_start_says_all_problems(cluster: Cluster) -> None:
         cluster.control.start("g", "ann")
     codes = [problem.code for problem in refused.value.refusal.problems]
     assert codes == ["world-size-above", "no-command"]
-    assert [problem.code for problem in cluster.control.preview("g").problems] == codes
-    whole = cluster.control.preview("g", GroupSettings(master_addr="gn6", command="x"))
+    assert [problem.code for problem in cluster.control.queries.preview("g").problems] == codes
+    whole = cluster.control.queries.preview("g", GroupSettings(master_addr="gn6", command="x"))
     assert (len(whole.places), whole.problems) == (1, [])
-    assert cluster.control.group("g").phase is GroupPhase.IDLE
+    assert cluster.control.queries.group("g").phase is GroupPhase.IDLE
 
 
 def test_a_restart_that_could_not_start_stops_nothing(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def test_a_restart_that_could_not_start_stops_nothing(cluster: Cluster) -> None:
     cluster.control.change_settings("g", GroupSettings(master_addr="elsewhere", command="train"), "ann")
     with pytest.raises(RequestRefused, match="elsewhere"):
         cluster.control.restart("g", "ann")
-    assert cluster.control.group("g").phase is GroupPhase.RUNNING
+    assert cluster.control.queries.group("g").phase is GroupPhase.RUNNING
 
 
 def test_settings_concern_the_next_generation(cluster: Cluster) -> None:
@@ -94,7 +94,7 @@ def test_settings_concern_the_next_generation(cluster: Cluster) -> None:
     cluster.control.change_settings("g", changed, "ann")
     order = cluster.say("gn6", WorkerState.RUNNING, 1)
     assert (order.command, order.environment["MASTER_PORT"]) == (("train",), "29500")
-    event = cluster.control.events(limit=1)[0]
+    event = cluster.control.queries.events(limit=1)[0]
     assert "command: 'train' → 'other'" in event.detail
     assert cluster.control.restart("g", "ann").changed
     assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.STOP
@@ -121,12 +121,12 @@ def test_workers_move_only_between_groups_at_rest(cluster: Cluster) -> None:
     cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
     control.tick()
     control.move(["gn6-0"], "h", "ann")
-    assert (control.group("g").workers, control.group("h").workers) == ([], ["gn6-0"])
-    assert control.worker("gn6-0").group == "h"
+    assert (control.queries.group("g").workers, control.queries.group("h").workers) == ([], ["gn6-0"])
+    assert control.queries.worker("gn6-0").group == "h"
     control.delete_group("h", "ann")
-    assert control.worker("gn6-0").group is None
+    assert control.queries.worker("gn6-0").group is None
     with pytest.raises(NotFound):
-        control.group("h")
+        control.queries.group("h")
 
 
 def test_a_worker_from_another_group_never_takes_a_new_order_for_an_old_one(cluster: Cluster) -> None:
@@ -134,7 +134,7 @@ def test_a_worker_from_another_group_never_takes_a_new_order_for_an_old_one(clus
     control = cluster.control
     for _ in range(3):
         control.restart("g", "ann")
-        generation = control.group("g").generation
+        generation = control.queries.group("g").generation
         cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
         control.tick()
         cluster.say("gn6", WorkerState.READY, generation + 1)
@@ -174,7 +174,7 @@ def test_the_same_agent_may_join_again_while_its_training_runs(cluster: Cluster)
     assert cluster.control.who(cluster.join("gn6")) == "gn6"
     assert cluster.control.who(before) is None
     cluster.control.tick()
-    assert cluster.control.group("g").phase is GroupPhase.RUNNING
+    assert cluster.control.queries.group("g").phase is GroupPhase.RUNNING
     assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.RUN
 
 
@@ -183,8 +183,8 @@ def test_a_node_that_comes_with_fewer_workers(cluster: Cluster) -> None:
     cluster.control.create_group(NewGroup(name="g"), "ann")
     cluster.control.move(["gn6-0", "gn6-2"], "g", "ann")
     cluster.join("gn6", workers=1)
-    assert [worker.worker for worker in cluster.control.workers()] == ["gn6-0"]
-    assert cluster.control.group("g").workers == ["gn6-0"]
+    assert [worker.worker for worker in cluster.control.queries.workers()] == ["gn6-0"]
+    assert cluster.control.queries.group("g").workers == ["gn6-0"]
 
 
 def test_a_node_is_forgotten_when_it_is_gone(cluster: Cluster) -> None:
@@ -192,22 +192,22 @@ def test_a_node_is_forgotten_when_it_is_gone(cluster: Cluster) -> None:
     with pytest.raises(RequestRefused, match="the agent of gn7 is alive"):
         cluster.control.forget("gn7", "ann")
     cluster.wait(20, "gn6")
-    assert cluster.control.group("g").phase is GroupPhase.DEGRADED
+    assert cluster.control.queries.group("g").phase is GroupPhase.DEGRADED
     with pytest.raises(RequestRefused, match="which is running"):
         cluster.control.forget("gn7", "ann")
     cluster.wait(45, "gn6")
     cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
     cluster.control.tick()
-    group = cluster.control.group("g")
+    group = cluster.control.queries.group("g")
     assert (group.phase, group.silent) == (GroupPhase.FAILED, ["gn7-0"])
     assert group.failure is not None
     assert group.failure.worker == "gn7-0"
     cluster.control.forget("gn7", "ann")
-    assert cluster.control.group("g").workers == ["gn6-0"]
+    assert cluster.control.queries.group("g").workers == ["gn6-0"]
     with pytest.raises(NotFound):
         cluster.control.forget("gn7", "ann")
     cluster.kill_and_start()
-    assert [worker.worker for worker in cluster.control.workers()] == ["gn6-0"]
+    assert [worker.worker for worker in cluster.control.queries.workers()] == ["gn6-0"]
 
 
 def test_idle_workers_are_told_to_stop_and_logs_go_on(cluster: Cluster) -> None:
@@ -225,22 +225,22 @@ def test_what_is_asked_of_a_worker_is_one_object_while_it_stays_the_same(cluster
 
 def test_version_counts_what_people_see(cluster: Cluster) -> None:
     cluster.join("gn6")
-    control, seen = cluster.control, cluster.control.version
+    control, seen = cluster.control, cluster.control.queries.version
     cluster.say("gn6")
-    assert control.version > seen, "a new state is seen at once"
-    seen = control.version
+    assert control.queries.version > seen, "a new state is seen at once"
+    seen = control.queries.version
     for _ in range(10):  # one second and a half, a heartbeat more often than anybody looks
         cluster.clock_s += 0.15
         cluster.say("gn6")
         control.tick()
-    assert control.version == seen + 1
+    assert control.queries.version == seen + 1
     cluster.clock_s += 10
     control.tick()
-    seen = control.version
+    seen = control.queries.version
     for _ in range(8):
         cluster.clock_s += 2
         control.tick()
-    assert control.version == seen + 2, "that it fell silent is seen once, and once in the events"
+    assert control.queries.version == seen + 2, "that it fell silent is seen once, and once in the events"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_kill_9_in_the_middle(database_url: str, phase: GroupPhase) -> None:
                         node, WorkerState.EXITED, 1, exit_code=3, ended_s_ago=1.0, verdict="out of memory"
                     )
                 cluster.control.tick()
-        before = cluster.control.group("g")
+        before = cluster.control.queries.group("g")
         assert before.phase is phase
         credential = cluster.join("gn8")
         orders = [cluster.say(node, WorkerState.READY, 1) for node in ("gn6", "gn7")]
@@ -272,19 +272,19 @@ def test_kill_9_in_the_middle(database_url: str, phase: GroupPhase) -> None:
         cluster.clock_s += 500  # however long it was away
         cluster.kill_and_start()
         control = cluster.control
-        assert _lasting(control.group("g")) == _lasting(before)
+        assert _lasting(control.queries.group("g")) == _lasting(before)
         assert control.who(credential) == "gn8"
         for _ in range(14):
             cluster.clock_s += 1
             control.tick()
-        after = control.group("g")
+        after = control.queries.group("g")
         assert (after.phase, after.silent) == (phase, []), "nobody was silent while nobody listened"
         assert [cluster.say(node, WorkerState.READY, 1) for node in ("gn6", "gn7")] == orders
         if phase is not GroupPhase.FAILED:
             cluster.wait(5)
-            assert control.group("g").silent == []
+            assert control.queries.group("g").silent == []
             cluster.wait(12)
-            assert control.group("g").silent == ["gn6-0", "gn7-0"]
+            assert control.queries.group("g").silent == ["gn6-0", "gn7-0"]
 
 
 def _lasting(group: Any) -> dict[str, Any]:
@@ -296,9 +296,9 @@ def test_a_server_that_was_stopped_calls_nobody_silent(cluster: Cluster) -> None
     cluster.running("gn6")
     cluster.clock_s += 3600  # SIGSTOP, a debugger, a machine that was suspended
     cluster.control.tick()
-    assert cluster.control.group("g").phase is GroupPhase.RUNNING
+    assert cluster.control.queries.group("g").phase is GroupPhase.RUNNING
     cluster.wait(61)
-    assert cluster.control.group("g").phase is GroupPhase.STOPPING
+    assert cluster.control.queries.group("g").phase is GroupPhase.STOPPING
 
 
 def test_heartbeats_never_wait_for_a_writer(cluster: Cluster) -> None:
@@ -324,17 +324,19 @@ def test_heartbeats_never_wait_for_a_writer(cluster: Cluster) -> None:
 def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
     control = cluster.control
     cluster.running("gn6", "gn7", max_restarts=1)
-    assert [(run.number, run.outcome, run.requested_by) for run in control.runs("g")] == [(1, None, "ann")]
+    assert [(run.number, run.outcome, run.requested_by) for run in control.queries.runs("g")] == [
+        (1, None, "ann")
+    ]
     failed = {"exit_code": 3, "ended_s_ago": 0.0, "verdict": "out of memory"}
     cluster.say("gn6", WorkerState.EXITED, 1, **failed)
     cluster.say("gn7", WorkerState.EXITED, 1, exit_code=143, asked=True, ended_s_ago=0.0)
     control.tick()
     control.tick()
-    group = control.group("g")
+    group = control.queries.group("g")
     assert (group.phase, group.deadline and group.deadline.what) == (GroupPhase.BACKING_OFF, "restarts")
-    assert control.runs("g")[0].outcome is GroupPhase.FAILED
+    assert control.queries.runs("g")[0].outcome is GroupPhase.FAILED
     cluster.wait(6, "gn6", "gn7")
-    group = control.group("g")
+    group = control.queries.group("g")
     assert (group.phase, group.run_number, group.failure) == (GroupPhase.PREPARING, 2, None)
     assert group.previous_failure is not None, "why it restarts stays to be seen"
     assert (group.previous_failure.run_number, group.previous_failure.verdict) == (1, "out of memory")
@@ -350,21 +352,21 @@ def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
     control.tick()
     runs = [
         (run.number, run.outcome and run.outcome.value, run.requested_by, run.restart)
-        for run in control.runs("g")
+        for run in control.queries.runs("g")
     ]
     assert runs == [(3, "stopped", "bob", 0), (2, "stopped", "ann", 1), (1, "failed", "ann", 0)]
-    assert [run.number for run in control.runs("g", before=3, limit=1)] == [2]
-    detail = control.run("g", 1)
+    assert [run.number for run in control.queries.runs("g", before=3, limit=1)] == [2]
+    detail = control.queries.run("g", 1)
     assert detail.failure is not None
     assert (detail.failure.worker, detail.settings.max_restarts) == ("gn6-0", 1)
     assert [(place.worker, place.rank) for place in detail.places] == [("gn6-0", 0), ("gn7-0", 1)]
-    before = control.runs("g")
+    before = control.queries.runs("g")
     cluster.kill_and_start()
-    assert cluster.control.runs("g") == before
-    names = cluster.control.run_names("gn7-0", [1, 2, 9])
+    assert cluster.control.queries.runs("g") == before
+    names = cluster.control.queries.run_names("gn7-0", [1, 2, 9])
     assert sorted((name.generation, name.group, name.number) for name in names) == [(1, "g", 1), (2, "g", 2)]
     cluster.control.delete_group("g", "ann")
-    assert cluster.control.run_names("gn7-0", [1, 2]) == []
+    assert cluster.control.queries.run_names("gn7-0", [1, 2]) == []
 
 
 def test_a_groups_runs_count_from_one_whatever_its_workers_did_before(cluster: Cluster) -> None:
@@ -377,7 +379,7 @@ def test_a_groups_runs_count_from_one_whatever_its_workers_did_before(cluster: C
     cluster.control.move(["gn6-0"], "second", "ann")
     group = cluster.control.start("second", "ann").group
     assert (group.run_number, group.generation) == (1, 2)
-    assert cluster.control.events(limit=1)[0].detail == "run 1"
+    assert cluster.control.queries.events(limit=1)[0].detail == "run 1"
     made = cluster.control.create_group(NewGroup(name="third", like="second"), "ann")
     assert made.settings == settings
 
@@ -387,16 +389,16 @@ def test_what_happens_by_itself_is_counted_down(cluster: Cluster) -> None:
     cluster.control.start("g", "ann")
     cluster.control.tick()
     cluster.wait(10, "gn6", "gn7")
-    deadline = cluster.control.group("g").deadline
+    deadline = cluster.control.queries.group("g").deadline
     assert deadline is not None
     assert (deadline.what, deadline.in_s) == ("fails", 20.0)
     for state in (WorkerState.READY, WorkerState.RUNNING):
         for node in ("gn6", "gn7"):
             cluster.say(node, state, 1)
         cluster.control.tick()
-    assert cluster.control.group("g").deadline is None
+    assert cluster.control.queries.group("g").deadline is None
     cluster.wait(20, "gn6")
-    group = cluster.control.group("g")
+    group = cluster.control.queries.group("g")
     assert (group.phase, group.deadline and group.deadline.in_s) == (GroupPhase.DEGRADED, 40.0)
 
 
@@ -416,16 +418,16 @@ def test_an_older_agent_is_not_given_what_it_would_leave_out(cluster: Cluster) -
 def test_nothing_new_starts_on_a_drained_node(cluster: Cluster) -> None:
     cluster.running("gn6", "gn7")
     assert cluster.control.drain("gn7", True, "ann").drained_by == "ann"
-    assert cluster.control.group("g").phase is GroupPhase.RUNNING, "what runs goes on"
+    assert cluster.control.queries.group("g").phase is GroupPhase.RUNNING, "what runs goes on"
     with pytest.raises(RequestRefused) as refused:
         cluster.control.restart("g", "ann")
     assert [problem.code for problem in refused.value.refusal.problems] == ["node-drained"]
     cluster.kill_and_start()
-    assert cluster.control.node("gn7").drained_by == "ann"
+    assert cluster.control.queries.node("gn7").drained_by == "ann"
     cluster.join("gn7", workers=1, version="2")
-    assert cluster.control.node("gn7").drained_by == "ann", "an agent that joins again stays drained"
+    assert cluster.control.queries.node("gn7").drained_by == "ann", "an agent that joins again stays drained"
     assert cluster.control.drain("gn7", False, "bob").drained_by == ""
-    actions = [event.action for event in cluster.control.events(chosen=EventFilter(on="gn7"))]
+    actions = [event.action for event in cluster.control.queries.events(chosen=EventFilter(on="gn7"))]
     assert actions[:1] + actions[-1:] == ["undrain", "joined"]
     with pytest.raises(NotFound):
         cluster.control.drain("gn99", True, "ann")
@@ -435,9 +437,10 @@ def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster
     cluster.group_of("gn6", "gn7", "gn8", world_size=2)
     held = QuarantineReport(name="gn7", since=5.0, until=86_405.0, reason="GPU 3: XID 79 [gpu-xid]")
     cluster.answer("gn7", quarantine=held)
-    assert cluster.control.node("gn7").quarantine == held
-    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn8-0"]
-    without_spare = cluster.control.preview("g", workers=["gn6-0", "gn7-0"])
+    assert cluster.control.queries.node("gn7").quarantine == held
+    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
+    cluster.control.move(["gn8-0"], None, "ann")
+    without_spare = cluster.control.queries.preview("g")
     assert [problem.code for problem in without_spare.problems] == ["node-quarantined"]
     assert cluster.answer("gn7", quarantine=held).release is None
     assert cluster.control.release("gn7", "ann").release_asked
@@ -445,7 +448,7 @@ def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster
     newer = held.model_copy(update={"since": 9.0})
     assert cluster.answer("gn7", quarantine=newer).release is None, "found bad again since"
     assert cluster.answer("gn7").release is None
-    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn7-0"]
+    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn7-0"]
     with pytest.raises(RequestRefused):
         cluster.control.release("gn7", "ann")
 
@@ -460,7 +463,7 @@ def test_who_came_into_quarantine_and_who_released_it_is_an_event(cluster: Clust
     cluster.clock_s += 2
     cluster.answer("gn7")
     cluster.control.tick()
-    events = cluster.control.events(chosen=EventFilter(on="gn7"))[:3]
+    events = cluster.control.queries.events(chosen=EventFilter(on="gn7"))[:3]
     assert [(event.who, event.action, event.detail) for event in events] == [
         ("server", "released", "gn7"),
         ("ann", "release", "fan"),
@@ -471,8 +474,13 @@ def test_who_came_into_quarantine_and_who_released_it_is_an_event(cluster: Clust
 def test_a_node_whose_device_failed_is_the_first_to_be_a_spare(cluster: Cluster) -> None:
     cluster.running("gn6", "gn7", "gn8", world_size=2)
     cluster.say("gn7", WorkerState.EXITED, 1, exit_code=UnfitNodeError.exit_code, ended_s_ago=0.0)
-    assert [place.worker for place in cluster.control.preview("g").places] == ["gn6-0", "gn8-0"]
-    assert not cluster.control.preview("g", workers=["gn6-0", "gn7-0"]).problems, "without another it is used"
+    assert [place.worker for place in cluster.control.queries.preview("g").places] == ["gn6-0", "gn8-0"]
+    for node in ("gn6", "gn8"):
+        cluster.say(node, WorkerState.EXITED, 1, exit_code=0, ended_s_ago=0.0)
+    for _ in ("stopping", "failed"):
+        cluster.control.tick()
+    cluster.control.move(["gn8-0"], None, "ann")
+    assert not cluster.control.queries.preview("g").problems, "without another it is used"
 
 
 def test_nodes_are_listed_as_people_order_names(cluster: Cluster) -> None:
@@ -481,28 +489,28 @@ def test_nodes_are_listed_as_people_order_names(cluster: Cluster) -> None:
     machine = MachineReport(cpu_percent=50, memory_used_gib=1, memory_total_gib=2, disk_free_gib=9)
     beat = Heartbeat(node="gn6", instance="instance-gn6", machine=machine, workers=())
     cluster.control.heartbeat("gn6", beat)
-    assert [node.node for node in cluster.control.nodes()] == ["gn6", "gn7", "gn39"]
-    assert cluster.control.node("gn6").machine == machine
-    assert cluster.control.node("gn6").counts == {WorkerStatus.UNKNOWN: 1}
+    assert [node.node for node in cluster.control.queries.nodes()] == ["gn6", "gn7", "gn39"]
+    assert cluster.control.queries.node("gn6").machine == machine
+    assert cluster.control.queries.node("gn6").counts == {WorkerStatus.UNKNOWN: 1}
     cluster.clock_s += 20
-    assert cluster.control.node("gn6").silent
+    assert cluster.control.queries.node("gn6").silent
 
 
 def test_many_lost_nodes_are_one_entry(cluster: Cluster) -> None:
     for number in range(40):
         cluster.join(f"gn{number}")
     cluster.wait(20, "gn0")
-    found = cluster.control.events(chosen=EventFilter(action="agents-lost"))
+    found = cluster.control.queries.events(chosen=EventFilter(action="agents-lost"))
     assert [event.object for event in found] == ["39 nodes"]
     assert found[0].detail.startswith("gn1, gn2")
     cluster.beat("gn7")
     cluster.wait(2, "gn0", "gn7")
-    assert cluster.control.events(chosen=EventFilter(action="agents-back"))[0].object == "gn7"
+    assert cluster.control.queries.events(chosen=EventFilter(action="agents-back"))[0].object == "gn7"
 
 
 def test_events_as_a_table_hold_no_formula(cluster: Cluster) -> None:
     cluster.control.record("ann", "settings", "g", '=HYPERLINK("http://evil"), "quoted"')
-    lines = "".join(csv_lines(cluster.control, EventFilter(who="ann"))).splitlines()
+    lines = "".join(csv_lines(cluster.control.queries, EventFilter(who="ann"))).splitlines()
     assert lines[0] == "id,at,who,action,on,detail"
     assert lines[1].endswith(',ann,settings,g,"\'=HYPERLINK(""http://evil""), ""quoted"""')
 

@@ -164,7 +164,7 @@ def test_a_log_is_named_by_its_groups_run(ctl: Ctl, server: Served) -> None:
 
         def stopped(name: str = group) -> bool:
             agent.beat()
-            return control.group(name).phase is GroupPhase.STOPPED
+            return control.queries.group(name).phase is GroupPhase.STOPPED
 
         until(stopped)
     assert generation == 2

@@ -183,16 +183,16 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         before = cluster.control._ledger
         cluster.kill_and_start()
         assert cluster.control._ledger.world == before.world
-        assert cluster.control.worker("gn6-0").limited_to == [odd]
+        assert cluster.control.queries.worker("gn6-0").limited_to == [odd]
         run = cluster.control._ledger.world.groups["g"].run
         assert run is not None
         assert run.commands == {"gn6": ("run", odd)}
-        last, *older = cluster.control.events(limit=3)
+        last, *older = cluster.control.queries.events(limit=3)
         assert last.detail == "nul\ufffd" + odd
         assert last.at.utcoffset() is not None
-        assert cluster.control.events(before=last.id, limit=2) == older
-        assert cluster.control.events(before=2**80, limit=10**9)[0] == last
-        assert cluster.control.events(before=-5) == []
+        assert cluster.control.queries.events(before=last.id, limit=2) == older
+        assert cluster.control.queries.events(before=2**80, limit=10**9)[0] == last
+        assert cluster.control.queries.events(before=-5) == []
 
 
 def test_a_database_of_the_first_version_is_taken_over(database_url: str) -> None:
@@ -204,12 +204,12 @@ def test_a_database_of_the_first_version_is_taken_over(database_url: str) -> Non
                 connection.execute(text(statement))
     with serving(database_url) as database:
         cluster = Cluster(database.store)
-        group = cluster.control.group("train")
+        group = cluster.control.queries.group("train")
         assert (group.phase.value, group.run_number, group.generation) == ("finished", 7, 7)
         assert group.workers == ["gn6-0"]
         assert group.settings == GroupSettings(master_addr="gn6", command="train")
         assert [(user.name, user.role) for user in database.users.all()] == [("ann", UserRole.OPERATOR)]
-        assert cluster.control.runs("train") == []
+        assert cluster.control.queries.runs("train") == []
         cluster.clock_s += 20  # its agent of that time is gone
         cluster.join("gn6")
         assert cluster.control.start("train", "ann").group.run_number == 8

@@ -30,7 +30,7 @@ from tests.procguard.cluster import Cluster
 def refuses_every_change(cluster: Cluster) -> None:
     """Assert that a running group of gn6 stays as it is, while its agent is served."""
     control = cluster.control
-    before = control.group("g")
+    before = control.queries.group("g")
     for ask in (
         lambda: control.stop("g", "ann"),
         lambda: control.change_settings("g", GroupSettings(command="x" * 3_000), "ann"),
@@ -43,10 +43,10 @@ def refuses_every_change(cluster: Cluster) -> None:
     cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5, ended_s_ago=0.0)
     with pytest.raises(Unavailable):
         control.tick()
-    assert control.group("g").model_dump(exclude={"waiting_for"}) == before.model_dump(
+    assert control.queries.group("g").model_dump(exclude={"waiting_for"}) == before.model_dump(
         exclude={"waiting_for"}
     )
-    assert [group.name for group in control.groups()] == ["g"]
+    assert [group.name for group in control.queries.groups()] == ["g"]
     assert cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5).action is OrderAction.RUN, (
         "what was decided still holds"
     )
@@ -57,14 +57,14 @@ def goes_on(cluster: Cluster) -> None:
     cluster.say("gn6", WorkerState.EXITED, 1, exit_code=5)
     cluster.control.tick()
     cluster.control.tick()
-    group = cluster.control.group("g")
+    group = cluster.control.queries.group("g")
     assert group.phase is GroupPhase.FAILED
     assert group.failure is not None
     assert group.failure.exit_code == 5
     cluster.join("gn7")
     cluster.kill_and_start()
-    assert cluster.control.group("g").phase is GroupPhase.FAILED
-    assert len(cluster.control.workers()) == 2
+    assert cluster.control.queries.group("g").phase is GroupPhase.FAILED
+    assert len(cluster.control.queries.workers()) == 2
 
 
 def test_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

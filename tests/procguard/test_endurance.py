@@ -21,7 +21,8 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.control import Control, utc_now
+from platform_launch.procguard.core.clock import ServerClock, utc_now
+from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving, store
 from platform_launch.procguard.server.logs import Logs
 from tests.lab.needs import under_load
@@ -91,7 +92,9 @@ def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
     nodes = [Node(number) for number in range(NODES)]
     blocks: list[int] = []
     with serving(f"sqlite:///{tmp_path}/procguard.db") as database:
-        control = Control(database.store, log_size=logs.size, heartbeat_s=EVERY_S, clock=lambda: clock_s)
+        control = Control(
+            database.store, log_size=logs.size, heartbeat_s=EVERY_S, clock=ServerClock(lambda: clock_s)
+        )
         for node in nodes:
             control.join(JoinRequest(node=node.name, instance=f"instance-{node.name}", workers=1))
         for group in range(GROUPS):
@@ -109,18 +112,18 @@ def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
             if at % HOUR == HOUR - 1:
                 gc.collect()
                 blocks.append(sys.getallocatedblocks())
-        phases = Counter(event.action for event in control.events(limit=1000))
+        phases = Counter(event.action for event in control.queries.events(limit=1000))
         assert min(phases[action] for action in ("start", "running", "failing", "finished", "failed")) > 5
-        assert max(group.generation for group in control.groups()) > 40
+        assert max(group.generation for group in control.queries.groups()) > 40
     # Every kind of run is seen within two hours; what each leaves behind would be there twenty times more.
     assert max(blocks[-6:]) - max(blocks[2:8]) < 1_000, f"pieces of memory at the end of each hour: {blocks}"
 
 
 def look(control: Control) -> None:
     """Look as people do, and start what rests."""
-    control.workers()
-    for group in control.groups():
-        control.preview(group.name)
+    control.queries.workers()
+    for group in control.queries.groups():
+        control.queries.preview(group.name)
         if group.phase in (GroupPhase.IDLE, GroupPhase.FINISHED, GroupPhase.FAILED):
             with suppress(RequestRefused):
                 control.start(group.name, "ann")

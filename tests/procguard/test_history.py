@@ -35,7 +35,7 @@ def test_the_last_hour_of_a_worker_a_node_and_a_group(database_url: str) -> None
         cluster = Cluster(database.store)
         cluster.running("gn6", "gn7")
         cluster.control.tick()
-        history = History(cluster.control, database.measurements, lambda: float(next(clock)))
+        history = History(cluster.control.queries, database.measurements, lambda: float(next(clock)))
         assert history.chart(WORKER, "gn6-0").times == []
         for percent in (80.0, 90.0):
             busy(cluster, "gn6", percent, steps=2.0)
@@ -63,7 +63,7 @@ def test_days_are_in_the_database(database_url: str) -> None:
         cluster = Cluster(database.store)
         cluster.running("gn6")
         now = datetime.now(timezone.utc).timestamp()
-        history = History(cluster.control, database.measurements, lambda: now)
+        history = History(cluster.control.queries, database.measurements, lambda: now)
         for turn in range(60):
             now += 20
             busy(cluster, "gn6", 40.0 if turn < 30 else 60.0)
@@ -72,7 +72,7 @@ def test_days_are_in_the_database(database_url: str) -> None:
         assert chart.series["gpu"] == [40, 60]
         assert chart.times[1] - chart.times[0] == pytest.approx(600)
     with serving(database_url) as database:
-        again = History(Cluster(database.store).control, database.measurements)
+        again = History(Cluster(database.store).control.queries, database.measurements)
         assert again.chart(GROUP, "g", days=True) == chart
         database.measurements.forget(GROUP, 0)
 

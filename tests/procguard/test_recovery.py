@@ -41,10 +41,10 @@ def test_kill_9_while_it_writes(database_url: str) -> None:
     assert len(answered) >= 20
     with serving(database_url) as database:
         cluster = Cluster(database.store)
-        there = {group.name for group in cluster.control.groups()}
+        there = {group.name for group in cluster.control.queries.groups()}
         assert there >= set(answered)
         assert len(there) - len(answered) <= 1, "at most the one that was being answered"
-        told = {event.object for event in cluster.control.events(limit=1000)}
+        told = {event.object for event in cluster.control.queries.events(limit=1000)}
         assert told == there, "a change and its entry in the audit log are written together"
 
 
@@ -74,5 +74,5 @@ def test_heartbeats_leave_nothing_behind(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
         assert after - before < 20_000, "bytes, after 7,200 heartbeats"
-        assert cluster.control.group("g").phase is GroupPhase.RUNNING
-        assert len(cluster.control.events()) < 10, "nothing is written for heartbeats"
+        assert cluster.control.queries.group("g").phase is GroupPhase.RUNNING
+        assert len(cluster.control.queries.events()) < 10, "nothing is written for heartbeats"

@@ -8,7 +8,7 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings, WorkerStatus
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.queries import silent_after_s, worker_status
+from platform_launch.procguard.core.views import silent_after_s, worker_status
 from tests.procguard.walk import AT
 
 A = WorkerName("gn6", 0)

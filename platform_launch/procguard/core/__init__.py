@@ -5,9 +5,10 @@ freeze.py        settings + workers → the next run, or why it cannot start
 transitions.py   how a group enters a phase, and what people request: start, stop, restart
 phases.py        what becomes of a group in each phase; failures.py: who failed first
 registry.py      what agents said last, in memory; snapshot.py: a worker at one moment
-joining.py       nodes come and go
+clock.py         the server's time, and since when groups are in their phase
+joining.py       nodes come and go; silence.py: who fell silent or into quarantine, and who is back
 ledger.py        what is written down, and the protocol of what writes it
-orders.py        a group's phase → one worker's order
-queries.py       groups and workers as people see them
-control.py       all of it behind one lock
+orders.py        what heartbeats are answered with: a group's phase as each worker's order
+queries.py       what people ask; views.py: groups, workers and nodes as they are shown
+control.py       what people and the control loop change, behind one lock
 """

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from datetime import datetime
 from hashlib import sha256
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.wire import JoinRequest
+from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.ledger import Ledger, WorkerRow
 from platform_launch.procguard.core.registry import (
     DEFAULT_SILENT_AFTER_S,
@@ -42,19 +41,19 @@ def registry_of(ledger: Ledger) -> Registry:
 class Joining:
     """Takes nodes in and lets them go. The caller holds the ledger's lock."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, now: Callable[[], datetime]) -> None:
+    def __init__(self, ledger: Ledger, registry: Registry, clock: ServerClock) -> None:
         self._ledger = ledger
         self._registry = registry
-        self._now = now
+        self._clock = clock
 
-    def join(self, join: JoinRequest, clock_s: float, listening_since: float) -> str:
+    def join(self, join: JoinRequest) -> str:
         """Take a node in and return its agent's credential.
 
         Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential.
         """
         before = self._registry.nodes.get(join.node)
         other = before is not None and before.node.instance != join.instance
-        if before is not None and before.silent_s(clock_s, listening_since) <= DEFAULT_SILENT_AFTER_S:
+        if before is not None and self._is_alive(before):
             same = not other and credential_hash(join.credential) == before.node.credential_sha256
             if not same:
                 self._refuse(before, join)
@@ -73,15 +72,15 @@ class Joining:
             credential_sha256=credential_hash(credential),
         )
         self._write(node, before.node if before else None)
-        self._take_in(node, before if not other else None, clock_s)
+        self._take_in(node, before if not other else None)
         return credential
 
-    def forget(self, name: str, who: str, clock_s: float, listening_since: float) -> None:
+    def forget(self, name: str, who: str) -> None:
         """Remove a node that is gone. Raises RequestRefused while it is alive or its workers are in a run."""
         entry = self._registry.nodes.get(name)
         if entry is None:
             raise NotFound(f"no node {name!r}", "it may have been removed already")
-        if entry.silent_s(clock_s, listening_since) <= DEFAULT_SILENT_AFTER_S:
+        if self._is_alive(entry):
             raise RequestRefused(
                 f"the agent of {name} is alive", f"stop it first, then wait {DEFAULT_SILENT_AFTER_S:g} s"
             )
@@ -95,8 +94,11 @@ class Joining:
                 )
         with self._ledger.change(world.with_rows((), mine)) as change:
             change.delete_node(name)
-            change.event(self._now(), who, "forget", name, "")
+            change.event(self._clock.now(), who, "forget", name, "")
         self._registry.remove(name)
+
+    def _is_alive(self, entry: NodeEntry) -> bool:
+        return self._clock.moment().silent_s(entry.seen_at) <= DEFAULT_SILENT_AFTER_S
 
     def _refuse(self, entry: NodeEntry, join: JoinRequest) -> None:
         owner = entry.node.hostname or "another machine"
@@ -105,7 +107,7 @@ class Joining:
                 detail = (
                     f"an agent on {join.hostname or 'an unnamed host'} asked for the name; {owner} has it"
                 )
-                change.event(self._now(), "server", "join-refused", join.node, detail)
+                change.event(self._clock.now(), "server", "join-refused", join.node, detail)
             entry.refused.add(join.instance)
         raise RequestRefused(
             f"node {join.node!r} is the name of an agent that is alive, on {owner}",
@@ -126,10 +128,11 @@ class Joining:
             change.delete_workers(gone)
             action, detail = _told(node, before)
             if action:
-                change.event(self._now(), "server", action, node.name, detail)
+                change.event(self._clock.now(), "server", action, node.name, detail)
 
-    def _take_in(self, node: NodeRecord, same: NodeEntry | None, clock_s: float) -> None:
+    def _take_in(self, node: NodeRecord, same: NodeEntry | None) -> None:
         """Let the node be heard from now on. What the same installation reported before still holds."""
+        clock_s = self._clock.clock_s()
         workers: dict[int, WorkerEntry] = {}
         for row in self._ledger.world.on_node(node.name):
             known = same.workers.get(row.worker.number) if same else None

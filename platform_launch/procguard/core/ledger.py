@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import AuditEvent, EventFilter
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
@@ -97,6 +99,23 @@ class World:
     groups: Mapping[str, Group] = field(default_factory=dict)
     workers: Mapping[WorkerName, WorkerRow] = field(default_factory=dict)
 
+    def group(self, name: str) -> Group:
+        """Return a group. Raises NotFound."""
+        group = self.groups.get(name)
+        if group is None:
+            raise NotFound(f"no group {shown(name)}", "look at the list of groups")
+        return group
+
+    def row(self, worker: str) -> WorkerRow:
+        """Return a worker's row by its name as text. Raises NotFound."""
+        try:
+            row = self.workers.get(WorkerName.parse(worker))
+        except ValueError:
+            row = None
+        if row is None:
+            raise no_worker(worker)
+        return row
+
     def group_of(self, worker: WorkerName) -> Group | None:
         """Return the group a worker is in."""
         row = self.workers.get(worker)
@@ -149,6 +168,11 @@ class World:
             for name, group in self.groups.items()
         }
         return World(groups, rows)
+
+
+def no_worker(worker: str) -> NotFound:
+    """Return the refusal for a worker that does not exist."""
+    return NotFound(f"no worker {shown(worker)}", "look at the list of workers")
 
 
 class Ledger:

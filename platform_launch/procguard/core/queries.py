@@ -1,233 +1,172 @@
-"""Groups and workers as people see them. Pure."""
+"""What people ask: groups, workers, nodes, runs and events, from memory and from what was written down."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import threading
+from collections.abc import Iterable, Sequence
 
-from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName
+from platform_launch.errors import shown
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.shapes import (
-    Deadline,
-    GroupPhase,
+    AuditEvent,
+    EventFilter,
+    GroupSettings,
     GroupShape,
+    LogRun,
     NodeShape,
-    PlaceShape,
-    ProblemShape,
     RankPreview,
+    RunDetail,
+    RunShape,
     WorkerShape,
-    WorkerStatus,
 )
-from platform_launch.procguard.api.wire import MachineReport, QuarantineReport, WorkerReport, WorkerState
+from platform_launch.procguard.core import views
+from platform_launch.procguard.core.clock import Moment, ServerClock
+from platform_launch.procguard.core.freeze import Members, rank_table
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.phases import waiting_for
-from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
+from platform_launch.procguard.core.ledger import Ledger, no_worker
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, Registry, WorkerEntry
+from platform_launch.procguard.core.runs import run_detail, run_shape
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, natural
 
-_STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
-_NUMBERS = re.compile(r"(\d{1,18})")
-
-LogSize = Callable[[str, int], int]
+_EVERY_EVENT = EventFilter()
 
 
-def silent_after_s(group: Group | None) -> float:
-    """Return how long a worker may be quiet before it counts as silent."""
-    if group is None:
-        return DEFAULT_SILENT_AFTER_S
-    return (group.run.settings if group.active and group.run else group.settings).silent_after_s
+class Queries:
+    """Looks and changes nothing; from any thread, without a lock.
 
+    ``log_size`` tells how many bytes of a worker's log of a generation the server has. What reads the
+    database raises Unavailable where it cannot.
+    """
 
-def group_shape(
-    group: Group, members: Mapping[WorkerName, WorkerSnapshot], log_size: LogSize, elapsed_s: float
-) -> GroupShape:
-    """Return a group as people see it; ``members`` has every worker, ``elapsed_s`` counts from its phase."""
-    limit = silent_after_s(group)
-    silent = [str(worker) for worker in group.workers if members[worker].silent_s > limit]
-    failure = group.failure
-    if failure and failure.worker:
-        failure = failure.model_copy(update={"log": log_size(failure.worker, group.generation) > 0})
-    degraded = group.phase is GroupPhase.RUNNING and bool(group.silent)
-    return GroupShape(
-        name=group.name,
-        settings=group.settings,
-        phase=GroupPhase.DEGRADED if degraded else group.phase,
-        phase_since=group.phase_since,
-        run_number=group.run_number,
-        generation=group.generation,
-        restarts_used=group.restarts_used,
-        workers=[str(worker) for worker in group.workers],
-        silent=silent,
-        waiting_for=[str(worker) for worker in waiting_for(group, members)],
-        deadline=_deadline(group, members, elapsed_s),
-        failure=failure,
-        previous_failure=group.previous_failure if group.active else None,
-        requested_by=group.requested_by,
-        started_at=group.started_at,
-        ended_at=group.ended_at,
-    )
+    def __init__(
+        self, ledger: Ledger, registry: Registry, clock: ServerClock, log_size: views.LogSize
+    ) -> None:
+        self._ledger = ledger
+        self._registry = registry
+        self._clock = clock
+        self._log_size = log_size
+        self._version = 0
+        self._counting = threading.Lock()
 
+    @property
+    def version(self) -> int:
+        """A number that increases with every visible change; by heartbeats alone at most once a second."""
+        return self._version
 
-def _deadline(
-    group: Group, members: Mapping[WorkerName, WorkerSnapshot], elapsed_s: float
-) -> Deadline | None:
-    run = group.run
-    if run is None:
-        return None
-    if group.phase is GroupPhase.PREPARING:
-        return Deadline(what="fails", in_s=max(0.0, run.settings.ready_within_s - elapsed_s))
-    if group.phase is GroupPhase.RUNNING and group.silent:
-        longest_s = max(members[worker].silent_s for worker in group.silent if worker in members)
-        return Deadline(what="fails", in_s=max(0.0, run.settings.fail_after_s - longest_s))
-    if group.phase is GroupPhase.BACKING_OFF:
-        return Deadline(what="restarts", in_s=max(0.0, group.backoff_s - elapsed_s))
-    return None
+    def changed(self) -> None:
+        """Count a visible change."""
+        with self._counting:
+            self._version += 1
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes have joined."""
+        return len(self._registry.nodes)
 
-class WorkerGlance(NamedTuple):
-    """What lists and counts need to know of a worker: thousands are made a second for a page."""
+    def groups(self) -> list[GroupShape]:
+        """Return all groups by name."""
+        return [self._shape(group) for _, group in sorted(self._ledger.world.groups.items())]
 
-    worker: str
-    node: str
-    hostname: str
-    group: str | None
-    status: WorkerStatus
-    silent: bool
-    rank: int | None
-    report: WorkerReport | None
+    def group(self, name: str) -> GroupShape:
+        """Return a group. Raises NotFound."""
+        return self._shape(self._ledger.world.group(name))
 
+    def workers(self) -> list[WorkerShape]:
+        """Return all workers by node and number."""
+        moment = self._clock.moment()
+        return [self._worker(node, entry, moment) for node, entry in self._registry.all_workers()]
 
-class NodeGlance(NamedTuple):
-    """What lists and counts need to know of a node."""
+    def glances(self) -> tuple[list[NodeGlance], list[WorkerGlance]]:
+        """Return all nodes by name and all workers by node and number, at a glance."""
+        world, moment = self._ledger.world, self._clock.moment()
+        limits: dict[str | None, float] = {None: DEFAULT_SILENT_AFTER_S}
+        limits |= {name: views.silent_after_s(group) for name, group in world.groups.items()}
+        workers, rows, groups = [], world.workers, world.groups
+        for node, entry in self._registry.all_workers():
+            row = rows.get(entry.worker)
+            group = groups.get(row.group) if row and row.group else None
+            limit_s = limits[group.name if group else None]
+            silent_s = moment.silent_s(entry.seen_at)
+            workers.append(views.worker_glance(node, entry, group, silent_s, limit_s))
+        nodes = [
+            views.node_glance(entry, moment.silent_s(entry.seen_at))
+            for _, entry in sorted(self._registry.nodes.items())
+        ]
+        return nodes, workers
 
-    node: str
-    silent: bool
-    drained: bool
-    quarantine: QuarantineReport | None
-    machine: MachineReport | None
+    def worker(self, worker: str) -> WorkerShape:
+        """Return a worker. Raises NotFound."""
+        name = self._ledger.world.row(worker).worker
+        node = self._registry.nodes.get(name.node)
+        entry = node.workers.get(name.number) if node else None
+        if node is None or entry is None:
+            raise no_worker(worker)  # it is being forgotten
+        return self._worker(node, entry, self._clock.moment())
 
+    def nodes(self) -> list[NodeShape]:
+        """Return all nodes by name, each with what its workers do."""
+        by_node: dict[str, list[WorkerShape]] = {}
+        for worker in self.workers():
+            by_node.setdefault(worker.node, []).append(worker)
+        moment = self._clock.moment()
+        return [
+            views.node_shape(entry, by_node.get(name, []), moment.silent_s(entry.seen_at))
+            for name, entry in sorted(self._registry.nodes.items(), key=lambda item: natural(item[0]))
+        ]
 
-def worker_glance(
-    node: NodeEntry, entry: WorkerEntry, group: Group | None, silent_s: float, limit_s: float
-) -> WorkerGlance:
-    """Return a worker at a glance; ``limit_s`` is :func:`silent_after_s` of its group."""
-    run = group.run if group else None
-    place = run.place_of.get(entry.worker) if run else None
-    silent = silent_s > limit_s
-    return WorkerGlance(
-        entry.text,
-        entry.worker.node,
-        node.node.hostname,
-        group.name if group else None,
-        worker_status(entry.text, entry.report, group, silent=silent),
-        silent,
-        place.rank if place else None,
-        entry.report,
-    )
+    def node(self, name: str) -> NodeShape:
+        """Return a node. Raises NotFound."""
+        entry = self._registry.nodes.get(name)
+        if entry is None:
+            raise NotFound(f"no node {shown(name)}", "look at the list of nodes")
+        workers = [self.worker(str(worker.worker)) for _, worker in sorted(entry.workers.items())]
+        return views.node_shape(entry, workers, self._clock.moment().silent_s(entry.seen_at))
 
+    def preview(self, name: str, settings: GroupSettings | None = None) -> RankPreview:
+        """Return the rank table as it would be, with these settings or the group's own. Raises NotFound."""
+        group = self._ledger.world.group(name)
+        wanted = settings or group.settings
+        table = rank_table(wanted, group.workers, self.members(group.workers))
+        return views.preview(table, wanted.backend)
 
-def worker_status(
-    worker: str, report: WorkerReport | None, group: Group | None, *, silent: bool
-) -> WorkerStatus:
-    """Return a worker's status: a silent one's last report is not news, and an exit says which it was."""
-    failed = silent or (report is not None and report.state in (WorkerState.EXITED, WorkerState.LOST))
-    failure = group.failure if group else None
-    if failed and failure is not None and failure.worker == worker:
-        return WorkerStatus.FAILED_FIRST
-    if silent:
-        return WorkerStatus.SILENT
-    if report is None:
-        return WorkerStatus.UNKNOWN
-    if report.state is not WorkerState.EXITED:
-        return _STATUSES[report.state]
-    if report.asked:
-        return WorkerStatus.STOPPED
-    return WorkerStatus.FINISHED if report.exit_code == 0 else WorkerStatus.FAILED
+    def runs(self, name: str, before: int | None = None, limit: int = 50) -> list[RunShape]:
+        """Return the newest runs of a group, or those before one, newest first. Raises NotFound."""
+        self._ledger.world.group(name)
+        return [run_shape(record) for record in self._ledger.store.runs(name, before, limit)]
 
+    def run(self, name: str, number: int) -> RunDetail:
+        """Return a run of a group. Raises NotFound."""
+        record = self._ledger.store.run(name, number)
+        if record is None:
+            raise NotFound(f"no run {number} of {shown(name)}", "look at the list of its runs")
+        return run_detail(record)
 
-def worker_shape(
-    node: NodeEntry, entry: WorkerEntry, group: Group | None, member: WorkerSnapshot
-) -> WorkerShape:
-    """Return a worker as people see it."""
-    run = group.run if group else None
-    place = run.place_of.get(entry.worker) if run else None
-    report = member.report
-    silent = member.silent_s > silent_after_s(group)
-    return WorkerShape(
-        worker=entry.text,
-        node=entry.worker.node,
-        number=entry.worker.number,
-        group=group.name if group else None,
-        status=worker_status(entry.text, report, group, silent=silent),
-        state=report.state if report else WorkerState.IDLE,
-        silent=silent,
-        generation=report.generation if report else 0,
-        rank=place.rank if place else None,
-        local_rank=place.local_rank if place else None,
-        restarts=group.restarts_used if group and place else 0,
-        exit_code=report.exit_code if report else None,
-        asked=report.asked if report else False,
-        reason=report.reason if report else "",
-        verdict=report.verdict if report else "",
-        heartbeat_age_s=None if report is None else member.silent_s,
-        gpus=list(report.gpus) if report else [],
-        steps_per_s=report.steps_per_s if report else None,
-        pid=report.pid if report else None,
-        hostname=node.node.hostname,
-        limited_to=None if node.node.allowed is None else list(node.node.allowed),
-    )
+    def run_names(self, worker: str, generations: Sequence[int]) -> list[LogRun]:
+        """Return what a worker's generations were called in their groups, where that is known."""
+        found = self._ledger.store.runs_of(worker, generations)
+        return [LogRun(generation=one, group=group, number=number) for one, group, number in found]
 
+    def events(
+        self, before: int | None = None, limit: int = 100, chosen: EventFilter = _EVERY_EVENT
+    ) -> list[AuditEvent]:
+        """Return the newest entries of the audit log that are chosen, or those before one, newest first."""
+        return self._ledger.store.events(before, limit, chosen)
 
-def node_shape(
-    entry: NodeEntry, workers: Sequence[WorkerShape], clock_s: float, listening_since: float
-) -> NodeShape:
-    """Return a node as people see it; ``workers`` are its own."""
-    silent_s = entry.silent_s(clock_s, listening_since)
-    gpus = {gpu.index: gpu for worker in workers for gpu in worker.gpus}
-    return NodeShape(
-        node=entry.node.name,
-        hostname=entry.node.hostname,
-        version=entry.node.version,
-        workers=[worker.worker for worker in workers],
-        counts=dict(Counter(worker.status for worker in workers)),
-        groups=sorted({worker.group for worker in workers if worker.group}),
-        silent=silent_s > DEFAULT_SILENT_AFTER_S,
-        heartbeat_age_s=None if entry.seen_at is None else silent_s,
-        drained_by=entry.node.drained_by,
-        quarantine=entry.quarantine,
-        release_asked=entry.release is not None,
-        limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
-        machine=entry.machine,
-        gpus=[gpus[index] for index in sorted(gpus)],
-    )
+    def members(self, workers: Iterable[WorkerName]) -> Members:
+        """Return what is known of workers at this moment."""
+        moment = self._clock.moment()
+        return {worker: self._member(worker, moment) for worker in workers}
 
+    def _member(self, worker: WorkerName, moment: Moment) -> WorkerSnapshot:
+        row = self._ledger.world.workers.get(worker)
+        return self._registry.member(worker, row.generation if row else 0, moment)
 
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return what orders names as people do: gn7 before gn39."""
-    parts = _NUMBERS.split(name)
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
+    def _worker(self, node: NodeEntry, entry: WorkerEntry, moment: Moment) -> WorkerShape:
+        group = self._ledger.world.group_of(entry.worker)
+        return views.worker_shape(node, entry, group, self._member(entry.worker, moment))
 
-
-def preview(table: RankTable, backend: str) -> RankPreview:
-    """Return a rank table as people see it."""
-    return RankPreview(
-        places=[
-            PlaceShape(
-                worker=str(place.worker),
-                rank=place.rank,
-                local_rank=place.local_rank,
-                node_rank=place.topology.node_rank,
-                world_size=place.world_size,
-                environment=place.environment(backend),
-            )
-            for place in table.places
-        ],
-        idle=[str(worker) for worker in table.idle],
-        problems=[problem_shape(problem) for problem in table.problems],
-        notes=[problem_shape(note) for note in table.notes],
-    )
-
-
-def problem_shape(problem: RankProblem) -> ProblemShape:
-    """Return a problem as people see it."""
-    return ProblemShape(code=problem.code, text=problem.text, hint=problem.hint, values=dict(problem.values))
+    def _shape(self, group: Group) -> GroupShape:
+        members = self.members(group.workers)
+        return views.group_shape(group, members, self._log_size, self._clock.in_phase_s(group))

@@ -19,6 +19,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.procguard.core.clock import Moment
 from platform_launch.procguard.core.group import GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
@@ -118,10 +119,6 @@ class NodeEntry:
             self.release = None
         return changed
 
-    def silent_s(self, clock_s: float, listening_since: float) -> float:
-        """Return how long ago the node was heard, at most since the server began to listen."""
-        return clock_s - max(self.seen_at or listening_since, listening_since)
-
 
 @dataclass
 class Registry:
@@ -149,19 +146,17 @@ class Registry:
         entry = self.nodes.pop(name)
         self.by_credential.pop(entry.node.credential_sha256, None)
 
-    def member(
-        self, name: WorkerName, generation: int, clock_s: float, listening_since: float
-    ) -> WorkerSnapshot:
-        """Return what is known of a worker at this moment; ``generation`` is the highest written down."""
+    def member(self, name: WorkerName, generation: int, moment: Moment) -> WorkerSnapshot:
+        """Return what is known of a worker at a moment; ``generation`` is the highest written down."""
         entry = self.nodes.get(name.node)
         worker = entry.workers.get(name.number) if entry else None
         if entry is None or worker is None:
-            return WorkerSnapshot(name, silent_s=clock_s - listening_since, generation=generation)
+            return WorkerSnapshot(name, silent_s=moment.silent_s(None), generation=generation)
         return WorkerSnapshot(
             name,
             report=worker.report,
             same=worker.same,
-            silent_s=clock_s - max(worker.seen_at or listening_since, listening_since),
+            silent_s=moment.silent_s(worker.seen_at),
             ended_at=worker.ended_at,
             generation=generation,
             names=entry.node.names,

@@ -96,13 +96,15 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             accounts=database.users,
             gate=Gate(Sessions(secret, database.users, ended, settings.session_hours)),
             throttle=Throttle(),
-            meter=Metrics(control),
-            history=History(control, database.measurements),
+            meter=Metrics(control.queries),
+            history=History(control.queries, database.measurements),
             control_loop=ControlLoop(control.tick),
             join_token=token,
         )
         room = LogRetention(
-            logs, int(settings.logs_limit_gib * _GIB), lambda: [worker.worker for worker in control.workers()]
+            logs,
+            int(settings.logs_limit_gib * _GIB),
+            lambda: [worker.worker for worker in control.queries.workers()],
         )
         parts.control_loop.start()
         room.start()

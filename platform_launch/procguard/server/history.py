@@ -22,8 +22,8 @@ from platform_launch.procguard.api.shapes import (
     ChartKind,
     WorkerStatus,
 )
-from platform_launch.procguard.core.control import Control
-from platform_launch.procguard.core.queries import NodeGlance, WorkerGlance
+from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
 
 EVERY_S = 20.0
 _SAMPLES = 180  # an hour
@@ -55,9 +55,9 @@ class History:
     """Samples every 20 s from :meth:`start` to :meth:`stop`; read by any thread."""
 
     def __init__(
-        self, control: Control, kept: MeasurementStore, now: Callable[[], float] = time.time
+        self, queries: Queries, kept: MeasurementStore, now: Callable[[], float] = time.time
     ) -> None:
-        self._control = control
+        self._queries = queries
         self._kept = kept
         self._now = now
         self._times: deque[float] = deque(maxlen=_SAMPLES)
@@ -105,8 +105,8 @@ class History:
 
     def sample(self) -> None:
         """Take one sample, and write down what is due."""
-        nodes, workers = self._control.glances()
-        names = [group.name for group in self._control.groups()]
+        nodes, workers = self._queries.glances()
+        names = [group.name for group in self._queries.groups()]
         of_workers = {one.worker: _of_worker(one) for one in workers}
         members: dict[str, list[WorkerGlance]] = {}
         on_node: dict[str, list[WorkerGlance]] = {}

@@ -13,15 +13,15 @@ from prometheus_client.registry import Collector
 
 from platform_launch.procguard.api.shapes import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.core.queries import Queries
 
 _KEPT_S = 1.0
 
 
 class Metrics:
-    """Counts what happens, and asks the control what is when it is read."""
+    """Counts what happens, and asks what is when it is read."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, queries: Queries) -> None:
         self._registry = CollectorRegistry()
         self.heartbeats = self._counter("procguard_heartbeats", "Heartbeats of agents that were answered.")
         self.refused = self._counter(
@@ -38,7 +38,7 @@ class Metrics:
             ["result"],
             registry=self._registry,
         )
-        self._registry.register(_CurrentState(control))
+        self._registry.register(_CurrentState(queries))
         self._lock = threading.Lock()
         self._text, self._made_at = b"", float("-inf")
 
@@ -56,22 +56,22 @@ class Metrics:
 class _CurrentState(Collector):
     """What is now, of groups, workers and GPUs: asked when the metrics are read."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Say nothing beforehand: registering must not ask the control."""
+        """Say nothing beforehand: registering must ask nothing."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield how many groups and workers are in which state."""
-        groups_now = self._control.groups()
+        groups_now = self._queries.groups()
         phases = Tally(group.phase for group in groups_now)
         groups = GaugeMetricFamily("procguard_groups", "Groups by phase.", labels=["phase"])
         for phase in GroupPhase:
             groups.add_metric([phase.value], phases[phase])
         yield groups
-        workers = self._control.workers()
+        workers = self._queries.workers()
         states = Tally(worker.state for worker in workers)
         by_state = GaugeMetricFamily("procguard_workers", "Workers by state.", labels=["state"])
         for state in WorkerState:

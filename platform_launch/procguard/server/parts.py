@@ -43,7 +43,7 @@ async def _parts(request: Request) -> ServerParts:
     return cast(ServerParts, request.app.state.parts)
 
 
-Here = Annotated[ServerParts, Depends(_parts)]
+Parts = Annotated[ServerParts, Depends(_parts)]
 """The parts of the server that answers."""
 
 

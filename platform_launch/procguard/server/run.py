@@ -49,7 +49,7 @@ def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], N
             stopping,
             parts.control_loop,
             lambda: ready(listener.getsockname()[1]),
-            lambda: parts.control.node_count,
+            lambda: parts.control.queries.node_count,
         )
         _let_heartbeats_pass()
         uvloop.run(server.serve([listener]))

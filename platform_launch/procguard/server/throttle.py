@@ -17,7 +17,7 @@ FROM_ALL = RateLimitItemPerMinute(60)
 """For a name from all addresses: more than one address may try, or it could lock anybody out."""
 
 
-_TOLD_JOINS = RateLimitItemPerMinute(1)
+_RECORDED_JOINS = RateLimitItemPerMinute(1)
 FAILED_JOINS = RateLimitItemPerMinute(30)
 """With a wrong token, from one address."""
 
@@ -40,11 +40,11 @@ class Throttle:
 
     def count(self, address: str, name: str) -> None:
         """Count one. Raises TooMany. Names that are tried from a blocked address count for nobody."""
-        guest, hit = _network(address), self._limiter.hit
+        network, hit = _network(address), self._limiter.hit
         if not (
-            hit(self._by_address, "address", guest)
-            and hit(self._by_name, "name", guest, name)
-            and ((guest, name) in self._known or hit(FROM_ALL, "all", name))
+            hit(self._by_address, "address", network)
+            and hit(self._by_name, "name", network, name)
+            and ((network, name) in self._known or hit(FROM_ALL, "all", name))
         ):
             raise TooMany("too many logins were tried", "wait a minute")
 
@@ -57,17 +57,17 @@ class Throttle:
             self._known.popitem(last=False)
 
     def count_failed_join(self, address: str) -> bool:
-        """Count a join with a wrong token; tell whether to write it down. Raises TooMany."""
-        guest = _network(address)
-        if not self._limiter.hit(FAILED_JOINS, "join", guest):
+        """Count a join with a wrong token; tell whether it is the first this minute. Raises TooMany."""
+        network = _network(address)
+        if not self._limiter.hit(FAILED_JOINS, "join", network):
             raise TooMany("too many joins with a wrong token", "wait a minute, and correct the token")
-        return self._limiter.hit(_TOLD_JOINS, "told", guest)
+        return self._limiter.hit(_RECORDED_JOINS, "recorded", network)
 
 
 def _network(address: str) -> str:
-    """Return what one guest holds: an IPv4 address, or the /64 of an IPv6 address.
+    """Return what one client holds: an IPv4 address, or the /64 of an IPv6 address.
 
-    A server that listens on both sees IPv4 guests as ``::ffff:192.0.2.1``, which are not one network.
+    A server that listens on both sees IPv4 clients as ``::ffff:192.0.2.1``, which are not one network.
     """
     try:
         parsed = ip_address(address)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes import GroupPhase, GroupShape, NodeShape, WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport, QuarantineReport
-from platform_launch.procguard.core.queries import NodeGlance, WorkerGlance, natural
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, natural
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.control import Control
+    from platform_launch.procguard.core.queries import Queries
 
 Row = TypeVar("Row")
 
@@ -41,8 +41,8 @@ _ORDER = (
 class ControlSnapshot:
     """Groups, workers and nodes of one version, made once for everybody who looks."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
         self._lock = Lock()
         self._version = -1
         self._groups: list[GroupShape] = []
@@ -72,13 +72,13 @@ class ControlSnapshot:
         with self._lock:
             self._refresh()
             if self._nodes[0] != self._version:
-                self._nodes = (self._version, self._control.nodes())
+                self._nodes = (self._version, self._queries.nodes())
             return self._nodes[1]
 
     def _refresh(self) -> None:
-        version = self._control.version
+        version = self._queries.version
         if version != self._version:
-            self._groups, self._glances = self._control.groups(), self._control.glances()
+            self._groups, self._glances = self._queries.groups(), self._queries.glances()
             self._version = version
 
 

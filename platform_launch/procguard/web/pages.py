@@ -1,4 +1,4 @@
-"""The pages and their fragments: HTML over the same Control that the API answers from.
+"""The pages and their fragments: HTML from the same queries that the API answers from.
 
 Pages look; what they change goes to the JSON API, which checks it.
 """
@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes import EventFilter, WorkerShape
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
@@ -46,13 +46,13 @@ class _Files(StaticFiles):
         return answer
 
 
-def add_pages(app: FastAPI, control: Control, accounts: Accounts, *, visitor: FindVisitor) -> None:
+def add_pages(app: FastAPI, queries: Queries, accounts: Accounts, *, visitor: FindVisitor) -> None:
     """Put the web page on the server's application, which sets its headers.
 
     ``app.state.missing_page`` is what a browser gets for an address that is none.
     """
     app.mount("/static", _Files(directory=FOLDER / "static"), name="static")
-    pages = Pages(control, accounts, visitor)
+    pages = Pages(queries, accounts, visitor)
     for path, show in {
         "/": pages.overview,
         "/groups/{name}": pages.group,
@@ -104,11 +104,11 @@ Show = Callable[[PageRequest], Response]
 class Pages:
     """What is seen at each address."""
 
-    def __init__(self, control: Control, accounts: Accounts, visitor: FindVisitor) -> None:
-        self._control = control
+    def __init__(self, queries: Queries, accounts: Accounts, visitor: FindVisitor) -> None:
+        self._queries = queries
         self._accounts = accounts
         self._visitor = visitor
-        self._now = listing.ControlSnapshot(control)
+        self._now = listing.ControlSnapshot(queries)
         self._templates = templates()
 
     def guarded(self, show: Show) -> Callable[[Request], Response]:
@@ -147,7 +147,7 @@ class Pages:
 
         if await run_in_threadpool(self._visitor, request) is None:
             return Response(status_code=401)
-        return Stream(self._control, admitted)
+        return Stream(self._queries, admitted)
 
     def overview(self, page: PageRequest) -> Response:
         """All groups and all workers."""
@@ -201,7 +201,7 @@ class Pages:
         """A group's settings and the ranks they give."""
         name = page.request.path_params["name"]
         state = self._group(name)
-        ranks = preview(self._control, name, None)
+        ranks = preview(self._queries, name, None)
         return page.show("group_settings.html", tab="settings", **state, **ranks)
 
     def group_runs(self, page: PageRequest) -> Response:
@@ -211,7 +211,7 @@ class Pages:
 
     def run_rows(self, page: PageRequest) -> Response:
         """The rows of a group's history."""
-        group = self._control.group(page.request.path_params["name"])
+        group = self._queries.group(page.request.path_params["name"])
         return page.show("run_rows.html", group=group, **self._runs(page))
 
     def group_run(self, page: PageRequest) -> Response:
@@ -221,19 +221,19 @@ class Pages:
             raise NotFound(f"no run {shown(text)}", "look at the list of runs")
         number = int(text)
         return page.show(
-            "group_run.html", tab="runs", run=self._control.run(name, number), **self._group(name)
+            "group_run.html", tab="runs", run=self._queries.run(name, number), **self._group(name)
         )
 
     def group_compare(self, page: PageRequest) -> Response:
         """Two runs of a group beside each other; without two numbers, the newest and the one before."""
         name = page.request.path_params["name"]
         picked = [int(text) for text in page.request.query_params.getlist("run") if _is_number(text)]
-        known = [run.number for run in self._control.runs(name, limit=2)]
+        known = [run.number for run in self._queries.runs(name, limit=2)]
         chosen = list(dict.fromkeys([*picked[:2], *known]))[:2]
         numbers = sorted(chosen)
         if len(numbers) < 2:
             raise NotFound("two runs are compared", "choose two in the list of runs")
-        one, other = (self._control.run(name, number) for number in numbers[:2])
+        one, other = (self._queries.run(name, number) for number in numbers[:2])
         return page.show(
             "group_compare.html",
             tab="runs",
@@ -250,13 +250,13 @@ class Pages:
     def group_log(self, page: PageRequest) -> Response:
         """The logs of all ranks of a run; they are read from the API."""
         name = page.request.path_params["name"]
-        runs = self._control.runs(name, limit=RUNS_SHOWN)
+        runs = self._queries.runs(name, limit=RUNS_SHOWN)
         wanted = page.query.get("run", "")
         number = int(wanted) if _is_number(wanted) else (runs[0].number if runs else 0)
         run = next((one for one in runs if one.number == number), None)
         rank = None
         if run is not None and run.failure is not None and run.failure.line is not None:
-            places = self._control.run(name, number).places
+            places = self._queries.run(name, number).places
             rank = next((one.rank for one in places if one.worker == run.failure.worker), None)
         return page.show(
             "group_log.html",
@@ -287,7 +287,7 @@ class Pages:
                 return Response(status_code=413)
         form = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
         name = request.path_params["name"]
-        show = self.guarded(lambda page: page.show("ranks.html", **preview(self._control, name, form)))
+        show = self.guarded(lambda page: page.show("ranks.html", **preview(self._queries, name, form)))
         return await run_in_threadpool(show, request)
 
     def nodes(self, page: PageRequest) -> Response:
@@ -320,7 +320,7 @@ class Pages:
         }
 
     def _node(self, page: PageRequest) -> dict[str, Any]:
-        node = self._control.node(page.request.path_params["node"])
+        node = self._queries.node(page.request.path_params["node"])
         return {
             "node": node,
             "workers": self._shapes(node.workers),
@@ -338,8 +338,8 @@ class Pages:
         return page.show("worker_state.html", **self._worker(page))
 
     def _worker(self, page: PageRequest) -> dict[str, Any]:
-        worker = self._control.worker(page.request.path_params["worker"])
-        group = self._control.group(worker.group) if worker.group else None
+        worker = self._queries.worker(page.request.path_params["worker"])
+        group = self._queries.group(worker.group) if worker.group else None
         current, previous = (group.failure, group.previous_failure) if group else (None, None)
         if current and current.worker == worker.worker:
             return {"worker": worker, "why": current, "title": ""}
@@ -398,7 +398,7 @@ class Pages:
         }
 
     def _state_of(self, name: str) -> dict[str, Any]:
-        group = self._control.group(name)
+        group = self._queries.group(name)
         _, workers = self._now.read()
         members = [worker for worker in workers if worker.group == name]
         counts = listing.counts_by_group(members)
@@ -418,7 +418,7 @@ class Pages:
         found = []
         for worker in workers:
             with suppress(NotFound):  # its node was forgotten just now
-                found.append(self._control.worker(worker))
+                found.append(self._queries.worker(worker))
         return found
 
     def _group(self, name: str) -> dict[str, Any]:
@@ -426,12 +426,12 @@ class Pages:
 
     def _runs(self, page: PageRequest) -> dict[str, Any]:
         before = _before(page)
-        runs = self._control.runs(page.request.path_params["name"], before, RUNS_SHOWN + 1)
+        runs = self._queries.runs(page.request.path_params["name"], before, RUNS_SHOWN + 1)
         return {"runs": runs[:RUNS_SHOWN], "more": len(runs) > RUNS_SHOWN, "before": before}
 
     def _events(self, page: PageRequest, chosen: EventFilter) -> dict[str, Any]:
         before = _before(page)
-        events = self._control.events(before, EVENTS_SHOWN + 1, chosen)
+        events = self._queries.events(before, EVENTS_SHOWN + 1, chosen)
         return {
             "events": events[:EVENTS_SHOWN],
             "more": len(events) > EVENTS_SHOWN,

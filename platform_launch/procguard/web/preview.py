@@ -10,17 +10,17 @@ from pydantic import ValidationError
 from platform_launch.procguard.api.shapes import GroupSettings, RankPreview
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.control import Control
+    from platform_launch.procguard.core.queries import Queries
 
 
-def preview(control: Control, name: str, form: Mapping[str, str] | None) -> dict[str, Any]:
+def preview(queries: Queries, name: str, form: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the rank table of a group, with the form's fields as its settings.
 
     ``invalid`` names the fields that cannot be what they are; there is no table then. Raises NotFound.
     """
     nothing = RankPreview(places=[], idle=[], problems=[], notes=[])
     if form is None:
-        return {"preview": control.preview(name), "invalid": []}
+        return {"preview": queries.preview(name), "invalid": []}
     values: dict[str, Any] = {key: text for key, text in form.items() if key in GroupSettings.model_fields}
     if not values.get("world_size"):
         values["world_size"] = None
@@ -33,4 +33,4 @@ def preview(control: Control, name: str, form: Mapping[str, str] | None) -> dict
         settings = GroupSettings.model_validate(values)
     except ValidationError as error:
         return {"preview": nothing, "invalid": sorted({str(trouble["loc"][0]) for trouble in error.errors()})}
-    return {"preview": control.preview(name, settings), "invalid": []}
+    return {"preview": queries.preview(name, settings), "invalid": []}

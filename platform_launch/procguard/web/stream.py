@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.core.control import Control
+    from platform_launch.procguard.core.queries import Queries
 
 REFRESH_S = 1.0
 ALIVE_S = 5.0
@@ -24,12 +24,12 @@ LIFETIME_S = 600.0
 class Stream(Response):
     """An answer that goes on until its reader leaves or the server ends, and then ends in good order."""
 
-    def __init__(self, control: Control, admitted: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, queries: Queries, admitted: Callable[[], Awaitable[bool]]) -> None:
         # The second header keeps a proxy from holding events back until there are many.
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
         super().__init__(headers=headers)
         del self.headers["content-length"]
-        self._control = control
+        self._queries = queries
         self._admitted = admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
@@ -37,7 +37,7 @@ class Stream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.ensure_future(_gone(receive))
         try:
-            async for event in changes(self._control, self._admitted, gone):
+            async for event in changes(self._queries, self._admitted, gone):
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
         finally:
             gone.cancel()
@@ -45,12 +45,12 @@ class Stream(Response):
 
 
 async def changes(
-    control: Control, admitted: Callable[[], Awaitable[bool]], gone: asyncio.Future[None]
+    queries: Queries, admitted: Callable[[], Awaitable[bool]], gone: asyncio.Future[None]
 ) -> AsyncIterator[str]:
     """Yield an event for each time something visible changed, and a sign of life in between."""
     loop = asyncio.get_running_loop()
     end, ask_at = loop.time() + LIFETIME_S, loop.time() + ASK_S
-    version, sent_at = control.version, loop.time()
+    version, sent_at = queries.version, loop.time()
     yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
         await asyncio.wait((gone,), timeout=REFRESH_S)
@@ -60,8 +60,8 @@ async def changes(
             ask_at = loop.time() + ASK_S
             if not await admitted():
                 return
-        if control.version != version:
-            version, sent_at = control.version, loop.time()
+        if queries.version != version:
+            version, sent_at = queries.version, loop.time()
             yield f"event: changed\ndata: {version}\n\n"
         elif loop.time() - sent_at >= ALIVE_S:
             sent_at = loop.time()

@@ -27,7 +27,7 @@ from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Unauthorized, bearer
 from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.logs import Full
-from platform_launch.procguard.server.parts import Here, ServerParts, node_of
+from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
 from platform_launch.procguard.server.throttle import TooMany
 
 router = APIRouter(prefix="/api/v1/agent", tags=["agents"])
@@ -48,34 +48,34 @@ def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
 def join(
     wanted: JoinRequest,
     request: Request,
-    here: Here,
+    parts: Parts,
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_join_token)],
 ) -> JoinAnswer:
     """Register a node and its workers with the join token, and get the agent's own credential."""
     address = request.client.host if request.client else ""
-    if not here.is_join_token(bearer(request.headers)):
-        _count_failed_join(here, address, wanted.node)
+    if not parts.is_join_token(bearer(request.headers)):
+        _count_failed_join(parts, address, wanted.node)
         raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
     try:
-        joined = here.control.join(wanted)
+        joined = parts.control.join(wanted)
     except RequestRefused:
-        here.meter.joins.labels("refused").inc()
+        parts.meter.joins.labels("refused").inc()
         raise
-    here.meter.joins.labels("succeeded").inc()
+    parts.meter.joins.labels("succeeded").inc()
     return joined
 
 
-def _count_failed_join(here: ServerParts, address: str, node: str) -> None:
-    here.meter.joins.labels("failed").inc()
+def _count_failed_join(parts: ServerParts, address: str, node: str) -> None:
+    parts.meter.joins.labels("failed").inc()
     try:
-        tell = here.throttle.count_failed_join(address)
+        first_this_minute = parts.throttle.count_failed_join(address)
     except TooMany:
-        here.meter.joins.labels("throttled").inc()
+        parts.meter.joins.labels("throttled").inc()
         raise
-    if tell:
+    if first_this_minute:
         with suppress(Unavailable):  # the refusal matters more than the note
             detail = f"wrong join token, from {address or 'an unknown address'}"
-            here.control.record("server", "join-failed", node, detail)
+            parts.control.record("server", "join-failed", node, detail)
 
 
 @router.post(
@@ -87,12 +87,12 @@ def _count_failed_join(here: ServerParts, address: str, node: str) -> None:
 )
 async def heartbeat(
     request: Request,
-    here: Here,
+    parts: Parts,
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> Response:
     """Say what a node's workers do, and get what is wanted of them."""
     token = bearer(request.headers)
-    return answer_beat(here, here.control.who(token) if token else None, await request.body())
+    return answer_beat(parts, parts.control.who(token) if token else None, await request.body())
 
 
 @router.post(
@@ -103,21 +103,23 @@ async def heartbeat(
 )
 async def log(
     request: Request,
-    here: Here,
+    parts: Parts,
     number: Annotated[Number, Query(description="The worker's number on its node.")],
     generation: Annotated[Generation, Query(description="The run the bytes are of.")],
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Bytes of this run's log before these.")],
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> LogTaken:
     """Take a chunk of a worker's log, the bytes as they were written. Sending one twice does no harm."""
-    worker = here.control.worker(str(WorkerName(node_of(bearer(request.headers), here), number))).worker
+    worker = parts.control.queries.worker(
+        str(WorkerName(node_of(bearer(request.headers), parts), number))
+    ).worker
     try:
         data = await request.body()
-        have = await to_thread.run_sync(here.logs.append, worker, generation, offset, data, limiter=_DISK)
+        have = await to_thread.run_sync(parts.logs.append, worker, generation, offset, data, limiter=_DISK)
     except ClientDisconnect as error:
         raise Unauthorized("the agent left in the middle of its chunk") from error
     except Full:
-        here.meter.log_refused.inc()
+        parts.meter.log_refused.inc()
         raise
-    here.meter.log_bytes.inc(len(data))
+    parts.meter.log_bytes.inc(len(data))
     return LogTaken(offset=have)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from platform_launch.procguard.api.shapes import Chart, ChartKind
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Viewer
-from platform_launch.procguard.server.parts import Here
+from platform_launch.procguard.server.parts import Parts
 
 router = APIRouter(prefix="/api/v1/charts", tags=["charts"])
 _READ = refusals(401, 404, 422, 503)
@@ -17,18 +17,18 @@ _READ = refusals(401, 404, 422, 503)
 
 @router.get("/groups/{name}/ranks", operation_id="chart_ranks", responses=_READ)
 def ranks(
-    name: str, here: Here, _person: Viewer, series: Literal["gpu", "gpu_memory", "steps"] = "gpu"
+    name: str, parts: Parts, _person: Viewer, series: Literal["gpu", "gpu_memory", "steps"] = "gpu"
 ) -> Chart:
     """Return one series of each rank of a group over the last hour; of many ranks the lowest 32."""
-    here.control.group(name)
-    return here.history.ranks(name, series)
+    parts.control.queries.group(name)
+    return parts.history.ranks(name, series)
 
 
 @router.get("/{kind}/{name}", operation_id="chart", responses=_READ)
 def chart(
     kind: ChartKind,
     name: str,
-    here: Here,
+    parts: Parts,
     _person: Viewer,
     span: Annotated[
         Literal["hour", "days"], Query(description="`days`: of groups and nodes, thinned.")
@@ -36,9 +36,9 @@ def chart(
 ) -> Chart:
     """Return the series of a worker, node or group."""
     look = {
-        ChartKind.WORKER: here.control.worker,
-        ChartKind.NODE: here.control.node,
-        ChartKind.GROUP: here.control.group,
+        ChartKind.WORKER: parts.control.queries.worker,
+        ChartKind.NODE: parts.control.queries.node,
+        ChartKind.GROUP: parts.control.queries.group,
     }
     look[kind](name)  # is there such a thing?
-    return here.history.chart(kind, name, days=span == "days")
+    return parts.history.chart(kind, name, days=span == "days")

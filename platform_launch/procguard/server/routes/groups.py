@@ -24,7 +24,7 @@ from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, MergedPage, chosen_ranks
-from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.routes.workers import (
     CONTEXT,
     ERRORS,
@@ -40,65 +40,65 @@ _READ = refusals(401, 404, 422, 503)
 _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 503)
 
 
-def _own(here: ServerParts, person: Person, name: str) -> None:
-    check_owner(person, name, here.control.group(name).settings.owners)
+def _own(parts: ServerParts, person: Person, name: str) -> None:
+    check_owner(person, name, parts.control.queries.group(name).settings.owners)
 
 
 @router.get("/groups", operation_id="groups", responses=refusals(401, 503))
-def groups(here: Here, _person: Viewer) -> list[GroupShape]:
+def groups(parts: Parts, _person: Viewer) -> list[GroupShape]:
     """List all groups by name."""
-    return here.control.groups()
+    return parts.control.queries.groups()
 
 
 @router.post("/groups", operation_id="create_group", status_code=201, responses=_CHANGE)
-def create_group(new: NewGroup, here: Here, person: Operator) -> GroupShape:
+def create_group(new: NewGroup, parts: Parts, person: Operator) -> GroupShape:
     """Create a group without workers."""
-    return here.control.create_group(new, person.name)
+    return parts.control.create_group(new, person.name)
 
 
 @router.get("/groups/{name}", operation_id="group", responses=_READ)
-def group(name: str, here: Here, _person: Viewer) -> GroupShape:
+def group(name: str, parts: Parts, _person: Viewer) -> GroupShape:
     """Return a group."""
-    return here.control.group(name)
+    return parts.control.queries.group(name)
 
 
 @router.delete("/groups/{name}", operation_id="delete_group", status_code=204, responses=_CHANGE)
-def delete_group(name: str, here: Here, person: Operator) -> None:
+def delete_group(name: str, parts: Parts, person: Operator) -> None:
     """Delete a group that is not active. Its workers are in no group then."""
-    _own(here, person, name)
-    here.control.delete_group(name, person.name)
+    _own(parts, person, name)
+    parts.control.delete_group(name, person.name)
 
 
 @router.put("/groups/{name}/settings", operation_id="change_settings", responses=_CHANGE)
-def change_settings(name: str, settings: GroupSettings, here: Here, person: Operator) -> GroupShape:
+def change_settings(name: str, settings: GroupSettings, parts: Parts, person: Operator) -> GroupShape:
     """Replace a group's settings. They concern its next start."""
-    _own(here, person, name)
+    _own(parts, person, name)
     check_owner(person, name, settings.owners)  # nobody gives a group away for good by a slip
-    return here.control.change_settings(name, settings, person.name)
+    return parts.control.change_settings(name, settings, person.name)
 
 
 @router.get("/groups/{name}/runs", operation_id="runs", responses=_READ)
 def runs(
     name: str,
-    here: Here,
+    parts: Parts,
     _person: Viewer,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only runs with a lower number.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> list[RunShape]:
     """List a group's runs, the newest first."""
-    return here.control.runs(name, before, limit)
+    return parts.control.queries.runs(name, before, limit)
 
 
 @router.get("/groups/{name}/runs/{number}", operation_id="run", responses=_READ)
-def run(name: str, number: Annotated[int, Path(ge=0, lt=2**53)], here: Here, _person: Viewer) -> RunDetail:
+def run(name: str, number: Annotated[int, Path(ge=0, lt=2**53)], parts: Parts, _person: Viewer) -> RunDetail:
     """Return a run with the settings that it began with, and its rank table."""
-    return here.control.run(name, number)
+    return parts.control.queries.run(name, number)
 
 
 @router.get("/groups/{name}/log", operation_id="read_group_log", responses=_READ)
 async def read_group_log(
     name: str,
-    here: Here,
+    parts: Parts,
     _person: Viewer,
     run: Annotated[int | None, Query(ge=0, lt=2**53, description="Which run; the newest by default.")] = None,
     before: Annotated[
@@ -126,10 +126,10 @@ async def read_group_log(
     def read() -> MergedLogPage:
         wanted = LineFilter(search, expression=expression, errors=errors)
         chosen = chosen_ranks(ranks)
-        number = here.control.group(name).run_number if run is None else run
-        found = here.control.run(name, number)
+        number = parts.control.queries.group(name).run_number if run is None else run
+        found = parts.control.queries.run(name, number)
         places = [(one.rank, one.worker) for one in found.places if chosen is None or one.rank in chosen]
-        log = MergedLog(here.logs.root, places, found.generation, ended=found.outcome is not None)
+        log = MergedLog(parts.logs.root, places, found.generation, ended=found.outcome is not None)
         target = log.of_line(rank, line) if rank is not None and line is not None else None
         if target is not None:
             page = log.around(target, limit)
@@ -169,44 +169,44 @@ def _merged(run: RunDetail, page: MergedPage, target: LogPlace | None) -> Merged
 
 
 @router.get("/groups/{name}/ranks", operation_id="ranks", responses=_READ)
-def ranks(name: str, here: Here, _person: Viewer) -> RankPreview:
+def ranks(name: str, parts: Parts, _person: Viewer) -> RankPreview:
     """Return the rank table a start would use now."""
-    return here.control.preview(name)
+    return parts.control.queries.preview(name)
 
 
 @router.post(
     "/groups/{name}/preview", operation_id="preview", responses=refusals(400, 401, 403, 404, 413, 422, 503)
 )
-def preview(name: str, settings: GroupSettings, here: Here, _person: Viewer) -> RankPreview:
+def preview(name: str, settings: GroupSettings, parts: Parts, _person: Viewer) -> RankPreview:
     """Return the rank table as it would be with other settings. Changes nothing."""
-    return here.control.preview(name, settings)
+    return parts.control.queries.preview(name, settings)
 
 
 @router.post("/groups/{name}/start", operation_id="start", responses=_CHANGE)
-def start(name: str, here: Here, person: Operator) -> Changed:
+def start(name: str, parts: Parts, person: Operator) -> Changed:
     """Start all workers of a group or none. Twice is one start."""
-    _own(here, person, name)
-    return here.control.start(name, person.name)
+    _own(parts, person, name)
+    return parts.control.start(name, person.name)
 
 
 @router.post("/groups/{name}/stop", operation_id="stop", responses=_CHANGE)
-def stop(name: str, here: Here, person: Operator) -> Changed:
+def stop(name: str, parts: Parts, person: Operator) -> Changed:
     """Stop all workers of a group."""
-    _own(here, person, name)
-    return here.control.stop(name, person.name)
+    _own(parts, person, name)
+    return parts.control.stop(name, person.name)
 
 
 @router.post("/groups/{name}/restart", operation_id="restart", responses=_CHANGE)
-def restart(name: str, here: Here, person: Operator) -> Changed:
+def restart(name: str, parts: Parts, person: Operator) -> Changed:
     """Stop all workers of a group and start them again with its settings of now."""
-    _own(here, person, name)
-    return here.control.restart(name, person.name)
+    _own(parts, person, name)
+    return parts.control.restart(name, person.name)
 
 
 @router.post("/move", operation_id="move", status_code=204, responses=_CHANGE)
-def move(wanted: Move, here: Here, person: Operator) -> None:
+def move(wanted: Move, parts: Parts, person: Operator) -> None:
     """Move workers to a group, or out of theirs. None of the groups may be active."""
-    groups = {here.control.worker(worker).group for worker in wanted.workers} | {wanted.group}
+    groups = {parts.control.queries.worker(worker).group for worker in wanted.workers} | {wanted.group}
     for group in sorted(name for name in groups if name is not None):
-        _own(here, person, group)
-    here.control.move(wanted.workers, wanted.group, person.name)
+        _own(parts, person, group)
+    parts.control.move(wanted.workers, wanted.group, person.name)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.parts import Here
+from platform_launch.procguard.server.parts import Parts
 
 router = APIRouter(tags=["health"])
 
@@ -26,11 +26,11 @@ async def alive() -> Health:
 
 
 @router.get("/readyz", operation_id="ready", responses=refusals(503))
-def ready(here: Here) -> Health:
+def ready(parts: Parts) -> Health:
     """Answer 200 when the database can be read and groups are looked after, else 503 with the reason."""
-    here.accounts.find("")
-    if here.control_loop.trouble:
-        raise Unavailable(here.control_loop.trouble, "the server's log says more")
+    parts.accounts.find("")
+    if parts.control_loop.trouble:
+        raise Unavailable(parts.control_loop.trouble, "the server's log says more")
     return Health()
 
 
@@ -40,6 +40,6 @@ def ready(here: Here) -> Health:
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
 )
-def metrics(here: Here) -> Response:
+def metrics(parts: Parts) -> Response:
     """Return counts for Prometheus. They hold no names, and need no login."""
-    return Response(here.meter.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(parts.meter.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -20,7 +20,7 @@ from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, bearer
 from platform_launch.procguard.server.inspections import Answers
-from platform_launch.procguard.server.parts import Here, ServerParts, node_of
+from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
 from platform_launch.procguard.server.routes.agents import credential
 
 router = APIRouter(prefix="/api/v1")
@@ -31,10 +31,10 @@ _LIMIT_S = 20.0
 
 async def _node_of(
     request: Request,
-    here: Here,
+    parts: Parts,
     _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
 ) -> str:
-    return node_of(bearer(request.headers), here)
+    return node_of(bearer(request.headers), parts)
 
 
 _Node = Annotated[str, Depends(_node_of)]
@@ -46,33 +46,33 @@ _Node = Annotated[str, Depends(_node_of)]
     tags=["groups"],
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
-async def inspect(name: str, here: Here, _person: Operator) -> Inspection:
+async def inspect(name: str, parts: Parts, _person: Operator) -> Inspection:
     """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
-    run, workers = await to_thread.run_sync(_running, here, name)
+    run, workers = await to_thread.run_sync(_running, parts, name)
     asked = [_name(worker) for worker in workers if not worker.silent]
-    answers = await here.inspections.ask((name, run.generation), asked, _LIMIT_S)
+    answers = await parts.inspections.ask((name, run.generation), asked, _LIMIT_S)
     return await to_thread.run_sync(_seen, run, workers, answers)
 
 
 @router.post(
     "/agent/ranks", operation_id="ranks_seen", tags=["agents"], responses=refusals(400, 401, 413, 422)
 )
-async def ranks_seen(seen: RanksSeen, here: Here, node: _Node) -> RanksTaken:
+async def ranks_seen(seen: RanksSeen, parts: Parts, node: _Node) -> RanksTaken:
     """Answer a question: what the ranks of one of the node's workers do."""
-    return RanksTaken(awaited=here.inspections.take(WorkerName(node, seen.number), seen))
+    return RanksTaken(awaited=parts.inspections.take(WorkerName(node, seen.number), seen))
 
 
 def _name(worker: WorkerShape) -> WorkerName:
     return WorkerName(worker.node, worker.number)
 
 
-def _running(here: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape]]:
+def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape]]:
     """Return a group's run and its workers that run something. Raises RequestRefused where none does."""
-    group = here.control.group(name)
+    group = parts.control.queries.group(name)
     if group.phase not in (GroupPhase.RUNNING, GroupPhase.DEGRADED, GroupPhase.STOPPING):
         raise RequestRefused(f"{name} does not run: it is {group.phase.value}", "look at its log")
-    run = here.control.run(name, group.run_number)
-    shapes = [here.control.worker(place.worker) for place in run.places]
+    run = parts.control.queries.run(name, group.run_number)
+    shapes = [parts.control.queries.worker(place.worker) for place in run.places]
     alive = (WorkerState.RUNNING, WorkerState.STOPPING)
     return run, [worker for worker in shapes if worker.generation == run.generation and worker.state in alive]
 

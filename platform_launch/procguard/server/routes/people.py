@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes import AuditEvent, EventFilter, Login, Me, Session
-from platform_launch.procguard.core.control import Control
+from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import (
@@ -24,7 +24,7 @@ from platform_launch.procguard.server.gate import (
     Viewer,
     from_own_page,
 )
-from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.passwords import CHECKS, is_password
 from platform_launch.procguard.server.throttle import TooMany
 
@@ -37,23 +37,23 @@ Action = Annotated[str, Query(max_length=32, description="Only of this kind, suc
 
 
 @router.post("/login", operation_id="login", responses=refusals(400, 401, 403, 413, 422, 429, 503))
-async def login(who: Login, request: Request, response: Response, here: Here) -> Session:
+async def login(who: Login, request: Request, response: Response, parts: Parts) -> Session:
     """Log in. Answers a token for scripts, and the same as a cookie for browsers."""
     from_own_page(request)
     try:
-        here.throttle.count(request.client.host if request.client else "", who.name)
+        parts.throttle.count(request.client.host if request.client else "", who.name)
     except TooMany:
-        here.meter.logins.labels("throttled").inc()
+        parts.meter.logins.labels("throttled").inc()
         raise
-    account = await to_thread.run_sync(_account, here, who, limiter=CHECKS)
-    here.meter.logins.labels("failed" if account is None else "succeeded").inc()
+    account = await to_thread.run_sync(_account, parts, who, limiter=CHECKS)
+    parts.meter.logins.labels("failed" if account is None else "succeeded").inc()
     if account is None:
         raise Unauthorized("the name or the password is wrong", "procguard user passwd NAME sets a new one")
     with suppress(Unavailable):  # who may log in may, also while nothing can be written down
-        await to_thread.run_sync(here.control.record, account.name, "login", account.name, _address(request))
-    here.throttle.succeeded(request.client.host if request.client else "", account.name)
-    token, session, expires_at = here.gate.sessions.begin(account)
-    here.gate.give_cookies(request, response, token, session)
+        await to_thread.run_sync(parts.control.record, account.name, "login", account.name, _address(request))
+    parts.throttle.succeeded(request.client.host if request.client else "", account.name)
+    token, session, expires_at = parts.gate.sessions.begin(account)
+    parts.gate.give_cookies(request, response, token, session)
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
 
 
@@ -61,16 +61,16 @@ def _address(request: Request) -> str:
     return f"from {request.client.host}" if request.client else ""
 
 
-def _account(here: ServerParts, who: Login) -> User | None:
-    account = here.accounts.find(who.name)
+def _account(parts: ServerParts, who: Login) -> User | None:
+    account = parts.accounts.find(who.name)
     kept = account.password_hash if account else None
     return account if is_password(kept, who.password) else None
 
 
 @router.post("/logout", operation_id="logout", status_code=204, responses=refusals(401, 403, 503))
-def logout(here: Here, person: Viewer, response: Response) -> None:
+def logout(parts: Parts, person: Viewer, response: Response) -> None:
     """End this session: its token is worth nothing from now on."""
-    here.gate.sessions.end(person)
+    parts.gate.sessions.end(person)
     for name in (SESSION_COOKIE, CSRF_COOKIE):
         response.delete_cookie(name)
 
@@ -83,7 +83,7 @@ def me(person: Viewer) -> Me:
 
 @router.get("/events", operation_id="events", responses=refusals(401, 422, 503))
 def events(
-    here: Here,
+    parts: Parts,
     _person: Viewer,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only events with a lower id.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
@@ -92,7 +92,7 @@ def events(
     action: Action = "",
 ) -> list[AuditEvent]:
     """List what was changed, when and by whom, newest first."""
-    return here.control.events(before, limit, EventFilter(on=on, who=who, action=action))
+    return parts.control.queries.events(before, limit, EventFilter(on=on, who=who, action=action))
 
 
 @router.get(
@@ -102,22 +102,22 @@ def events(
     responses={200: {"content": {"text/csv": {}}, "description": "Events."}, **refusals(401, 422, 503)},
 )
 def events_csv(
-    here: Here, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
+    parts: Parts, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
 ) -> StreamingResponse:
     """Download the events that are chosen, newest first, as CSV."""
     chosen = EventFilter(on=on, who=who, action=action)
     return StreamingResponse(
-        csv_lines(here.control, chosen),
+        csv_lines(parts.control.queries, chosen),
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": 'attachment; filename="procguard-events.csv"'},
     )
 
 
-def csv_lines(control: Control, chosen: EventFilter) -> Iterator[str]:
+def csv_lines(queries: Queries, chosen: EventFilter) -> Iterator[str]:
     """Yield a table of events, a block at a time. A cell never begins as a spreadsheet's formula does."""
     yield _row(("id", "at", "who", "action", "on", "detail"))
     before: int | None = None
-    while block := control.events(before, _BLOCK, chosen):
+    while block := queries.events(before, _BLOCK, chosen):
         cells = ((one.id, one.at.isoformat(), one.who, one.action, one.object, one.detail) for one in block)
         yield "".join(_row(row) for row in cells)
         before = block[-1].id

@@ -21,7 +21,7 @@ from platform_launch.procguard.api.shapes import (
 from platform_launch.procguard.database.users import ApiToken
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Admin, Forbidden, Viewer
-from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
 from platform_launch.procguard.server.sessions import TOKEN_SESSION, Person
 
@@ -30,23 +30,25 @@ _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 429, 503)
 
 
 @router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
-def users(here: Here, _person: Admin) -> list[UserShape]:
+def users(parts: Parts, _person: Admin) -> list[UserShape]:
     """List who may log in."""
-    return [UserShape(name=one.name, role=one.role, created_at=one.created_at) for one in here.accounts.all()]
+    return [
+        UserShape(name=one.name, role=one.role, created_at=one.created_at) for one in parts.accounts.all()
+    ]
 
 
 @router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
-async def add_user(new: NewUser, here: Here, person: Admin) -> UserShape:
+async def add_user(new: NewUser, parts: Parts, person: Admin) -> UserShape:
     """Let somebody log in."""
     kept = await to_thread.run_sync(hash_password, new.password, limiter=CHECKS)
-    await to_thread.run_sync(here.accounts.by(person.name).add, new.name, new.role, kept)
+    await to_thread.run_sync(parts.accounts.by(person.name).add, new.name, new.role, kept)
     return UserShape(name=new.name, role=new.role, created_at=datetime.now(timezone.utc))
 
 
 @router.put("/users/{name}", operation_id="change_user", status_code=204, responses=_CHANGE)
-async def change_user(name: str, wanted: UserChange, here: Here, person: Admin) -> None:
+async def change_user(name: str, wanted: UserChange, parts: Parts, person: Admin) -> None:
     """Give somebody another role or password. The user's sessions end; one's own role stays."""
-    accounts = here.accounts.by(person.name)
+    accounts = parts.accounts.by(person.name)
     if wanted.role is not None:
         _not_oneself(person, name, "role")
         await to_thread.run_sync(accounts.set_role, name, wanted.role)
@@ -56,55 +58,55 @@ async def change_user(name: str, wanted: UserChange, here: Here, person: Admin) 
 
 
 @router.delete("/users/{name}", operation_id="remove_user", status_code=204, responses=_CHANGE)
-def remove_user(name: str, here: Here, person: Admin) -> None:
+def remove_user(name: str, parts: Parts, person: Admin) -> None:
     """Let somebody log in no more. The user's sessions and tokens end."""
     _not_oneself(person, name, "account")
-    here.accounts.by(person.name).remove(name)
+    parts.accounts.by(person.name).remove(name)
 
 
 @router.put("/me/password", operation_id="change_own_password", status_code=204, responses=_CHANGE)
 async def change_own_password(
-    wanted: PasswordChange, request: Request, response: Response, here: Here, person: Viewer
+    wanted: PasswordChange, request: Request, response: Response, parts: Parts, person: Viewer
 ) -> None:
     """Change one's own password. All other sessions end, this one goes on."""
     _in_person(person)
-    here.throttle.count(request.client.host if request.client else "", person.name)
-    await to_thread.run_sync(_change_own, here, person, wanted, limiter=CHECKS)
-    account = await to_thread.run_sync(here.accounts.find, person.name)
+    parts.throttle.count(request.client.host if request.client else "", person.name)
+    await to_thread.run_sync(_change_own, parts, person, wanted, limiter=CHECKS)
+    account = await to_thread.run_sync(parts.accounts.find, person.name)
     if account is not None:
-        token, session, _ = here.gate.sessions.begin(account)
-        here.gate.give_cookies(request, response, token, session)
+        token, session, _ = parts.gate.sessions.begin(account)
+        parts.gate.give_cookies(request, response, token, session)
 
 
-def _change_own(here: ServerParts, person: Person, wanted: PasswordChange) -> None:
-    account = here.accounts.find(person.name)
+def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> None:
+    account = parts.accounts.find(person.name)
     if account is None or not is_password(account.password_hash, wanted.current):
         raise Forbidden("the present password is another one", "an admin can set a new one")
-    here.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
+    parts.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
 
 
 @router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))
-def tokens(here: Here, person: Viewer) -> list[TokenShape]:
+def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
     """List one's own tokens that have not ended."""
-    return [_shape(token) for token in here.accounts.tokens(person.name)]
+    return [_shape(token) for token in parts.accounts.tokens(person.name)]
 
 
 @router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
-def add_token(new: NewToken, here: Here, person: Viewer) -> MadeToken:
+def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
     """Make a token for a script. It is told once; it never may more than its user."""
     _in_person(person)
     now = datetime.now(timezone.utc)
     token = ApiToken(
         secrets.token_hex(12), person.name, new.label, new.role, now, now + timedelta(days=new.days)
     )
-    here.accounts.by(person.name).add_token(token)
-    return MadeToken(**_shape(token).model_dump(), token=here.gate.sessions.token(token.id))
+    parts.accounts.by(person.name).add_token(token)
+    return MadeToken(**_shape(token).model_dump(), token=parts.gate.sessions.token(token.id))
 
 
 @router.delete("/me/tokens/{token}", operation_id="end_token", status_code=204, responses=_CHANGE)
-def end_token(token: str, here: Here, person: Viewer) -> None:
+def end_token(token: str, parts: Parts, person: Viewer) -> None:
     """End one of one's own tokens."""
-    here.accounts.by(person.name).end_token(person.name, token)
+    parts.accounts.by(person.name).end_token(person.name, token)
 
 
 def _shape(token: ApiToken) -> TokenShape:

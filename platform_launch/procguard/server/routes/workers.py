@@ -16,7 +16,7 @@ from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs import Reader
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.reading import MAX_WINDOW
-from platform_launch.procguard.server.parts import Here, ServerParts
+from platform_launch.procguard.server.parts import Parts, ServerParts
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])
 _READ = refusals(401, 404, 422, 503)
@@ -36,21 +36,21 @@ RunNumber = Annotated[
 
 
 @router.get("/workers", operation_id="workers", responses=refusals(401, 503))
-def workers(here: Here, _person: Viewer) -> list[WorkerShape]:
+def workers(parts: Parts, _person: Viewer) -> list[WorkerShape]:
     """List all workers by node and number."""
-    return here.control.workers()
+    return parts.control.queries.workers()
 
 
 @router.get("/workers/{worker}", operation_id="worker", responses=_READ)
-def worker(worker: Worker, here: Here, _person: Viewer) -> WorkerShape:
+def worker(worker: Worker, parts: Parts, _person: Viewer) -> WorkerShape:
     """Return a worker."""
-    return here.control.worker(worker)
+    return parts.control.queries.worker(worker)
 
 
 @router.get("/workers/{worker}/log", operation_id="read_log", responses=_READ)
 async def read_log(
     worker: Worker,
-    here: Here,
+    parts: Parts,
     _person: Viewer,
     generation: RunNumber = None,
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Where to begin, in bytes.")] = 0,
@@ -70,7 +70,7 @@ async def read_log(
     searched = search is not None or errors
 
     def read() -> LogWindow:
-        log = _reader(here, worker, generation)
+        log = _reader(parts, worker, generation)
         if searched:
             found = log.search(
                 LineFilter(search or "", expression=expression, errors=errors), context=context
@@ -79,7 +79,7 @@ async def read_log(
             found = log.at_line(line, limit)
         else:
             found = log.window(offset, limit) if tail is None else log.tail(tail, limit)
-        return found.model_copy(update={"runs": here.control.run_names(worker, found.generations)})
+        return found.model_copy(update={"runs": parts.control.queries.run_names(worker, found.generations)})
 
     return await to_thread.run_sync(read, limiter=SEARCHES if searched else None)
 
@@ -91,10 +91,10 @@ async def read_log(
     responses={200: {"content": {"text/plain": {}}, "description": "The log."}, **_READ},
 )
 def download_log(
-    worker: Worker, here: Here, _person: Viewer, generation: RunNumber = None
+    worker: Worker, parts: Parts, _person: Viewer, generation: RunNumber = None
 ) -> StreamingResponse:
     """Download what is kept of a worker's log."""
-    log = _reader(here, worker, generation)
+    log = _reader(parts, worker, generation)
     name = f"{log.worker}-run-{log.generation}.log"  # a worker's name is letters, digits, dots and dashes
     return StreamingResponse(
         log.download(),
@@ -104,15 +104,15 @@ def download_log(
 
 
 @router.get("/nodes", operation_id="nodes", responses=refusals(401, 503))
-def nodes(here: Here, _person: Viewer) -> list[NodeShape]:
+def nodes(parts: Parts, _person: Viewer) -> list[NodeShape]:
     """List all nodes by name."""
-    return here.control.nodes()
+    return parts.control.queries.nodes()
 
 
 @router.get("/nodes/{node}", operation_id="node", responses=_READ)
-def node(node: str, here: Here, _person: Viewer) -> NodeShape:
+def node(node: str, parts: Parts, _person: Viewer) -> NodeShape:
     """Return a node."""
-    return here.control.node(node)
+    return parts.control.queries.node(node)
 
 
 @router.put(
@@ -120,9 +120,9 @@ def node(node: str, here: Here, _person: Viewer) -> NodeShape:
     operation_id="drain_node",
     responses=refusals(400, 401, 403, 404, 413, 422, 503),
 )
-def drain_node(node: str, wanted: Drain, here: Here, person: Operator) -> NodeShape:
+def drain_node(node: str, wanted: Drain, parts: Parts, person: Operator) -> NodeShape:
     """Let nothing new start on a node, or let it again. What runs there goes on."""
-    return here.control.drain(node, wanted.drained, person.name)
+    return parts.control.drain(node, wanted.drained, person.name)
 
 
 @router.post(
@@ -130,9 +130,9 @@ def drain_node(node: str, wanted: Drain, here: Here, person: Operator) -> NodeSh
     operation_id="release_node",
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
-def release_node(node: str, here: Here, person: Operator) -> NodeShape:
+def release_node(node: str, parts: Parts, person: Operator) -> NodeShape:
     """Let a node out of quarantine: its agent writes so into the quarantine file."""
-    return here.control.release(node, person.name)
+    return parts.control.release(node, person.name)
 
 
 @router.delete(
@@ -141,16 +141,18 @@ def release_node(node: str, here: Here, person: Operator) -> NodeShape:
     status_code=204,
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
-def forget_node(node: str, here: Here, person: Operator) -> None:
+def forget_node(node: str, parts: Parts, person: Operator) -> None:
     """Forget a node that is gone: its workers and its agent's credential.
 
     Its logs stay until their room is needed.
     """
-    here.control.forget(node, person.name)
+    parts.control.forget(node, person.name)
 
 
-def _reader(here: ServerParts, worker: str, generation: int | None) -> Reader:
-    log = Reader(here.logs.root, worker, generation)
+def _reader(parts: ServerParts, worker: str, generation: int | None) -> Reader:
+    log = Reader(parts.logs.root, worker, generation)
     if not log.generations:
-        here.control.worker(worker)  # a node that was forgotten may have logs; who has neither is not found
+        parts.control.queries.worker(
+            worker
+        )  # a node that was forgotten may have logs; who has neither is not found
     return log

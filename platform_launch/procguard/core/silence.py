@@ -1,0 +1,73 @@
+"""Who has fallen silent, who is back, and whom agents have put in quarantine since the last look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from platform_launch.errors import shown_list
+from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.core.clock import Moment
+from platform_launch.procguard.core.ledger import World
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry
+from platform_launch.procguard.core.views import natural, silent_after_s
+
+
+@dataclass(frozen=True)
+class NodeNews:
+    """An entry for the audit log: what happened to one node, or to several at once."""
+
+    action: str
+    on: str
+    detail: str
+
+
+class SilenceWatch:
+    """Compares the registry with what it held at the last look."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._silent: frozenset[WorkerName] = frozenset()
+        self._lost: frozenset[str] = frozenset()
+        self._quarantined: frozenset[str] = frozenset()
+
+    def workers_changed(self, world: World, moment: Moment) -> bool:
+        """Tell whether other workers are silent than before."""
+        before, self._silent = self._silent, self._silent_workers(world, moment)
+        return self._silent != before
+
+    def news(self, moment: Moment) -> list[NodeNews]:
+        """Return which nodes fell silent or came into quarantine, and which are back from there.
+
+        One entry for each of these, however many nodes they are.
+        """
+        known = list(self._registry.nodes.items())
+        lost = frozenset(
+            name for name, entry in known if moment.silent_s(entry.seen_at) > DEFAULT_SILENT_AFTER_S
+        )
+        reasons = {name: entry.quarantine.reason for name, entry in known if entry.quarantine is not None}
+        quarantined = frozenset(reasons)
+        lost_before, self._lost = self._lost, lost
+        quarantined_before, self._quarantined = self._quarantined, quarantined
+        changes = (
+            ("agents-lost", lost - lost_before),
+            ("agents-back", lost_before - lost),
+            ("quarantined", quarantined - quarantined_before),
+            ("released", quarantined_before - quarantined),
+        )
+        news = []
+        for action, names in changes:
+            if names:
+                ordered = sorted(names, key=natural)
+                on = ordered[0] if len(ordered) == 1 else f"{len(ordered)} nodes"
+                reason = reasons.get(on, "") if action == "quarantined" else ""
+                news.append(NodeNews(action, on, reason or shown_list(ordered)))
+        return news
+
+    def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:
+        least_s = min([DEFAULT_SILENT_AFTER_S, *map(silent_after_s, world.groups.values())])
+        return frozenset(
+            worker.worker
+            for _, worker in self._registry.all_workers()
+            if (silent_s := moment.silent_s(worker.seen_at)) > least_s
+            and silent_s > silent_after_s(world.group_of(worker.worker))
+        )

@@ -1,0 +1,241 @@
+"""Groups, workers and nodes as people see them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName
+from platform_launch.procguard.api.shapes import (
+    Deadline,
+    GroupPhase,
+    GroupShape,
+    NodeShape,
+    PlaceShape,
+    ProblemShape,
+    RankPreview,
+    WorkerShape,
+    WorkerStatus,
+)
+from platform_launch.procguard.api.wire import MachineReport, QuarantineReport, WorkerReport, WorkerState
+from platform_launch.procguard.core.group import Group
+from platform_launch.procguard.core.phases import waiting_for
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
+from platform_launch.procguard.core.snapshot import WorkerSnapshot
+
+_STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
+_NUMBERS = re.compile(r"(\d{1,18})")
+
+LogSize = Callable[[str, int], int]
+
+
+def silent_after_s(group: Group | None) -> float:
+    """Return how long a worker may be quiet before it counts as silent."""
+    if group is None:
+        return DEFAULT_SILENT_AFTER_S
+    return (group.run.settings if group.active and group.run else group.settings).silent_after_s
+
+
+def group_shape(
+    group: Group, members: Mapping[WorkerName, WorkerSnapshot], log_size: LogSize, elapsed_s: float
+) -> GroupShape:
+    """Return a group as people see it; ``members`` has every worker, ``elapsed_s`` counts from its phase."""
+    limit = silent_after_s(group)
+    silent = [str(worker) for worker in group.workers if members[worker].silent_s > limit]
+    failure = group.failure
+    if failure and failure.worker:
+        failure = failure.model_copy(update={"log": log_size(failure.worker, group.generation) > 0})
+    degraded = group.phase is GroupPhase.RUNNING and bool(group.silent)
+    return GroupShape(
+        name=group.name,
+        settings=group.settings,
+        phase=GroupPhase.DEGRADED if degraded else group.phase,
+        phase_since=group.phase_since,
+        run_number=group.run_number,
+        generation=group.generation,
+        restarts_used=group.restarts_used,
+        workers=[str(worker) for worker in group.workers],
+        silent=silent,
+        waiting_for=[str(worker) for worker in waiting_for(group, members)],
+        deadline=_deadline(group, members, elapsed_s),
+        failure=failure,
+        previous_failure=group.previous_failure if group.active else None,
+        requested_by=group.requested_by,
+        started_at=group.started_at,
+        ended_at=group.ended_at,
+    )
+
+
+def _deadline(
+    group: Group, members: Mapping[WorkerName, WorkerSnapshot], elapsed_s: float
+) -> Deadline | None:
+    run = group.run
+    if run is None:
+        return None
+    if group.phase is GroupPhase.PREPARING:
+        return Deadline(what="fails", in_s=max(0.0, run.settings.ready_within_s - elapsed_s))
+    if group.phase is GroupPhase.RUNNING and group.silent:
+        longest_s = max(members[worker].silent_s for worker in group.silent if worker in members)
+        return Deadline(what="fails", in_s=max(0.0, run.settings.fail_after_s - longest_s))
+    if group.phase is GroupPhase.BACKING_OFF:
+        return Deadline(what="restarts", in_s=max(0.0, group.backoff_s - elapsed_s))
+    return None
+
+
+class WorkerGlance(NamedTuple):
+    """What lists and counts need to know of a worker: thousands are made a second for a page."""
+
+    worker: str
+    node: str
+    hostname: str
+    group: str | None
+    status: WorkerStatus
+    silent: bool
+    rank: int | None
+    report: WorkerReport | None
+
+
+class NodeGlance(NamedTuple):
+    """What lists and counts need to know of a node."""
+
+    node: str
+    silent: bool
+    drained: bool
+    quarantine: QuarantineReport | None
+    machine: MachineReport | None
+
+
+def worker_glance(
+    node: NodeEntry, entry: WorkerEntry, group: Group | None, silent_s: float, limit_s: float
+) -> WorkerGlance:
+    """Return a worker at a glance; ``limit_s`` is :func:`silent_after_s` of its group."""
+    run = group.run if group else None
+    place = run.place_of.get(entry.worker) if run else None
+    silent = silent_s > limit_s
+    return WorkerGlance(
+        entry.text,
+        entry.worker.node,
+        node.node.hostname,
+        group.name if group else None,
+        worker_status(entry.text, entry.report, group, silent=silent),
+        silent,
+        place.rank if place else None,
+        entry.report,
+    )
+
+
+def node_glance(entry: NodeEntry, silent_s: float) -> NodeGlance:
+    """Return a node at a glance."""
+    return NodeGlance(
+        entry.node.name,
+        silent_s > DEFAULT_SILENT_AFTER_S,
+        bool(entry.node.drained_by),
+        entry.quarantine,
+        entry.machine,
+    )
+
+
+def worker_status(
+    worker: str, report: WorkerReport | None, group: Group | None, *, silent: bool
+) -> WorkerStatus:
+    """Return a worker's status: a silent one's last report is not news, and an exit says which it was."""
+    failed = silent or (report is not None and report.state in (WorkerState.EXITED, WorkerState.LOST))
+    failure = group.failure if group else None
+    if failed and failure is not None and failure.worker == worker:
+        return WorkerStatus.FAILED_FIRST
+    if silent:
+        return WorkerStatus.SILENT
+    if report is None:
+        return WorkerStatus.UNKNOWN
+    if report.state is not WorkerState.EXITED:
+        return _STATUSES[report.state]
+    if report.asked:
+        return WorkerStatus.STOPPED
+    return WorkerStatus.FINISHED if report.exit_code == 0 else WorkerStatus.FAILED
+
+
+def worker_shape(
+    node: NodeEntry, entry: WorkerEntry, group: Group | None, member: WorkerSnapshot
+) -> WorkerShape:
+    """Return a worker as people see it."""
+    run = group.run if group else None
+    place = run.place_of.get(entry.worker) if run else None
+    report = member.report
+    silent = member.silent_s > silent_after_s(group)
+    return WorkerShape(
+        worker=entry.text,
+        node=entry.worker.node,
+        number=entry.worker.number,
+        group=group.name if group else None,
+        status=worker_status(entry.text, report, group, silent=silent),
+        state=report.state if report else WorkerState.IDLE,
+        silent=silent,
+        generation=report.generation if report else 0,
+        rank=place.rank if place else None,
+        local_rank=place.local_rank if place else None,
+        restarts=group.restarts_used if group and place else 0,
+        exit_code=report.exit_code if report else None,
+        asked=report.asked if report else False,
+        reason=report.reason if report else "",
+        verdict=report.verdict if report else "",
+        heartbeat_age_s=None if report is None else member.silent_s,
+        gpus=list(report.gpus) if report else [],
+        steps_per_s=report.steps_per_s if report else None,
+        pid=report.pid if report else None,
+        hostname=node.node.hostname,
+        limited_to=None if node.node.allowed is None else list(node.node.allowed),
+    )
+
+
+def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float) -> NodeShape:
+    """Return a node as people see it; ``workers`` are its own."""
+    gpus = {gpu.index: gpu for worker in workers for gpu in worker.gpus}
+    return NodeShape(
+        node=entry.node.name,
+        hostname=entry.node.hostname,
+        version=entry.node.version,
+        workers=[worker.worker for worker in workers],
+        counts=dict(Counter(worker.status for worker in workers)),
+        groups=sorted({worker.group for worker in workers if worker.group}),
+        silent=silent_s > DEFAULT_SILENT_AFTER_S,
+        heartbeat_age_s=None if entry.seen_at is None else silent_s,
+        drained_by=entry.node.drained_by,
+        quarantine=entry.quarantine,
+        release_asked=entry.release is not None,
+        limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
+        machine=entry.machine,
+        gpus=[gpus[index] for index in sorted(gpus)],
+    )
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return what orders names as people do: gn7 before gn39."""
+    parts = _NUMBERS.split(name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
+
+
+def preview(table: RankTable, backend: str) -> RankPreview:
+    """Return a rank table as people see it."""
+    return RankPreview(
+        places=[
+            PlaceShape(
+                worker=str(place.worker),
+                rank=place.rank,
+                local_rank=place.local_rank,
+                node_rank=place.topology.node_rank,
+                world_size=place.world_size,
+                environment=place.environment(backend),
+            )
+            for place in table.places
+        ],
+        idle=[str(worker) for worker in table.idle],
+        problems=[problem_shape(problem) for problem in table.problems],
+        notes=[problem_shape(note) for note in table.notes],
+    )
+
+
+def problem_shape(problem: RankProblem) -> ProblemShape:
+    """Return a problem as people see it."""
+    return ProblemShape(code=problem.code, text=problem.text, hint=problem.hint, values=dict(problem.values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from platform_launch.procguard.api.shapes import GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,

@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 
-from platform_launch.procguard.api.shapes import GroupSettings, UserRole
+from platform_launch.procguard.api.shapes.groups import GroupSettings
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.netns import Host

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.assembly import assembled
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password

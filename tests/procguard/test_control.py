@@ -12,13 +12,9 @@ from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.shapes import (
-    EventFilter,
-    GroupPhase,
-    GroupSettings,
-    NewGroup,
-    WorkerStatus,
-)
+from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
     PROTOCOL,
     Heartbeat,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli.procguard import main
-from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from tests.lab.waiting import LIMIT_S
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
 

@@ -12,7 +12,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.api.refused import Superseded, Unavailable
-from platform_launch.procguard.api.shapes import EventFilter, GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import OrderAction, WorkerState
 from platform_launch.procguard.database import engine as database_engine
 from platform_launch.procguard.database import serving

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import EventFilter, GroupPhase, GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,

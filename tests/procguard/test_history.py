@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.agent.progress import StepMeter
-from platform_launch.procguard.api.shapes import ChartKind
+from platform_launch.procguard.api.shapes.charts import ChartKind
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.users import ApiToken
 from platform_launch.procguard.server.gate import SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password

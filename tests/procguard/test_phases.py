@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerReport, WorkerState
 from platform_launch.procguard.core import transitions
 from platform_launch.procguard.core.freeze import HIGHEST_GENERATION

@@ -9,7 +9,7 @@ import tracemalloc
 from itertools import islice
 from pathlib import Path
 
-from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.database import serving
 from tests.procguard.cluster import Cluster
@@ -20,7 +20,7 @@ import sys
 from itertools import count
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.api.shapes import NewGroup
+from platform_launch.procguard.api.shapes.groups import NewGroup
 with serving(sys.argv[1]) as database:
     control = Control(database.store, log_size=lambda worker, generation: 0, heartbeat_s=2)
     for number in count():

@@ -15,7 +15,7 @@ from limits import RateLimitItemPerMinute
 from starlette.routing import BaseRoute, Route
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.server.app import build_app
 from platform_launch.procguard.server.gate import CSRF_COOKIE, CSRF_HEADER, SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password

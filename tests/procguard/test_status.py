@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings, WorkerStatus
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.views import silent_after_s, worker_status

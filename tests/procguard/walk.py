@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupPhase, GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState
 from platform_launch.procguard.core import transitions
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupStep

@@ -75,7 +75,7 @@ def path_of(text: str | None) -> Path | None:
 def cluster_file(env: Environment) -> Path:
     """Return CLUSTER_INFO_FILE, by default /tmp/cluster_info.json."""
     named = env.text("CLUSTER_INFO_FILE")
-    return Path(named.value if named else "/tmp/cluster_info.json").absolute()  # noqa: S108 - the seed's place
+    return Path(named.value if named else "/tmp/cluster_info.json").absolute()  # noqa: S108 - the documented place
 
 
 def cluster(env: Environment) -> tuple[WaitFolder, WaitingCluster]:

@@ -64,7 +64,7 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 @_in_place
 def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
     """Let somebody log in."""
-    from platform_launch.procguard.api.shapes import UserRole
+    from platform_launch.procguard.api.shapes.people import UserRole
 
     if not _NAME.fullmatch(name):
         raise UsageError(f"{shown(name)} is no name: expected letters, digits and _ . @ - between them")
@@ -94,7 +94,7 @@ def passwd(name: str, password_file: Path | None, **place: Any) -> None:
 @_in_place
 def role(name: str, role: str, **place: Any) -> None:
     """Give somebody another role. Whoever is logged in by that name is logged out."""
-    from platform_launch.procguard.api.shapes import UserRole
+    from platform_launch.procguard.api.shapes.people import UserRole
 
     with _users(place) as (users, _):
         users.set_role(name, UserRole(role))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.core.group import Group
 
 

@@ -14,14 +14,14 @@ from dataclasses import replace
 from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Superseded, Unavailable
-from platform_launch.procguard.api.shapes import (
+from platform_launch.procguard.api.shapes.groups import (
     Changed,
     GroupPhase,
     GroupSettings,
     GroupShape,
     NewGroup,
-    NodeShape,
 )
+from platform_launch.procguard.api.shapes.workers import NodeShape
 from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinRequest, WorkerOrders
 from platform_launch.procguard.core import transitions, views
 from platform_launch.procguard.core.clock import ServerClock

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupFailure
+from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot

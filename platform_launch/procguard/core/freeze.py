@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from platform_launch.errors import shown, shown_list
 from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName, assign
-from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.core.group import CannotStartError, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 

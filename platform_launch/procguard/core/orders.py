@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import Heartbeat, OrderAction, WorkerOrder, WorkerOrders
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import Ledger

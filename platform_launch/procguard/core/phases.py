@@ -12,7 +12,7 @@ from datetime import datetime
 
 from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.failures import (
     DatedFailure,

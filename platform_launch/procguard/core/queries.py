@@ -8,18 +8,11 @@ from collections.abc import Iterable, Sequence
 from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.shapes import (
-    AuditEvent,
-    EventFilter,
-    GroupSettings,
-    GroupShape,
-    LogRun,
-    NodeShape,
-    RankPreview,
-    RunDetail,
-    RunShape,
-    WorkerShape,
-)
+from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.groups import GroupSettings, GroupShape
+from platform_launch.procguard.api.shapes.logs import LogRun
+from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
+from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape
 from platform_launch.procguard.core import views
 from platform_launch.procguard.core.clock import Moment, ServerClock
 from platform_launch.procguard.core.freeze import Members, rank_table

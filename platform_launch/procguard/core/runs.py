@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, PlacedWorker, RunDetail, RunShape
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase
+from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail, RunShape
 from platform_launch.procguard.core.group import Group, GroupRun
 
 _OUTCOMES = {

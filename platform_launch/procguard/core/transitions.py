@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.core.freeze import Members, freeze
 from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
 

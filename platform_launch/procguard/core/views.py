@@ -8,17 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName
-from platform_launch.procguard.api.shapes import (
-    Deadline,
-    GroupPhase,
-    GroupShape,
-    NodeShape,
-    PlaceShape,
-    ProblemShape,
-    RankPreview,
-    WorkerShape,
-    WorkerStatus,
-)
+from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes.groups import Deadline, GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
+from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
 from platform_launch.procguard.api.wire import MachineReport, QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.phases import waiting_for

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from platform_launch.procguard.api.ranks import PLATFORM, Place, WorkerKind, WorkerName
-from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from sqlalchemy import Connection, Engine, delete, insert, select
 
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes import ChartKind
+from platform_launch.procguard.api.shapes.charts import ChartKind
 from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
 from platform_launch.procguard.database.tables import measurements
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert,
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import StoredState, WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
 from platform_launch.procguard.database.store import DatabaseChange
 from platform_launch.procguard.database.tables import api_tokens, users

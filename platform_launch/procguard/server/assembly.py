@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platform_launch.environment import Environment
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError

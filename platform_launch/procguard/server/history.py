@@ -17,11 +17,8 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import (
-    Chart,
-    ChartKind,
-    WorkerStatus,
-)
+from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
 

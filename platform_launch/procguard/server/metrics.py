@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from platform_launch.procguard.api.shapes import GroupPhase
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.queries import Queries
 

@@ -21,7 +21,7 @@ from itsdangerous import BadSignature, URLSafeSerializer, URLSafeTimedSerializer
 
 from platform_launch.files import PRIVATE, write_whole
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes import UserRole
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.users import User, Users
 
 TOKEN_PREFIX = "pgt_"  # noqa: S105 - how such tokens are known, also to those who search for leaked ones

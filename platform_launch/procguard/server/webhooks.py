@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from platform_launch.procguard.api.shapes import AuditEvent
+from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.server.settings import Webhook
 
 TOLD = ("failed", "failing", "degraded", "recovered", "finished")

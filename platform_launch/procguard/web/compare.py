@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from platform_launch.procguard.api.shapes import RunDetail
+from platform_launch.procguard.api.shapes.runs import RunDetail
 
 _LONGEST = 400
 

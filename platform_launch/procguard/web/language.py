@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from platform_launch.procguard.api.shapes import GroupFailure, ProblemShape
+from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes.groups import GroupFailure
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 FOLDER = Path(__file__).with_name("words")

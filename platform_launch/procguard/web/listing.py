@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from platform_launch.procguard.api.shapes import GroupPhase, GroupShape, NodeShape, WorkerStatus
+from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport, QuarantineReport
 from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, natural
 

@@ -19,7 +19,8 @@ from starlette.staticfiles import StaticFiles
 
 from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
-from platform_launch.procguard.api.shapes import EventFilter, WorkerShape
+from platform_launch.procguard.api.shapes.events import EventFilter
+from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from platform_launch.procguard.api.shapes import GroupSettings, RankPreview
+from platform_launch.procguard.api.shapes.groups import GroupSettings
+from platform_launch.procguard.api.shapes.runs import RankPreview
 
 if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries

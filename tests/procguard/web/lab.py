@@ -15,7 +15,8 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Locator, Page
 
-from platform_launch.procguard.api.shapes import GroupSettings, UserRole
+from platform_launch.procguard.api.shapes.groups import GroupSettings
+from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from playwright.sync_api import Browser, Dialog, Route, expect
 
-from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.api.wire import QuarantineReport
 from tests.lab.browser import Watched
 from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in, wait_for

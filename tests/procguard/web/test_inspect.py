@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.procguard.agent_lab import node_in
 from tests.procguard.web.lab import JOIN_TOKEN, Lab, Visit, wait_for
 

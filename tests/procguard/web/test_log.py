@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.procguard.web.lab import Agent, Lab, Visit, badge, wait_for
 
 HOSTILE = (

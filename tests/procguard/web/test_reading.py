@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from platform_launch.procguard.api.shapes import GroupSettings
+from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.browser import faults
 from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
 

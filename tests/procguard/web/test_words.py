@@ -7,7 +7,8 @@ import pytest
 
 from platform_launch.procguard.api import ranks
 from platform_launch.procguard.api.ranks import WorkerName, assign
-from platform_launch.procguard.api.shapes import GroupFailure, GroupPhase, GroupSettings, ProblemShape
+from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.web import language
 from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.listing import STATES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from platform_launch.procguard.api.shapes import LogMatch, LogWindow
+from platform_launch.procguard.api.shapes.logs import LogMatch, LogWindow
 from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
 from platform_launch.procguard.server.logs.segments import Segment, generations, segments, worker_folder
 

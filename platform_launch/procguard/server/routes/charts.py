@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
-from platform_launch.procguard.api.shapes import Chart, ChartKind
+from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Viewer
 from platform_launch.procguard.server.parts import Parts

@@ -8,18 +8,9 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 
-from platform_launch.procguard.api.shapes import (
-    Changed,
-    GroupSettings,
-    GroupShape,
-    MergedLogLine,
-    MergedLogPage,
-    Move,
-    NewGroup,
-    RankPreview,
-    RunDetail,
-    RunShape,
-)
+from platform_launch.procguard.api.shapes.groups import Changed, GroupSettings, GroupShape, Move, NewGroup
+from platform_launch.procguard.api.shapes.logs import MergedLogLine, MergedLogPage
+from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
 from platform_launch.procguard.server.logs.filtering import LineFilter

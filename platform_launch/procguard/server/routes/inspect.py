@@ -15,7 +15,9 @@ from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.procguard.api.inspection import Inspection, RanksSeen, RanksTaken
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import GroupPhase, PlacedWorker, RunDetail, WorkerShape
+from platform_launch.procguard.api.shapes.groups import GroupPhase
+from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail
+from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, bearer

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes import AuditEvent, EventFilter, Login, Me, Session
+from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
+from platform_launch.procguard.api.shapes.people import Login, Me, Session
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.answers import refusals

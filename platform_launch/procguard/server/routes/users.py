@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import (
+from platform_launch.procguard.api.shapes.people import (
     MadeToken,
     NewToken,
     NewUser,

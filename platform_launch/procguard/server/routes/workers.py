@@ -9,7 +9,8 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query
 from starlette.responses import StreamingResponse
 
-from platform_launch.procguard.api.shapes import Drain, LogWindow, NodeShape, WorkerShape
+from platform_launch.procguard.api.shapes.logs import LogWindow
+from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer

@@ -1,0 +1,29 @@
+"""The audit log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from platform_launch.procguard.api.shapes import Shape
+
+
+class AuditEvent(Shape):
+    """An entry of the audit log: what changed, when, and who did it (``server``: nobody asked)."""
+
+    id: int
+    at: datetime
+    who: str
+    action: str
+    object: str
+    detail: str
+
+
+class EventFilter(Shape):
+    """Which entries of the audit log: ``on`` a group, node or user, by ``who``, of an action. Empty: all."""
+
+    on: Annotated[str, StringConstraints(max_length=140)] = ""
+    who: Annotated[str, StringConstraints(max_length=64)] = ""
+    action: Annotated[str, StringConstraints(max_length=32)] = ""

@@ -1,0 +1,160 @@
+"""Groups: what a person sets of one, and what one is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from platform_launch.procguard.api.ranks import WorkerKind
+from platform_launch.procguard.api.shapes import Shape
+from platform_launch.procguard.api.shapes.people import UserName
+from platform_launch.procguard.api.wire import PLACE_VARIABLES
+
+GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$")]
+
+
+def _not_of_the_rank(name: str) -> str:
+    if name in PLACE_VARIABLES or name.startswith("PROCGUARD_"):
+        raise ValueError(f"{name} is set by ProcGuard")
+    return name
+
+
+VariableName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"),
+    AfterValidator(_not_of_the_rank),
+]
+VariableValue = Annotated[str, StringConstraints(max_length=4_000, pattern=r"^[^\x00]*$")]
+
+
+class GroupPhase(str, Enum):
+    """Where a group is. ``degraded`` is not kept: a group is that while it runs and a worker is silent."""
+
+    IDLE = "idle"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+    BACKING_OFF = "backing-off"
+    FINISHED = "finished"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class GroupSettings(Shape):
+    """What a person sets of a group."""
+
+    master_addr: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=253, pattern=r"^[^\x00-\x20\x7f]*$")
+    ] = ""
+    master_port: Annotated[int, Field(ge=1, le=65535)] = 29500
+    world_size: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    backend: Literal["nccl", "gloo"] = "nccl"
+    kind: WorkerKind = WorkerKind.PROCESS
+    command: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=4_000, pattern=r"^[^\x00]*$")
+    ] = ""
+    """As typed in a shell, but no shell reads it: words are split by its rules. Empty: each agent's own."""
+    directory: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=1_000, pattern=r"^[^\x00]*$")
+    ] = ""
+    """Where the command starts, from each agent's own directory. Empty: there."""
+    environment: Annotated[dict[VariableName, VariableValue], Field(max_length=64)] = {}
+    """Variables of the command beside those of its rank. Whoever may look sees them."""
+    max_restarts: Annotated[int, Field(ge=0, le=1_000)] = 0
+    backoff_s: Annotated[float, Field(ge=0, le=300)] = 5.0
+    """Before the first restart; doubled for each further one, five minutes at most."""
+    silent_after_s: Annotated[float, Field(ge=2, le=86_400)] = 15.0
+    """A worker without a heartbeat for so long is silent, and its running group degraded."""
+    fail_after_s: Annotated[float, Field(ge=2, le=86_400)] = 60.0
+    """A running group fails when a worker was silent for so long."""
+    ready_within_s: Annotated[float, Field(ge=2, le=86_400)] = 60.0
+    """All workers must be ready to start within this time."""
+    grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
+    """Between SIGTERM and SIGKILL when the group is stopped."""
+    owners: Annotated[list[UserName], Field(max_length=64)] = []
+    """Who may change and start the group, beside admins. Empty: every operator."""
+
+
+class NewGroup(Shape):
+    """A group to create."""
+
+    name: GroupName
+    settings: GroupSettings = GroupSettings()
+    like: GroupName | None = None
+    """Take the settings of this group instead."""
+
+
+class GroupFailure(Shape):
+    """Why a group failed: the first worker that did, and the verdict over its log where there is one.
+
+    ``text`` is English. ``code`` names the case for translations, where it is one of the server's, and
+    ``values`` fill it in.
+    """
+
+    worker: str | None
+    text: str
+    code: str = ""
+    values: dict[str, str] = {}
+    run_number: int = 0
+    generation: int = 0
+    exit_code: int | None = None
+    verdict: str = ""
+    line: int | None = None
+    """The line of the worker's log that the verdict rests on, from 1."""
+    log: bool = False
+    """Whether there is a log to read."""
+
+
+class Deadline(Shape):
+    """What happens by itself after some seconds, if nothing changes until then.
+
+    ``what``: fails (workers are not ready, or silent, for too long) or restarts.
+    """
+
+    what: Literal["fails", "restarts"]
+    in_s: float
+
+
+class GroupShape(Shape):
+    """A group as it is."""
+
+    name: str
+    settings: GroupSettings
+    phase: GroupPhase
+    phase_since: datetime
+    run_number: int
+    """Which run of this group it is, from 1; 0 before the first."""
+    generation: int
+    """What its workers' runs are counted by, also across groups; names their logs."""
+    restarts_used: int
+    workers: list[str]
+    silent: list[str]
+    """Workers whose heartbeat is overdue."""
+    waiting_for: list[str]
+    """While preparing: the workers that are not ready. While stopping: those that still run."""
+    deadline: Deadline | None
+    failure: GroupFailure | None
+    previous_failure: GroupFailure | None
+    """Why the run before failed, while the group starts again by itself and runs."""
+    requested_by: str
+    """Who asked for the newest run."""
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Changed(Shape):
+    """The answer to start, stop and restart. ``changed`` False: it was so already."""
+
+    group: GroupShape
+    changed: bool
+
+
+class Move(Shape):
+    """Workers to move to a group; None takes them out of theirs."""
+
+    workers: Annotated[list[Annotated[str, StringConstraints(max_length=80)]], Field(max_length=10_000)]
+    group: GroupName | None

@@ -1,0 +1,99 @@
+"""Who logs in, and with what."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from platform_launch.procguard.api.shapes import Shape
+
+UserName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$")]
+NewPassword = Annotated[str, StringConstraints(min_length=8, max_length=1_024)]
+
+
+class Login(Shape):
+    """Name and password of somebody who logs in."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    password: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+
+
+class UserRole(str, Enum):
+    """What a person may do: look, change as well, or also say who else logs in."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class Session(Shape):
+    """The answer to a login: ``token`` goes into the Authorization header of what follows (``Bearer``)."""
+
+    token: str
+    name: str
+    role: UserRole
+    expires_at: datetime
+
+
+class Me(Shape):
+    """Who is logged in."""
+
+    name: str
+    role: UserRole
+
+
+class NewUser(Shape):
+    """Somebody who is to log in."""
+
+    name: UserName
+    role: UserRole
+    password: NewPassword
+
+
+class UserChange(Shape):
+    """Another role or password for a user, which ends the user's sessions. None: as before."""
+
+    role: UserRole | None = None
+    password: NewPassword | None = None
+
+
+class UserShape(Shape):
+    """Somebody who may log in."""
+
+    name: str
+    role: UserRole
+    created_at: datetime
+
+
+class PasswordChange(Shape):
+    """One's own password."""
+
+    current: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+    new: NewPassword
+
+
+class NewToken(Shape):
+    """A token for a script: what it may do, if its user still may, and for how many days."""
+
+    label: Annotated[str, StringConstraints(min_length=1, max_length=64, strip_whitespace=True)]
+    role: UserRole = UserRole.VIEWER
+    days: Annotated[int, Field(ge=1, le=366)] = 30
+
+
+class TokenShape(Shape):
+    """A token of one's own. The token itself is told once, when it is made."""
+
+    id: str
+    label: str
+    role: UserRole
+    created_at: datetime
+    ends_at: datetime
+
+
+class MadeToken(TokenShape):
+    """A new token: ``token`` goes into the Authorization header (``Bearer``), and is told only now."""
+
+    token: str

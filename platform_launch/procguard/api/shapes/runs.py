@@ -1,0 +1,64 @@
+"""Rank tables, and the runs in a group's history."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from platform_launch.procguard.api.shapes import ProblemShape, Shape
+from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
+
+
+class PlaceShape(Shape):
+    """One row of the rank table, and what its worker will be started with."""
+
+    worker: str
+    rank: int
+    local_rank: int
+    node_rank: int
+    world_size: int
+    environment: dict[str, str]
+
+
+class RankPreview(Shape):
+    """The rank table as it would be. With ``problems`` the group cannot start."""
+
+    places: list[PlaceShape]
+    idle: list[str]
+    problems: list[ProblemShape]
+    notes: list[ProblemShape]
+
+
+class PlacedWorker(Shape):
+    """A worker and the ranks that it had in a run."""
+
+    worker: str
+    rank: int
+    local_rank: int
+    node_rank: int
+
+
+class RunShape(Shape):
+    """A run of a group, in its history. ``restart``: which automatic restart it is, 0 for a person's start.
+
+    ``outcome``: finished, failed or stopped; None while it is under way. ``command`` is rank 0's.
+    """
+
+    group: str
+    number: int
+    generation: int
+    requested_by: str
+    requested_at: datetime
+    restart: int
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: GroupPhase | None
+    failure: GroupFailure | None
+    command: list[str]
+    world_size: int
+
+
+class RunDetail(RunShape):
+    """A run with the settings that it began with, and its rank table."""
+
+    settings: GroupSettings
+    places: list[PlacedWorker]

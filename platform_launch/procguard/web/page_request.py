@@ -11,10 +11,11 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from platform_launch.procguard.web import listing
-from platform_launch.procguard.web.language import LANGUAGES, Words, choose
+from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
+from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
 from platform_launch.procguard.web.visitor import Visitor
 
 FOLDER = Path(__file__).parent
@@ -25,11 +26,11 @@ _OWN_PATH = re.compile(r"/(?![/\\])[!-~]*")
 class PageRequest:
     """A request for a page or a fragment: who asks, in which language, for what."""
 
-    def __init__(self, templates: Environment, request: Request, visitor: Visitor | None) -> None:
+    def __init__(self, renderer: PageRenderer, request: Request, visitor: Visitor | None) -> None:
         self.request = request
         self.visitor = visitor
         cookies = request.cookies
-        self._templates = templates
+        self._renderer = renderer
         self._words = Words(choose(cookies.get("language"), request.headers.get("Accept-Language", "")))
         theme = cookies.get("theme", "")
         self._theme = theme if theme in ("light", "dark") else ""
@@ -46,10 +47,8 @@ class PageRequest:
 
     def show(self, template: str, answer: int = 200, /, **values: object) -> Response:
         """Return a page or a fragment."""
-        text = self._templates.get_template(template).render(
-            t=self._words, theme=self._theme, visitor=self.visitor, languages=LANGUAGES, **values
-        )
-        return HTMLResponse(text, answer)
+        about = {"t": self._words, "theme": self._theme, "visitor": self.visitor, "languages": LANGUAGES}
+        return PageResponse(self._renderer, template, {**about, **values}, answer)
 
 
 def own_path(path: str) -> str:
@@ -91,4 +90,6 @@ def templates() -> Environment:
     )
     for name in made.list_templates():
         made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
+    for language in LANGUAGES:
+        catalogue(language)  # read now, likewise
     return made

@@ -25,6 +25,7 @@ from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences
 from platform_launch.procguard.web.page_request import FOLDER, PageRequest, own_path, templates, to_login
+from platform_launch.procguard.web.page_response import PageRenderer
 from platform_launch.procguard.web.preview import preview
 from platform_launch.procguard.web.stream import Stream
 from platform_launch.procguard.web.visitor import FindVisitor
@@ -110,7 +111,7 @@ class Pages:
         self._accounts = accounts
         self._visitor = visitor
         self._now = listing.ControlSnapshot(queries)
-        self._templates = templates()
+        self._renderer = PageRenderer(templates())
 
     def guarded(self, show: Show) -> Callable[[Request], Response]:
         """Let only those see it who are logged in; what is refused is a page as well."""
@@ -119,7 +120,7 @@ class Pages:
             visitor = self._visitor(request)
             if visitor is None:
                 return to_login(request)
-            page = PageRequest(self._templates, request, visitor)
+            page = PageRequest(self._renderer, request, visitor)
             try:
                 return show(page)
             except RequestRefused as refused:
@@ -134,7 +135,7 @@ class Pages:
 
     def login(self, request: Request) -> Response:
         """Who are you?"""
-        page = PageRequest(self._templates, request, None)
+        page = PageRequest(self._renderer, request, None)
         return page.show("login.html", next=own_path(page.query.get("next", "/")))
 
     async def stream(self, request: Request) -> Response:

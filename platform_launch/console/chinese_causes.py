@@ -105,6 +105,9 @@ CAUSES = {
     "npu_error": "昇腾 NPU 调用失败",
     "hccl_init": "昇腾 HCCL 无法启动",
     "hccl_timeout": "昇腾 HCCL 集合通信超时",
+    "gaudi_graph": "Gaudi 图编译失败",
+    "gaudi_device": "无法占用 Gaudi 设备",
+    "gaudi_error": "Gaudi 调用失败",
     # Memory, disks, ends of processes.
     "out_of_memory_kill": "内存耗尽，进程被内核杀死",
     "killed": "进程被杀死（信号 9）",

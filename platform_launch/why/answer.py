@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import Sighting, Strand, all_events
 from platform_launch.why.line import NOWHERE, Where, shown
-from platform_launch.why.place import fill_place, who_ended
+from platform_launch.why.place import common_place, fill_place, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
@@ -66,13 +66,14 @@ def verdict_of(
 def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
     """Say what is known when no signature answers: the first error, and who ended how."""
     errors = [strand.first_error for strand in strands if strand.first_error is not None]
-    ended = [(strand.log, e) for strand in strands for e in strand.episode.endings if e.is_root]
+    every = [(strand.log, e) for strand in strands for e in strand.episode.endings]
+    ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
     steps = [s for strand in strands for s in strand.episode.steps]
     summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
-    if not errors and not endings and not summaries and not steps:
+    if not errors and not every and not summaries and not steps:
         return Verdict("nothing")
-    notes, where = list[str](), Where()
+    notes, where = list[str](), common_place([ending.where for _, ending in every])
     if endings:
         ending = max(endings, key=lambda e: e.where.rank is not None)
         where = ending.where
@@ -127,10 +128,11 @@ def _exit_of(strands: Sequence[Strand], chosen: Sighting) -> Ending | None:
     """Return how the process of an event ended: the only first failure that its node's launcher named."""
     for strand in strands:
         if chosen in strand.episode.events.values():
-            roots = {
-                e.where.rank: e for e in strand.episode.endings if e.is_root and e.where.rank is not None
-            }
-            return next(iter(roots.values())) if len(roots) == 1 else None
+            roots = [e for e in strand.episode.endings if e.is_root]
+            by_rank = {e.where.rank: e for e in roots if e.where.rank is not None}
+            by_local = {e.where.local_rank: e for e in roots if e.where.local_rank is not None}
+            named = by_rank or by_local
+            return next(iter(named.values())) if len(named) == 1 else None
     return None
 
 

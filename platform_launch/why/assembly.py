@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, opens
-from platform_launch.why.line import NOWHERE, Line
+from platform_launch.why.line import NOWHERE, Line, Where
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
@@ -16,6 +16,9 @@ _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 _HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
+
+# torch.multiprocessing.spawn numbers the processes of a node.
+_SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Assembly:
         self._finished: list[OpenTraceback] = []
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
+        self._spawned: dict[str, tuple[int, Where]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -48,6 +52,8 @@ class Assembly:
             self.close()
         if _HARMLESS.match(line.text):
             self._harmless[line.writer] = line.number
+        if spawned := _SPAWNED.match(line.text):
+            self._spawned[line.writer] = line.number, Where(local_rank=int(spawned[1]))
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
@@ -60,6 +66,9 @@ class Assembly:
         reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
             reading.traceback.chain.harmless = True
+        number, place = self._spawned.get(line.writer, (-9, NOWHERE))
+        if line.number - number <= 2:
+            reading.traceback.chain.where = line.where.filled(place)
         if opening is None:
             reading.traceback.take(line)
         self._latest = reading

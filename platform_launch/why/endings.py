@@ -68,7 +68,7 @@ class SummaryBlock:
         ranks = _RANKS.match(self._fields.get("rank", ""))
         rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
         said = Where(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
-        return Ending(int(code[0]), line.where.filled(said), line, self._is_root)
+        return Ending(int(code[0]), said.filled(line.where), line, self._is_root)
 
 
 def ending_of(said: Event, line: Line) -> Ending | None:

@@ -19,6 +19,8 @@ from platform_launch.why.steps import StepEnd
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
+# Ranks that wait for the same thing give up within moments, in any order.
+_NOTABLY_S = 1.0
 _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
@@ -45,6 +47,7 @@ class Sighting:
     wheres: set[Where] = field(default_factory=set)
     details: dict[str, str] = field(default_factory=dict)
     mention: bool = False
+    of_one_process: bool = True
 
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
@@ -52,9 +55,19 @@ class Sighting:
     def repeat(self, other: Sighting) -> None:
         """Count another line that shows the same."""
         self.count += other.count
+        if not self._goes_on_with(other):
+            self.of_one_process = False
         self.details = {**other.details, **self.details}
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
+        if self._is_later_than(other):
+            self.number, self.shown, self.where, self.span = (
+                other.number,
+                other.shown,
+                other.where.filled(self.where),
+                other.span,
+            )
+            return
         if self.where == NOWHERE:
             self.where = other.where
         same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
@@ -62,6 +75,20 @@ class Sighting:
             self.where = self.where.filled(other.where)
         elif other.where.rank == self.where.rank:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
+
+    def _goes_on_with(self, other: Sighting) -> bool:
+        """Tell whether another line only says the same again below a process's own traceback."""
+        mine, others = self.raised, other.raised
+        if mine is None or mine.frame is None:
+            return False
+        return others is None or (others.frame is None and others.text != mine.text)
+
+    def _is_later_than(self, other: Sighting) -> bool:
+        """Tell whether another line of several processes, further down in the log, was written earlier."""
+        mine, others = self.span, other.span
+        if self.raised is not None or not (mine.exact and others.exact):
+            return False
+        return (others.not_before_s or 0.0) < (mine.not_before_s or 0.0) - _NOTABLY_S
 
 
 @dataclass(frozen=True)
@@ -118,11 +145,17 @@ class Strand:
         self.finished_at = 0
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
+        self.homes: dict[int, str] = {}
         self.lines_read = 0
         self.survived: list[Sighting] = []
         self.first_error: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
+
+    def live(self, rank: int, host: str) -> None:
+        """Take note of the host of a rank; one that two hosts claim has none."""
+        if len(self.homes) < _MOST_WHERES:
+            self.homes[rank] = host if self.homes.get(rank, host) == host else ""
 
     def add(self, event: Sighting, parting_lines: int) -> Sighting:
         """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""

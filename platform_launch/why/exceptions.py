@@ -21,7 +21,7 @@ _ENDING = re.compile(
     r"(?::(?: |$)(.*)|$)"
 )
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
-_INNER_LINK = re.compile(r"-- Process \d+ terminated with the following error")
+_INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop"}
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
@@ -143,8 +143,10 @@ class Traceback:
             self._frames = []
         elif _LINK.search(text):
             self._linked = True
-        elif _INNER_LINK.search(text):
+        elif spawned := _INNER_LINK.search(text):
             self._linked, self.chain.root = True, len(self.chain.links)
+            if self.chain.where.rank is None:
+                self.chain.where = self.chain.where.filled(Where(local_rank=int(spawned[1])))
         elif text.strip():
             self._go_on(text, line)
             self._idle_lines += 1
@@ -156,7 +158,7 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        open_ended = last.text.rstrip().endswith(":") or text.startswith((" ", "\t"))
+        open_ended = last.text.rstrip().endswith((":", "...")) or text.startswith((" ", "\t"))
         if open_ended and line.number == last.number + 1 and len(raised.more) < _MOST_MESSAGE_LINES:
             raised.more.append(line)
 

@@ -14,7 +14,9 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _NCCL_HOST = re.compile(r"([\w.-]+):\d+:\d+ \[\d+\] ")
-_INNER_RANK = re.compile(r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b")
+_INNER_RANK = re.compile(
+    r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b", re.I
+)
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
 YEAR_S = 366 * 86400.0
 

@@ -9,6 +9,7 @@ from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import Sighting, Strand
 from platform_launch.why.line import NOWHERE, Where
+from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
@@ -20,9 +21,11 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
     """Return where an event happened, as far as all logs tell, and notes about it."""
     where, notes = event.where, list[str]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
-    one = event.count == 1 or bool(ranks)
+    one = event.of_one_process or bool(ranks)
     if ending is not None and where.local_rank is None and ranks <= {ending.where.rank}:
-        where = where.filled(Where(rank=ending.where.rank if one else None, host=ending.where.host))
+        said = ending.where
+        alone = Where(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
+        where = where.filled(alone).filled(Where(host=said.host))
     table = Collectives()
     for strand in strands:
         table.merge(strand.collectives)
@@ -37,7 +40,18 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(strands))
     where = _with_steps(where, _steps(strands), ended=ending is not None)
+    where = _at_home(where, strands)
+    if where == NOWHERE and event.of_one_process:
+        where = _only_ended(strands)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
+
+
+def common_place(places: Sequence[Where]) -> Where:
+    """Return what places have in common: one process, else one host."""
+    if len(set(places)) == 1:
+        return places[0]
+    hosts = {place.host for place in places}
+    return Where(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
 
 
 def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
@@ -48,16 +62,11 @@ def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
             number = place.task if place.task is not None else place.rank
             if place.host and number is not None:
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
-    roots = [
-        e
-        for s in strands
-        for e in s.episode.endings
-        if e.is_root and e.where.host and e.where.rank is not None
-    ]
-    for root in roots:
-        if root.where.host not in _ITSELF and not any(
-            host == (root.where.host or "").partition(".")[0] for host, _ in by_host
-        ):
+    endings = [e for strand in strands for e in strand.episode.endings]
+    named = [e for e in endings if e.where.host and e.where.rank is not None]
+    told = {host for host, _ in by_host} | {*_ITSELF}
+    for root in [e for e in named if e.is_root] or named:
+        if told.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
             by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
     if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
         return []
@@ -67,6 +76,27 @@ def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
     ]
     more = f" and on {len(by_host) - _MOST_NAMED} more" if len(by_host) > _MOST_NAMED else ""
     return [f"ended with an error: {', '.join(said)}{more}"]
+
+
+def _only_ended(strands: Sequence[Strand]) -> Where:
+    """Return the process that launchers say ended, where all that they name is one."""
+    summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
+    places = {place for event in summaries for place in event.wheres if place.rank is not None}
+    return places.pop() if len(places) == 1 else NOWHERE
+
+
+def _at_home(where: Where, strands: Sequence[Strand]) -> Where:
+    """Add the host of a rank, where the logs tell elsewhere on which host it runs."""
+    if where.rank is None or any(part is not None for part in (where.node, where.pod, where.host)):
+        return where
+    hosts = {host for strand in strands if (host := strand.homes.get(where.rank))}
+    hosts |= {
+        ending.where.host
+        for strand in strands
+        for ending in strand.episode.endings
+        if ending.where.rank == where.rank and ending.where.host
+    }
+    return replace(where, host=hosts.pop()) if len(hosts) == 1 else where
 
 
 def _cancelled_on(strands: Sequence[Strand]) -> Where:

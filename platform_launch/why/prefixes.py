@@ -31,6 +31,7 @@ _KNOWN = re.compile(
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
+    | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}):[ ]
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}):[ ]
@@ -64,7 +65,7 @@ _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 _SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
 _SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
-_HOST_ALONE = re.compile(r"([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
+_HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
@@ -177,6 +178,7 @@ _IDENTITIES = frozenset(
         "task",
         "address",
         "host",
+        "slurmstepd",
         "syshost",
         "unithost",
     ]
@@ -195,7 +197,7 @@ def where_of(found: dict[str, str]) -> dict[str, str | int]:
             place.setdefault("rank", int(found[name]))
     if "said_rank" in labels:
         place.setdefault("rank", int(labels["said_rank"]))
-    for name in ("syshost", "unithost", "address", "host", "ompi_host", "algo", "said_host"):
+    for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo", "said_host"):
         if name in found:
             place.setdefault("host", found[name])
     if "said_host" in labels:

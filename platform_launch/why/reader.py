@@ -31,7 +31,13 @@ _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _MOST_RECOVERED = 500
 # A launcher that tells of its children's end raises too, and that means nothing.
-_LAUNCHER = re.compile(r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/")
+_LAUNCHER = re.compile(
+    r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/|/deepspeed/launcher/"
+)
+# What a shell prints of a command before it runs it (set -x).
+_TRACED = re.compile(r"\+{1,5} \S")
+# NCCL's start-up tells which rank a host has.
+_HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks \d")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?P<endpoint>\S+:\d+)")
 
@@ -94,10 +100,13 @@ class LogReader:
             return True
         if self._tracebacks.take(line):
             return True
-        if self._catalogue.is_noise(line.text):
+        if self._catalogue.is_noise(line.text) or _TRACED.match(line.text):
             return False
         strand = self._strand(line.where)
         strand.collectives.read(line.text, line.where.rank)
+        if line.where.host is not None and (home := _HOME.search(line.text)):
+            strand.live(int(home[1]), line.where.host)
+            return True
         if fact := _FACTS.search(line.text):
             strand.facts.setdefault("rendezvous", fact["endpoint"])
             return True

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 _MESSAGES = ("log", "message", "msg", "textPayload", "MESSAGE", "text", "event")
 _DEEPEST = 3
+# One line of a record that was printed over several, as torch does with its error file.
+_FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
 
 def unwrap(data: bytes) -> list[bytes]:
@@ -14,6 +17,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(data)
     if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
+    if found := _FIELD.fullmatch(data):
+        return _of_json(b"{" + found[1] + b"}")
     return [data]
 
 

@@ -160,7 +160,7 @@ class Verdict:
             if self.first_error:
                 return f"{why_word('no known cause; first error was')} {self.first_error}"
             ended = why_word("unknown: these logs only tell that processes ended")
-            return ended + _at(place, f", first on {place}")
+            return ended + _at(place, f" on {place}")
         return f"{cause_title(self.cause or '', self.title)} [{self.cause}]" + _at(place, f" on {place}")
 
 

@@ -25,7 +25,7 @@ from platform_launch.launch.hang_watch import HangOptions, HangWatch
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
 from platform_launch.launch.link import HelperLink, HelperSilent
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.said import Said, wants_port
+from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
 from platform_launch.rendezvous.messages import ConsoleLine, Message
@@ -137,7 +137,7 @@ class Attempt:
         self._leads = task.node.node_rank == 0
         self._lock = threading.Lock()
         self.place = Meeting(task.node.node_rank, task.node.restarts_used)
-        self.said = Said(training.log_path, lambda: self._supervisor.tail)
+        self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
         self.hung = False
         self._hang_s = 0.0
         self.health: NodeHealth | None = None
@@ -216,7 +216,7 @@ class Attempt:
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
         self._inbox.heed()
-        self.said.begin()
+        self.output.begin()
         self._reporter.clock.begin(self._training.log_path)
         self._training.exit_file.clear()
         watching = self._hang_watch
@@ -251,7 +251,7 @@ class Attempt:
         return (
             self._leads
             and was_failure(outcome)
-            and is_young(FailedRun(highest_step(self.said.text()), outcome.duration_s))
+            and is_young(FailedRun(highest_step(self.output.text()), outcome.duration_s))
             and wants_port(outcome.tail, self._task.rendezvous_port)
         )
 
@@ -290,8 +290,10 @@ class Attempt:
             kind = EndKind.STOPPED
         elif outcome.exit_code:
             kind = EndKind.FAILED
-        cause = self.said.why() if outcome.exit_code else None
-        if cause is not None and not is_young(FailedRun(highest_step(self.said.text()), outcome.duration_s)):
+        cause = self.output.why() if outcome.exit_code else None
+        if cause is not None and not is_young(
+            FailedRun(highest_step(self.output.text()), outcome.duration_s)
+        ):
             cause = replace(cause, retry="")  # it went well for long: a restart brings it further
         ending = self._of_this_node(kind, outcome.exit_code, cause, outcome.stopped_by or "")
         return replace(ending, health=self.health)

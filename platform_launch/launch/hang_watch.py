@@ -16,7 +16,7 @@ from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.peers import LinkPeers
-from platform_launch.launch.said import closing_signals, failed_local_ranks
+from platform_launch.launch.torchrun_output import closing_signals, failed_local_ranks
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge

@@ -28,8 +28,8 @@ from platform_launch.launch.outcome import beside, ending, tell_outcome
 from platform_launch.launch.publishing import publishers, publishing
 from platform_launch.launch.record import write_record, write_termination_message
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.said import left_an_exit_barrier
 from platform_launch.launch.stages import announce
+from platform_launch.launch.torchrun_output import left_an_exit_barrier
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request

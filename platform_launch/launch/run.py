@@ -113,7 +113,7 @@ def run_together(
             if rank != fingerprint.node_rank:
                 fingerprint = replace(fingerprint, node_rank=rank, stand_in=True)
                 training = training_at(rank)
-            failed.append(FailedRun(highest_step(attempt.said.text()), outcome.duration_s))
+            failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
             not_again = why_not_again(failed, restarts - moved, meeting.max_restarts)
             if not moved and attempt.was_in_the_way(outcome):
                 moved, not_again = True, None

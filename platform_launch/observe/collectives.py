@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
 
@@ -123,51 +123,79 @@ def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[i
     return {rank for rank, trace in traces.items() if name in trace.groups}
 
 
+@dataclass
+class _Stalled:
+    """An operation of a group that ranks wait in, while it is found out who is missing there."""
+
+    operation: Collective
+    ranks: list[int] = field(default_factory=list)
+    behind: set[int] = field(default_factory=set)
+    stopped: set[int] = field(default_factory=set)
+    differ: set[int] = field(default_factory=set)
+
+    def waiting(self, group: GroupStatus) -> Waiting:
+        """Return what was found."""
+        missing = (tuple(sorted(ranks)) for ranks in (self.behind, self.stopped, self.differ))
+        return Waiting(self.operation, group, tuple(self.ranks), *missing)
+
+
 def _waits_in_group(
     name: str, traces: Mapping[int, RankTrace], ranks: Collection[int], waits: dict[int, set[int]]
 ) -> list[Waiting]:
+    """Return where ranks of a group wait, and note in ``waits`` whom each of them waits for."""
+    oldest = _oldest_pending(name, traces, ranks)
+    stalled: dict[int, _Stalled] = {}
+    for rank, operation in sorted(oldest.items()):
+        at = stalled.setdefault(operation.sequence, _Stalled(operation))
+        behind = {other for other in ranks if other != rank and _is_behind(other, name, operation, traces)}
+        stopped = {
+            other for other in set(oldest) - behind - {rank} if oldest[other].sequence < operation.sequence
+        }
+        at.ranks.append(rank)
+        at.behind |= behind
+        at.stopped |= stopped
+        waits[rank] |= behind | stopped
+    for at in stalled.values():
+        _compare_kinds(at, oldest, waits)
+    status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
+    return [at.waiting(status) for at in stalled.values()]
+
+
+def _oldest_pending(
+    name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]
+) -> dict[int, Collective]:
+    """Return the operation of a group that each rank is in, where it is in one."""
     oldest = {}
     for rank in ranks:
         if rank in traces:
             pending = [c for c in traces[rank].pending if c.group == name and not c.point_to_point]
             if pending:
                 oldest[rank] = min(pending, key=lambda collective: collective.sequence)
-    found: dict[int, tuple[Collective, list[int], set[int], set[int], set[int]]] = {}
-    for rank, operation in sorted(oldest.items()):
-        behind, stopped = set(), set()
-        for other in ranks:
-            if other == rank:
-                continue
-            status = traces[other].groups.get(name) if other in traces else None
-            if status is None or status.enqueued is None:
-                if other not in traces or not _known_members(name, traces):
-                    behind.add(other)
-            elif status.enqueued < operation.sequence:
-                behind.add(other)
-            elif other in oldest and oldest[other].sequence < operation.sequence:
-                stopped.add(other)
-        waits[rank] |= behind | stopped
-        entry = found.setdefault(operation.sequence, (operation, [], set(), set(), set()))
-        entry[1].append(rank)
-        entry[2].update(behind)
-        entry[3].update(stopped)
-    for operation, waiters, _, _, differ in found.values():
-        kinds = Counter(_kind(oldest[rank]) for rank in waiters)
-        if len(kinds) > 1 and operation.name.partition(":")[2] not in _SHAPES_MAY_DIFFER:
-            most = max(kinds.values())
-            usual = [kind for kind, count in kinds.items() if count == most]
-            odd = {rank for rank in waiters if _kind(oldest[rank]) not in usual}
-            differ.update(odd if len(usual) == 1 else waiters)
-            for rank in waiters:
-                if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
-                    waits[rank] |= {r for r in waiters if _kind(oldest[r]) != _kind(oldest[rank])}
-                elif rank not in odd:
-                    waits[rank] |= odd
-    status = next(t.groups[name] for t in traces.values() if name in t.groups)
-    return [
-        Waiting(operation, status, tuple(waiters), *(tuple(sorted(s)) for s in (behind, stopped, differ)))
-        for operation, waiters, behind, stopped, differ in found.values()
-    ]
+    return oldest
+
+
+def _is_behind(rank: int, name: str, operation: Collective, traces: Mapping[int, RankTrace]) -> bool:
+    """Tell whether a rank has not enqueued an operation of its group."""
+    status = traces[rank].groups.get(name) if rank in traces else None
+    if status is None or status.enqueued is None:
+        return rank not in traces or not _known_members(name, traces)
+    return status.enqueued < operation.sequence
+
+
+def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: dict[int, set[int]]) -> None:
+    """Find those who came to an operation with another name or shape than most."""
+    kinds = Counter(_kind(oldest[rank]) for rank in at.ranks)
+    if len(kinds) == 1 or at.operation.name.partition(":")[2] in _SHAPES_MAY_DIFFER:
+        return
+    most = max(kinds.values())
+    usual = [kind for kind, count in kinds.items() if count == most]
+    odd = {rank for rank in at.ranks if _kind(oldest[rank]) not in usual}
+    at.differ.update(odd if len(usual) == 1 else at.ranks)
+    for rank in at.ranks:
+        if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
+            waits[rank] |= {other for other in at.ranks if _kind(oldest[other]) != _kind(oldest[rank])}
+        elif rank not in odd:
+            waits[rank] |= odd
 
 
 # Ranks bring pieces of their own size to these.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from platform_launch.launch.said import left_an_exit_barrier
+from platform_launch.launch.torchrun_output import left_an_exit_barrier
 
 
 def test_a_store_that_was_gone_at_the_exit_barrier_is_recognised() -> None:

@@ -16,7 +16,7 @@ from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.launch.outcome import beside
 from platform_launch.launch.run import exit_code
-from platform_launch.launch.said import Said
+from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.settlement import no_use
@@ -51,7 +51,7 @@ def test_a_job_that_must_be_mended_is_not_tried_again() -> None:
 def test_an_exception_of_the_scripts_own_may_be_tried_again(raised: str, retry: str, tmp_path: Path) -> None:
     place = '  File "/job/train.py", line 3, in <module>\n    read()\n'
     text = f"Traceback (most recent call last):\n{place}{raised}\n"
-    cause = Said(tmp_path / "log", text.encode).why()
+    cause = TrainingOutput(tmp_path / "log", text.encode).why()
     assert cause is not None
     assert cause.retry == retry
 

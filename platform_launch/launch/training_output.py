@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from pathlib import Path
 
 from platform_launch.hardware.cgroup import OomKills
@@ -14,8 +13,6 @@ from platform_launch.rendezvous.first_failure import last_words
 
 _TAIL_BYTES = 256 * 1024
 _MOST_LINES = 6
-# Of torchrun's agent, before it ends the ranks that still run: month and day, time, process.
-_CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending process (\d{1,9}) closing signal")
 # Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
 # could not be read, whatever else a script raises.
 _LASTING = frozenset(
@@ -41,7 +38,7 @@ _TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
 _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
 
 
-class Said:
+class TrainingOutput:
     """The end of what a training wrote. ``tail()`` returns it as it stands in the log at ``log``."""
 
     def __init__(self, log: Path, tail: Callable[[], bytes]) -> None:
@@ -84,41 +81,11 @@ class Said:
         return Cause("", words, words) if words else None
 
 
-def failed_local_ranks(tail: bytes) -> frozenset[int]:
-    """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
-    from platform_launch.why.endings import TORCHRUN_LINE
-
-    return frozenset(int(found[2]) for found in TORCHRUN_LINE.finditer(tail.decode(errors="replace")))
-
-
 def wants_port(tail: bytes, port: int) -> bool:
     """Tell whether a training found a port taken, at the end of its output: this one, or one not named."""
     lines = [line for line in tail.splitlines() if _TAKEN.search(line)]
     named = {int(number) for line in lines for number in _PORT.findall(line)}
     return bool(lines) and (not named or port in named)
-
-
-def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:
-    """Return the processes that torchrun's agent says it ends, and when (time.time(); 0: not known)."""
-    found = _CLOSING.findall(tail.decode(errors="replace"))
-    return {int(pid): _moment(text, now) for text, pid in found}
-
-
-def _moment(text: str, now: datetime) -> float:
-    """Read a time without a year, which is the last one that it can be."""
-    try:
-        said = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
-        return (said if said <= now else said.replace(year=now.year - 1)).timestamp()
-    except ValueError:
-        return 0.0
-
-
-def left_an_exit_barrier(tail: bytes) -> bool:
-    """Tell whether torchrun's agent complains, at the end of its output, of a store that was gone before it.
-
-    All workers had finished by then; the agent that holds the store just did not wait for the others.
-    """
-    return b"Error waiting on exit barrier" in tail
 
 
 def _short(lines: Iterable[str]) -> tuple[str, ...]:

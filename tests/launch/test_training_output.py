@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.launch.said import wants_port
+from platform_launch.launch.training_output import wants_port
 
 PYTHON = b"OSError: [Errno 98] Address already in use\n"
 SERVER = b"OSError: [Errno 98] Address already in use (while attempting to bind on address ('', 29501))\n"

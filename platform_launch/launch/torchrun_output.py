@@ -1,0 +1,39 @@
+"""What torchrun's agent says at the end of a training's output of the processes that it started."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+# Of torchrun's agent, before it ends the ranks that still run: month and day, time, process.
+_CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending process (\d{1,9}) closing signal")
+
+
+def failed_local_ranks(tail: bytes) -> frozenset[int]:
+    """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
+    from platform_launch.why.endings import TORCHRUN_LINE
+
+    return frozenset(int(found[2]) for found in TORCHRUN_LINE.finditer(tail.decode(errors="replace")))
+
+
+def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:
+    """Return the processes that torchrun's agent says it ends, and when (time.time(); 0: not known)."""
+    found = _CLOSING.findall(tail.decode(errors="replace"))
+    return {int(pid): _moment(text, now) for text, pid in found}
+
+
+def _moment(text: str, now: datetime) -> float:
+    """Read a time without a year, which is the last one that it can be."""
+    try:
+        said = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
+        return (said if said <= now else said.replace(year=now.year - 1)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def left_an_exit_barrier(tail: bytes) -> bool:
+    """Tell whether torchrun's agent complains, at the end of its output, of a store that was gone before it.
+
+    All workers had finished by then; the agent that holds the store just did not wait for the others.
+    """
+    return b"Error waiting on exit barrier" in tail

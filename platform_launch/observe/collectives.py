@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
 
+_MOST_PARTS = 16
 _POINT_TO_POINT = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
 
 
@@ -75,7 +76,7 @@ class WaitReport:
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:
-    """Name ranks in few words: ``ranks 0-14 and 16``."""
+    """Name ranks in few words: ``ranks 0-14 and 16``; of many scattered ones the first."""
     numbers = sorted(set(ranks))
     runs: list[list[int]] = []
     for number in numbers:
@@ -84,7 +85,12 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
         else:
             runs.append([number])
     parts: list[str] = []
+    named = 0
     for run in runs:
+        if len(parts) >= _MOST_PARTS:
+            parts.append(f"{len(numbers) - named} more")
+            break
+        named += len(run)
         parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
     shown = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
     return f"rank{'s' if len(numbers) > 1 else ''} {shown or 'none'}"

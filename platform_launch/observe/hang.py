@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
+from platform_launch.errors import shown_list
 from platform_launch.observe.activity import Activity, activity_of
 from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_in_words
 from platform_launch.observe.dumps import RankTrace
@@ -168,7 +169,7 @@ def _culprit(
     silent_nodes: Mapping[int, str],
 ) -> Culprit:
     if found is None or node is None:
-        silent = ", ".join(f"node {number} ({name})" for number, name in sorted(silent_nodes.items()))
+        silent = shown_list([f"node {number} ({name})" for number, name in sorted(silent_nodes.items())])
         words = (
             f"is not known to any node that answers; {silent} did not" if silent else "is nowhere to be found"
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from platform_launch.observe.activity import activity_of
 from platform_launch.observe.collectives import ranks_in_words
@@ -63,6 +65,17 @@ def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
                 lines.append(f"  child {child.state.pid} ({child.state.name}) {what}{at}")
             lines += [f"  not known: {problem}" for problem in rank.problems]
     return lines
+
+
+def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
+    """Leave so many ranks in, those at the rarest places: of thousands that wait, one tells what all do."""
+    at = Counter(_place(rank) for node in nodes for rank in node.ranks)
+    ranks = sorted(
+        (rank for node in nodes for rank in node.ranks), key=lambda rank: (at[_place(rank)], rank.rank)
+    )
+    chosen = {rank.rank for rank in ranks[:most]}
+    left = (replace(node, ranks=tuple(rank for rank in node.ranks if rank.rank in chosen)) for node in nodes)
+    return [node for node in left if node.ranks]
 
 
 def _place(rank: RankSnapshot) -> str:

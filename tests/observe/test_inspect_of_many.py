@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread
 
 from platform_launch.launch.peers import LinkPeers
+from platform_launch.observe.collectives import ranks_in_words
+from platform_launch.observe.hang import judge
 from platform_launch.observe.monitor import NodeReply, Replies
-from platform_launch.observe.overview import overview
+from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
@@ -66,3 +69,27 @@ def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
     assert len(lines) == 2
     assert lines[0].startswith("ranks 0-76 and 78-127: /job/train.py:56 in step")
     assert lines[1] == "rank 77 (node 38, gn38, pid 177): /job/train.py:88 in validate"
+
+
+def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None:
+    template, late = waiting(0), absent(0, VALIDATE)
+    odd = {7, 234, 499}
+    nodes = [
+        NodeSnapshot(
+            node, f"gn{node}", 0.0, tuple(replace(late if r in odd else template, rank=r) for r in ranks)
+        )
+        for node in range(125)
+        for ranks in (range(4 * node, 4 * node + 4),)
+    ]
+    silent = {node: f"gn{node}" for node in range(125, 250)}
+    finding = finding_lines(judge(nodes, 1000, silent), 60.0)
+    assert all(len(line) < 4000 for line in (*finding, *overview(nodes, {})))
+    few = rarest(nodes, 8)
+    assert odd < {rank.rank for node in few for rank in node.ranks}
+    assert sum(len(node.ranks) for node in few) == 8
+    assert sum(line.startswith("rank ") for line in stack_lines(few)) == 8
+
+
+def test_scattered_ranks_are_named_in_few_words() -> None:
+    assert ranks_in_words(range(0, 5000, 2)).endswith("28, 30 and 2484 more")
+    assert ranks_in_words((*range(15), 16)) == "ranks 0-14 and 16"

@@ -15,7 +15,18 @@ import pytest
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.wire import (
+    Heartbeat,
+    JoinRequest,
+    QuarantineReport,
+    WorkerOrders,
+    WorkerReport,
+    WorkerState,
+)
+from platform_launch.procguard.server.assembly import assembled
+from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.inspections import Inspections
+from platform_launch.procguard.server.settings import ServerSettings
 from tests.procguard.agent_lab import AgentNode, node_in
 from tests.procguard.serving import TOKEN, Served, served, until
 
@@ -105,3 +116,38 @@ def test_nobody_answers_in_time() -> None:
     inspections = Inspections()
     assert asyncio.run(inspections.ask("train", [WorkerName("gn6", 0)], 0.01)) == {}
     assert inspections.of("gn6") == {}
+
+
+def test_a_question_and_the_end_of_a_quarantine_travel_in_one_answer(tmp_path: Path) -> None:
+    worker = WorkerName("gn6", 0)
+    beat = Heartbeat(
+        node="gn6",
+        instance="instance-of-gn6",
+        quarantine=QuarantineReport(name="gn6", since=5.0),
+        workers=(WorkerReport(number=0, state=WorkerState.IDLE),),
+    )
+
+    async def asked() -> None:
+        inspections = parts.inspections
+        asking = asyncio.create_task(inspections.ask("train", [worker], 60))
+        until_asked = 0
+        while not inspections.of("gn6"):
+            until_asked += 1
+            assert until_asked < 100
+            await asyncio.sleep(0)
+        both = answered()
+        assert (both.release, set(both.orders), set(both.questions)) == (5.0, {0}, {0})
+        seen = RanksSeen(number=0, question=both.questions[0])
+        assert inspections.take(worker, seen)
+        assert await asking == {worker: seen}
+        assert (answered().release, answered().questions) == (5.0, {})
+
+    def answered() -> WorkerOrders:
+        answer = answer_beat(parts, "gn6", beat.model_dump_json().encode())
+        return WorkerOrders.model_validate_json(bytes(answer.body))
+
+    with assembled(ServerSettings(data=tmp_path / "server", listen="127.0.0.1:0"), TOKEN) as parts:
+        parts.control.join(JoinRequest(node="gn6", instance="instance-of-gn6", workers=1, hostname="gn6"))
+        assert (answered().release, answered().questions) == (None, {})
+        parts.control.release("gn6", "op")
+        asyncio.run(asked())

@@ -35,7 +35,8 @@ class Inspection(Shape):
     """What all ranks of a running group do now.
 
     ``lines`` hold the ranks, those at the same place in one line; ``finding`` says who keeps the others
-    waiting, and is empty while something moves; ``stacks`` are those of all threads. ``silent`` lists the
+    waiting, and is empty while something moves; ``stacks`` are those of all threads, of
+    64 ranks at most: those at the rarest places. ``silent`` lists the
     workers whose agents did not answer.
     """
 

@@ -8,6 +8,7 @@ import click
 
 from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_json, print_table
+from platform_launch.errors import shown_list
 
 
 @click.command()
@@ -146,7 +147,11 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
+@click.option(
+    "--stacks",
+    is_flag=True,
+    help="Show whole stacks, of the 64 ranks at the rarest places where there are more.",
+)
 @connected
 def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     """Show what all ranks of a running group are doing now."""
@@ -160,7 +165,7 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
         click.echo(plain(line))
     if found["silent"]:
-        click.echo(plain(f"no answer from {', '.join(found['silent'])}"))
+        click.echo(plain(f"no answer from {shown_list(found['silent'])}"))
 
 
 @click.command()

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 
 from platform_launch.observe.hang import judge
-from platform_launch.observe.overview import finding_lines, overview, stack_lines
+from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.procguard.api.inspection import Inspection, RanksSeen, RanksTaken
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
@@ -29,6 +29,8 @@ router = APIRouter(prefix="/api/v1")
 
 # A heartbeat brings the question, then the slowest source of a stack may take its time.
 _LIMIT_S = 20.0
+# A browser shows no megabytes: stacks of thousands of ranks are mostly the same one.
+_MOST_STACKS = 64
 
 
 async def _node_of(
@@ -90,17 +92,20 @@ def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> I
             nodes.append(_seen_at(run, place, worker, seen))
     moved = [seen.moved_s_ago for seen in answers.values() if seen.moved_s_ago is not None]
     moved_s_ago = min(moved, default=None)
+    stacks, seen_ranks = stack_lines(rarest(nodes, _MOST_STACKS)), sum(len(node.ranks) for node in nodes)
+    if seen_ranks > _MOST_STACKS:
+        stacks.append(f"and {seen_ranks - _MOST_STACKS} more ranks, at these places or at commoner ones")
     world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
     silent_nodes = {rank: worker for worker, rank in silent.items()}
     return Inspection(
         group=run.group,
         run=run.number,
-        ranks=sum(len(node.ranks) for node in nodes),
+        ranks=seen_ranks,
         nodes=len({node.node_rank for node in nodes}),
         moved_s_ago=moved_s_ago,
         finding=finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago),
         lines=overview(nodes, {}),
-        stacks=stack_lines(nodes),
+        stacks=stacks,
         silent=sorted(silent),
     )
 

@@ -1,6 +1,7 @@
 // What all ranks of a running group do now, asked when somebody wants to know.
 "use strict";
 (() => {
+  const MOST = 8;
   const dialog = $("#inspect");
   const status = $("#inspect-status");
   const again = $("#inspect-again");
@@ -12,10 +13,15 @@
     $(`#inspect-${id}`).hidden = lines.length === 0;
   }
 
+  function few(workers) {
+    const more = workers.length - MOST;
+    return workers.slice(0, MOST).join(", ") + (more > 0 ? ` ${say("and_more", { n: more })}` : "");
+  }
+
   function told(found) {
     const parts = [say("inspect.seen", { ranks: found.ranks, nodes: found.nodes })];
     if (found.moved_s_ago !== null) parts.push(say("inspect.moved", { seconds: Math.round(found.moved_s_ago) }));
-    if (found.silent.length) parts.push(say("inspect.silent", { workers: found.silent.join(", ") }));
+    if (found.silent.length) parts.push(say("inspect.silent", { workers: few(found.silent) }));
     return parts.join(" ");
   }
 

@@ -9,6 +9,9 @@ from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.browser import faults
 from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
 
+SIDEWAYS = """[...document.querySelectorAll(".scroll:has(.records, .workers, .events)")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"""
+
 
 @pytest.fixture(scope="module")
 def failed(server: Lab, agents: dict[str, Agent]) -> str:
@@ -115,7 +118,7 @@ def test_chinese(visit: Visit) -> None:
     ("scheme", "width"), [("light", 360), ("dark", 360), ("light", 1280), ("dark", 1280)]
 )
 def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str, width: int) -> None:
-    page = visit(color_scheme=scheme, viewport={"width": width, "height": 800})
+    page = visit(who="ada", color_scheme=scheme, viewport={"width": width, "height": 800})
     for path in (
         "/",
         f"/groups/{failed}",
@@ -129,6 +132,7 @@ def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str,
         "/nodes",
         "/nodes/gn41",
         "/events",
+        "/users",
         "/account",
         "/groups/none",
         "/login",
@@ -136,6 +140,8 @@ def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str,
         page.goto(path)
         page.wait_for_load_state("networkidle" if path == "/login" else "load")
         assert (path, faults(page)) == (path, [])
+        if width == 360:  # a row is a card: nothing of it lies outside the window
+            assert (path, page.evaluate(SIDEWAYS)) == (path, [])
     page.goto("/")
     other = {"light": "dark", "dark": "light"}[scheme]
     for chosen in (other, scheme, None, other):

@@ -25,6 +25,9 @@
   const shown = (value, unit) => (value === null || value === undefined ? "–"
     : `${value.toLocaleString(document.documentElement.lang, { maximumFractionDigits: value < 10 ? 2 : 0 })} ${unit}`);
 
+  const BRIEF_S = 60; // one measurement alone has no span that an axis could show
+  const ofAxis = (_plot, from, to) => [Math.min(from, to - BRIEF_S), to];
+
   function draw(place, title, unit, most, times, lines) {
     const figure = element("figure", undefined, "chart");
     const last = lines.map(([name, values]) => `${name} ${shown(values.findLast((one) => one !== null), unit)}`);
@@ -45,7 +48,7 @@
       legend: { show: true, live: true },
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
       focus: { alpha: 0.25 },
-      scales: { y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },
+      scales: { x: { range: ofAxis }, y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },
       axes: [{ ...axis, space: 90, values: (_plot, at) => at.map((one) => clock(one, at.at(-1) - at[0])) }, { ...axis, size: 46 }],
       series: [
         { label: say("chart.time"), value: (_plot, at) => (at === null ? "–" : clock(at, 0)) },
@@ -54,7 +57,7 @@
           stroke: many ? `hsl(${(index * 47) % 360} 60% 50%)` : paint(STROKES[index % STROKES.length]),
           width: many ? 1 : 1.5,
           value: (_plot, value) => shown(value, unit),
-          points: { show: false },
+          points: { show: times.length === 1 },
         })),
       ],
     }, [times, ...lines.map(([, values]) => values)], canvas);

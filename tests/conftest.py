@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count, zip_longest
@@ -18,6 +19,10 @@ from tests.lab.nvml import fake
 # Before torch is imported anywhere. Threads that wait for each other spin: where as many trainings as cores
 # run side by side, two threads each cost five times the processor time of one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Images often ask Python to keep no bytecode. Tests start this package more than a thousand times, and each
+# start would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 FakeNvml = Callable[..., dict[str, str]]
 # Tests that were left out because a run was asked for without labs, by what they need.

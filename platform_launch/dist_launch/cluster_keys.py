@@ -34,8 +34,6 @@ def require_asyncssh() -> None:
 
 def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> ClusterKey:
     """Return the user's pair, or make one for this cluster. Raises InputError."""
-    import asyncssh
-
     if private is None and public is not None:
         if public.suffix != ".pub":
             raise InputError(
@@ -45,11 +43,8 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
         private = public.with_suffix("")
     if private is None:
         if folder.key.exists():  # of a ``wait`` that was killed: the other nodes may know it already
-            made = asyncssh.read_private_key(folder.key)
-        else:
-            made = asyncssh.generate_private_key("ssh-ed25519", "dist-launch")
-            write_private(folder.key, made.export_private_key("openssh").decode())
-        return ClusterKey(folder.key, two_words(made.export_public_key("openssh")))
+            return ClusterKey(folder.key, public_of(folder.key))
+        return ClusterKey(folder.key, make_pair(folder.key))
     beside = Path(f"{private}.pub")
     try:
         if not private.is_file():
@@ -58,20 +53,48 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
             )
         if public is not None or beside.is_file():
             return ClusterKey(private, two_words((public or beside).read_bytes()))
-        key = asyncssh.read_private_key(private)
-        return ClusterKey(private, two_words(key.export_public_key("openssh")))
+        return ClusterKey(private, public_of(private))
     except (OSError, ValueError) as error:  # asyncssh's errors about keys are ValueErrors
         raise InputError(f"the key pair {private} (SSH_KEY) cannot be read: {error}") from error
 
 
+def make_pair(private: Path) -> str:
+    """Write a new private key and return its public one.
+
+    With the library below asyncssh, which a waiting node that serves its own sshd needs for nothing else.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    made = Ed25519PrivateKey.generate()
+    written = made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    write_private(private, written.decode())
+    return made.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def public_of(private: Path) -> str:
+    """Return the public key of a private one."""
+    import asyncssh
+
+    return two_words(asyncssh.read_private_key(private).export_public_key("openssh"))
+
+
 def left_behind(folder: WaitFolder) -> str:
     """Return the private key that a killed ``wait`` of rank 0 left in our folder, else an empty text."""
+    try:
+        text = read_private(folder.key)
+    except (OSError, ValueError):
+        return ""
     import asyncssh
 
     try:
-        text = read_private(folder.key)
         asyncssh.import_private_key(text)
-    except (OSError, ValueError):
+    except ValueError:
         return ""
     return text
 

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from platform_launch.dist_launch.cluster_keys import two_words
+from platform_launch.dist_launch.cluster_keys import make_pair
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.errors import InstallationError, NodesAbsentError
 from platform_launch.hardware import ports
@@ -41,21 +41,17 @@ def prepare(folder: WaitFolder, port: int, user: str) -> tuple[tuple[str, ...], 
 
     Raises InstallationError without OpenSSH's server, OSError when the files cannot be written.
     """
-    import asyncssh
-
     program = shutil.which("sshd", path=f"{os.defpath}:/usr/sbin:/usr/local/sbin:/sbin")
     if program is None:
         raise InstallationError(
             "--sshd: this image has no sshd", "install openssh-server into the image of every node"
         )
-    key = asyncssh.generate_private_key("ssh-ed25519")
-    write_private(folder.sshd_key, key.export_private_key("openssh").decode())
+    public = make_pair(folder.sshd_key)
     write_private(folder.authorized_keys, "")
     write_private(folder.sshd_config, configuration(folder, port, user))
     if os.geteuid() == 0:
         with suppress(OSError):  # where privileges are separated; packages make it in their start scripts
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    public = two_words(key.export_public_key("openssh"))
     return (program, "-D", "-e", "-f", str(folder.sshd_config)), public
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from platform_launch.console import Console
 from platform_launch.doctor.checks.rdma import selects
 from platform_launch.environment import Environment
-from platform_launch.errors import HangError, LaunchError, TopologyError, UnfitNodeError
+from platform_launch.errors import HangError, LaunchError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.hardware import storage
 from platform_launch.health.finding import Grade, NodeHealth
@@ -31,11 +31,11 @@ from platform_launch.plan.request import Request
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
+from platform_launch.rendezvous.signpost import rendezvous_port
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
 
-_HIGHEST_PORT = 65535
 _GIB = 2**30
 
 
@@ -243,22 +243,6 @@ def meeting_place(topology: Topology, env: Environment, flags: TogetherFlags) ->
         read_secret(env),
         topology.spares,
     )
-
-
-def rendezvous_port(topology: Topology, env: Environment) -> int:
-    """Return the port of node 0 where the nodes meet: INIT_MASTER_PORT, by default the one after MASTER_PORT.
-
-    Raises TopologyError when INIT_MASTER_PORT is no port, or is MASTER_PORT.
-    """
-    chosen = env.port("INIT_MASTER_PORT")
-    above = topology.master_port + 1
-    port = chosen.value if chosen else above if above <= _HIGHEST_PORT else topology.master_port - 1
-    if port == topology.master_port:
-        raise TopologyError(
-            f"INIT_MASTER_PORT={port} is MASTER_PORT too: expected a port of its own for the roll call",
-            "unset INIT_MASTER_PORT to use the port after MASTER_PORT, or pass --no-roll-call",
-        )
-    return port
 
 
 def _fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:

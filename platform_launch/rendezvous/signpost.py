@@ -1,6 +1,6 @@
-"""MASTER_PORT while the nodes gather: open, so that they can try it, and it says on which port they meet.
+"""The port where the nodes meet: INIT_MASTER_PORT, unless another process has it.
 
-That is INIT_MASTER_PORT, unless another process has it.
+MASTER_PORT, open while they gather so that they can try it, says which one it became.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from platform_launch.environment import Environment
+from platform_launch.errors import TopologyError
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.reach import open_port
+from platform_launch.topology import Topology
 
 _LIMIT_S = 1.0
 _MOST_BYTES = 256
@@ -23,6 +26,22 @@ class MeetingPort(Message):
     """The nodes meet on this port of the machine that was asked."""
 
     port: int
+
+
+def rendezvous_port(topology: Topology, env: Environment) -> int:
+    """Return the port of node 0 where the nodes meet: INIT_MASTER_PORT, by default the one after MASTER_PORT.
+
+    Raises TopologyError when INIT_MASTER_PORT is no port, or is MASTER_PORT.
+    """
+    chosen = env.port("INIT_MASTER_PORT")
+    above = topology.master_port + 1
+    port = chosen.value if chosen else above if above <= _HIGHEST_PORT else topology.master_port - 1
+    if port == topology.master_port:
+        raise TopologyError(
+            f"INIT_MASTER_PORT={port} is MASTER_PORT too: expected a port of its own for the roll call",
+            "unset INIT_MASTER_PORT to use the port after MASTER_PORT, or pass --no-roll-call",
+        )
+    return port
 
 
 def signpost(port: int, meeting_port: Callable[[], int]) -> AbstractContextManager[int]:

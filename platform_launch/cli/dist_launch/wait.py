@@ -19,10 +19,10 @@ from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, LaunchError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.network import address_towards
-from platform_launch.launch.nodes import rendezvous_port
 from platform_launch.plan.nccl import nccl_variables
 from platform_launch.platforms import detect
 from platform_launch.rendezvous.authentication import read_secret
+from platform_launch.rendezvous.signpost import rendezvous_port
 
 
 @click.command("wait")

@@ -21,7 +21,7 @@ from platform_launch.procguard.core.ledger import Ledger, no_worker
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, Registry, WorkerEntry
 from platform_launch.procguard.core.runs import run_detail, run_shape
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, natural
+from platform_launch.procguard.core.views import NodeGlance
 
 _EVERY_EVENT = EventFilter()
 
@@ -71,23 +71,22 @@ class Queries:
         moment = self._clock.moment()
         return [self._worker(node, entry, moment) for node, entry in self._registry.all_workers()]
 
-    def glances(self) -> tuple[list[NodeGlance], list[WorkerGlance]]:
-        """Return all nodes by name and all workers by node and number, at a glance."""
+    def glances(self) -> list[NodeGlance]:
+        """Return all nodes by name at a glance, each with its workers by number."""
         world, moment = self._ledger.world, self._clock.moment()
         limits: dict[str | None, float] = {None: DEFAULT_SILENT_AFTER_S}
         limits |= {name: views.silent_after_s(group) for name, group in world.groups.items()}
-        workers, rows, groups = [], world.workers, world.groups
-        for node, entry in self._registry.all_workers():
-            row = rows.get(entry.worker)
-            group = groups.get(row.group) if row and row.group else None
-            limit_s = limits[group.name if group else None]
-            silent_s = moment.silent_s(entry.seen_at)
-            workers.append(views.worker_glance(node, entry, group, silent_s, limit_s))
-        nodes = [
-            views.node_glance(entry, moment.silent_s(entry.seen_at))
-            for _, entry in sorted(self._registry.nodes.items())
-        ]
-        return nodes, workers
+        nodes, rows, groups = [], world.workers, world.groups
+        for entry in self._registry.in_order():
+            workers = []
+            for worker in entry.workers.values():
+                row = rows.get(worker.worker)
+                group = groups.get(row.group) if row and row.group else None
+                limit_s = limits[group.name if group else None]
+                silent_s = moment.silent_s(worker.seen_at)
+                workers.append(views.worker_glance(entry, worker, group, silent_s, limit_s))
+            nodes.append(views.node_glance(entry, workers, moment.silent_s(entry.seen_at)))
+        return nodes
 
     def worker(self, worker: str) -> WorkerShape:
         """Return a worker. Raises NotFound."""
@@ -100,22 +99,15 @@ class Queries:
 
     def nodes(self) -> list[NodeShape]:
         """Return all nodes by name, each with what its workers do."""
-        by_node: dict[str, list[WorkerShape]] = {}
-        for worker in self.workers():
-            by_node.setdefault(worker.node, []).append(worker)
         moment = self._clock.moment()
-        return [
-            views.node_shape(entry, by_node.get(name, []), moment.silent_s(entry.seen_at))
-            for name, entry in sorted(self._registry.nodes.items(), key=lambda item: natural(item[0]))
-        ]
+        return [self._node(entry, moment) for entry in self._registry.in_order()]
 
     def node(self, name: str) -> NodeShape:
         """Return a node. Raises NotFound."""
         entry = self._registry.nodes.get(name)
         if entry is None:
             raise NotFound(f"no node {shown(name)}", "look at the list of nodes")
-        workers = [self.worker(str(worker.worker)) for _, worker in sorted(entry.workers.items())]
-        return views.node_shape(entry, workers, self._clock.moment().silent_s(entry.seen_at))
+        return self._node(entry, self._clock.moment())
 
     def preview(self, name: str, settings: GroupSettings | None = None) -> RankPreview:
         """Return the rank table as it would be, with these settings or the group's own. Raises NotFound."""
@@ -155,6 +147,10 @@ class Queries:
     def _member(self, worker: WorkerName, moment: Moment) -> WorkerSnapshot:
         row = self._ledger.world.workers.get(worker)
         return self._registry.member(worker, row.generation if row else 0, moment)
+
+    def _node(self, entry: NodeEntry, moment: Moment) -> NodeShape:
+        workers = [self._worker(entry, worker, moment) for worker in entry.workers.values()]
+        return views.node_shape(entry, workers, moment.silent_s(entry.seen_at))
 
     def _worker(self, node: NodeEntry, entry: WorkerEntry, moment: Moment) -> WorkerShape:
         group = self._ledger.world.group_of(entry.worker)

@@ -5,6 +5,7 @@ Each field is replaced as a whole, so that a reader in another thread sees an ol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,14 @@ from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 DEFAULT_SILENT_AFTER_S = 15.0
 """For workers in no group, and before a second installation may take over a node's name."""
+
+_NUMBERS = re.compile(r"(\d{1,18})")
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return what orders names as people do: gn7 before gn39."""
+    parts = _NUMBERS.split(name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -127,16 +136,29 @@ class Registry:
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     by_credential: dict[str, str] = field(default_factory=dict)
 
+    _changes: int = 0
+    _in_order: tuple[int, tuple[NodeEntry, ...]] = (0, ())
+
+    def in_order(self) -> tuple[NodeEntry, ...]:
+        """Return all nodes by name, sorted when one came or went: every second somebody looks."""
+        changes, known = self._changes, self._in_order
+        if known[0] != changes:
+            found = sorted(self.nodes.values(), key=lambda entry: natural(entry.node.name))
+            known = self._in_order = (changes, tuple(found))
+        return known[1]
+
     def all_workers(self) -> Iterator[tuple[NodeEntry, WorkerEntry]]:
         """Go through all workers, by node and number."""
-        for _, entry in sorted(self.nodes.items()):
-            for _, worker in sorted(entry.workers.items()):
+        for entry in self.in_order():
+            for worker in entry.workers.values():
                 yield entry, worker
 
     def put(self, entry: NodeEntry) -> None:
         """Take over a node; the credential it had before is no longer good."""
+        entry.workers = dict(sorted(entry.workers.items()))
         before = self.nodes.get(entry.node.name)
         self.nodes[entry.node.name] = entry
+        self._changes += 1
         self.by_credential[entry.node.credential_sha256] = entry.node.name
         if before and before.node.credential_sha256 != entry.node.credential_sha256:
             self.by_credential.pop(before.node.credential_sha256, None)
@@ -144,6 +166,7 @@ class Registry:
     def remove(self, name: str) -> None:
         """Forget a node."""
         entry = self.nodes.pop(name)
+        self._changes += 1
         self.by_credential.pop(entry.node.credential_sha256, None)
 
     def member(self, name: WorkerName, generation: int, moment: Moment) -> WorkerSnapshot:

@@ -8,8 +8,8 @@ from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.core.clock import Moment
 from platform_launch.procguard.core.ledger import World
-from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry
-from platform_launch.procguard.core.views import natural, silent_after_s
+from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
+from platform_launch.procguard.core.views import silent_after_s
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,14 +11,19 @@ from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.groups import Deadline, GroupPhase, GroupShape
 from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
-from platform_launch.procguard.api.wire import MachineReport, QuarantineReport, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    GpuReport,
+    MachineReport,
+    QuarantineReport,
+    WorkerReport,
+    WorkerState,
+)
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.phases import waiting_for
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 _STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
-_NUMBERS = re.compile(r"(\d{1,18})")
 
 LogSize = Callable[[str, int], int]
 
@@ -91,13 +95,27 @@ class WorkerGlance(NamedTuple):
 
 
 class NodeGlance(NamedTuple):
-    """What lists and counts need to know of a node."""
+    """What lists and counts need to know of a node and its workers."""
 
     node: str
+    hostname: str
     silent: bool
+    heartbeat_age_s: float | None
     drained: bool
     quarantine: QuarantineReport | None
     machine: MachineReport | None
+    workers: Sequence[WorkerGlance]
+
+    @property
+    def groups(self) -> list[str]:
+        """Return the groups that its workers are in."""
+        return sorted({worker.group for worker in self.workers if worker.group})
+
+    @property
+    def gpus(self) -> list[GpuReport]:
+        """Return its GPUs by index."""
+        found = {gpu.index: gpu for one in self.workers if one.report for gpu in one.report.gpus}
+        return [found[index] for index in sorted(found)]
 
 
 def worker_glance(
@@ -119,14 +137,17 @@ def worker_glance(
     )
 
 
-def node_glance(entry: NodeEntry, silent_s: float) -> NodeGlance:
-    """Return a node at a glance."""
+def node_glance(entry: NodeEntry, workers: Sequence[WorkerGlance], silent_s: float) -> NodeGlance:
+    """Return a node at a glance; ``workers`` are its own."""
     return NodeGlance(
         entry.node.name,
+        entry.node.hostname,
         silent_s > DEFAULT_SILENT_AFTER_S,
+        None if entry.seen_at is None else silent_s,
         bool(entry.node.drained_by),
         entry.quarantine,
         entry.machine,
+        workers,
     )
 
 
@@ -201,12 +222,6 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         machine=entry.machine,
         gpus=[gpus[index] for index in sorted(gpus)],
     )
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return what orders names as people do: gn7 before gn39."""
-    parts = _NUMBERS.split(name)
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def preview(table: RankTable, backend: str) -> RankPreview:

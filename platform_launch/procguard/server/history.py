@@ -102,16 +102,15 @@ class History:
 
     def sample(self) -> None:
         """Take one sample, and write down what is due."""
-        nodes, workers = self._queries.glances()
+        nodes = self._queries.glances()
         names = [group.name for group in self._queries.groups()]
-        of_workers = {one.worker: _of_worker(one) for one in workers}
+        of_workers = {worker.worker: _of_worker(worker) for node in nodes for worker in node.workers}
         members: dict[str, list[WorkerGlance]] = {}
-        on_node: dict[str, list[WorkerGlance]] = {}
-        for worker in workers:
-            on_node.setdefault(worker.node, []).append(worker)
-            if worker.group:
-                members.setdefault(worker.group, []).append(worker)
-        of_nodes = {one.node: _of_node(one, on_node.get(one.node, [])) for one in nodes}
+        for node in nodes:
+            for worker in node.workers:
+                if worker.group:
+                    members.setdefault(worker.group, []).append(worker)
+        of_nodes = {node.node: _of_node(node) for node in nodes}
         found: dict[Subject, Values] = {(ChartKind.WORKER, name): one for name, one in of_workers.items()}
         found |= {(ChartKind.NODE, name): one for name, one in of_nodes.items()}
         for name in names:
@@ -190,10 +189,10 @@ def _of_worker(worker: WorkerGlance) -> Values:
     }
 
 
-def _of_node(node: NodeGlance, workers: list[WorkerGlance]) -> Values:
+def _of_node(node: NodeGlance) -> Values:
     if node.silent:
         return {}
-    gpus = {gpu.index: gpu for one in workers if one.report for gpu in one.report.gpus}.values()
+    gpus = node.gpus
     used = [gpu.memory_used_gib for gpu in gpus if gpu.memory_used_gib is not None]
     return {
         "gpu": _known_mean([gpu.utilization_percent for gpu in gpus]),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerStatus
-from platform_launch.procguard.api.wire import GpuReport, QuarantineReport
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, natural
+from platform_launch.procguard.api.wire import GpuReport
+from platform_launch.procguard.core.registry import natural
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
 
 if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries
@@ -39,48 +41,46 @@ _ORDER = (
 )
 
 
-class ControlSnapshot:
-    """Groups, workers and nodes of one version, made once for everybody who looks."""
+@dataclass(frozen=True)
+class Overview:
+    """Groups and nodes with their workers at one moment; what is counted of them is counted once."""
+
+    groups: Sequence[GroupShape] = ()
+    nodes: Sequence[NodeGlance] = ()
+
+    @cached_property
+    def workers(self) -> Sequence[WorkerGlance]:
+        """All workers by node and number."""
+        return [worker for node in self.nodes for worker in node.workers]
+
+    @cached_property
+    def totals(self) -> Totals:
+        """The whole cluster in a few numbers."""
+        return totals(self.nodes)
+
+    @cached_property
+    def counts(self) -> dict[str, list[tuple[str, int]]]:
+        """How many workers of each group are in which state, failures first."""
+        return counts_by_group(self.workers)
+
+
+class SharedOverview:
+    """The overview of the newest version, made once for everybody who looks."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
         self._lock = Lock()
         self._version = -1
-        self._groups: list[GroupShape] = []
-        self._glances: tuple[list[NodeGlance], list[WorkerGlance]] = ([], [])
-        self._nodes: tuple[int, list[NodeShape]] = (-1, [])
+        self._overview = Overview()
 
-    def read(self) -> tuple[list[GroupShape], list[WorkerGlance]]:
-        """Return all groups and all workers as they are now."""
+    def read(self) -> Overview:
+        """Return what is now."""
         with self._lock:
-            self._refresh()
-            return self._groups, self._glances[1]
-
-    def quarantined(self) -> dict[str, QuarantineReport]:
-        """Return what holds each node that is in quarantine."""
-        with self._lock:
-            self._refresh()
-            return {node.node: node.quarantine for node in self._glances[0] if node.quarantine}
-
-    def totals(self) -> Totals:
-        """Return the whole cluster in a few numbers."""
-        with self._lock:
-            self._refresh()
-            return totals(*self._glances)
-
-    def nodes(self) -> list[NodeShape]:
-        """Return all nodes as they are now."""
-        with self._lock:
-            self._refresh()
-            if self._nodes[0] != self._version:
-                self._nodes = (self._version, self._queries.nodes())
-            return self._nodes[1]
-
-    def _refresh(self) -> None:
-        version = self._queries.version
-        if version != self._version:
-            self._groups, self._glances = self._queries.groups(), self._queries.glances()
-            self._version = version
+            version = self._queries.version
+            if version != self._version:
+                self._overview = Overview(self._queries.groups(), self._queries.glances())
+                self._version = version
+            return self._overview
 
 
 @dataclass(frozen=True)
@@ -98,37 +98,48 @@ class NodeFilter:
         text = query.get("text", "").strip()[:200]
         return cls(text, state if state in NODE_STATES else "", sort if sort in NODE_SORTS else "")
 
-    def matching(self, nodes: Sequence[NodeShape]) -> list[NodeShape]:
+    def matching(self, nodes: Sequence[NodeGlance]) -> Sequence[NodeGlance]:
         """Return the nodes that match, in the order that is asked for."""
         text = self.text.lower()
-        found = [
-            node
-            for node in nodes
-            if (not text or text in f"{node.node} {node.hostname} {' '.join(node.groups)}".lower())
-            and (not self.state or self.state in node_states(node))
-        ]
+        if text:
+            nodes = [node for node in nodes if text in _text_of(node)]
+        if self.state:
+            nodes = [node for node in nodes if self.state in _states_of(node)]
         key = NODE_SORTS.get(self.sort)
-        return sorted(found, key=key, reverse=True) if key else found
+        return sorted(nodes, key=key, reverse=True) if key else nodes
 
 
 def node_states(node: NodeShape) -> set[str]:
     """Return the words for a node's state: several may hold."""
-    found = {"silent"} if node.silent else {"heard"}
-    found |= ({"drained"} if node.drained_by else set()) | ({"quarantined"} if node.quarantine else set())
-    busy = node.counts.get(WorkerStatus.RUNNING, 0) > 0
-    failed = any(node.counts.get(status, 0) for status in (WorkerStatus.FAILED, WorkerStatus.FAILED_FIRST))
-    return found | ({"busy"} if busy else {"free"}) | ({"failed"} if failed else set())
+    return _states(node.counts, node.silent, bool(node.drained_by), node.quarantine is not None)
+
+
+def _text_of(node: NodeGlance) -> str:
+    return f"{node.node} {node.hostname} {' '.join(node.groups)}".lower()
+
+
+def _states_of(node: NodeGlance) -> set[str]:
+    statuses = {worker.status for worker in node.workers}
+    return _states(statuses, node.silent, node.drained, node.quarantine is not None)
+
+
+def _states(statuses: Container[WorkerStatus], silent: bool, drained: bool, quarantined: bool) -> set[str]:
+    busy = WorkerStatus.RUNNING in statuses
+    failed = WorkerStatus.FAILED in statuses or WorkerStatus.FAILED_FIRST in statuses
+    words = {"silent" if silent else "heard", "busy" if busy else "free"}
+    marks = {"drained": drained, "quarantined": quarantined, "failed": failed}
+    return words | {word for word, holds in marks.items() if holds}
 
 
 NODE_STATES = ("busy", "free", "heard", "silent", "quarantined", "drained", "failed")
 
 
-def _gpu_percent(node: NodeShape) -> float:
+def _gpu_percent(node: NodeGlance) -> float:
     use = gpu_use(node.gpus)
     return -1.0 if use is None or use.percent is None else use.percent
 
 
-NODE_SORTS: Mapping[str, Callable[[NodeShape], float]] = {
+NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
     "gpu": _gpu_percent,
     "cpu": lambda node: node.machine.cpu_percent if node.machine else -1.0,
     "memory": lambda node: node.machine.memory_used_gib if node.machine else -1.0,
@@ -149,22 +160,25 @@ class Totals:
     busy_gpus: int
 
 
-def totals(nodes: Sequence[NodeGlance], workers: Sequence[WorkerGlance]) -> Totals:
+def _gpus_of(workers: Iterable[WorkerGlance]) -> set[int]:
+    return {gpu.index for worker in workers if worker.report for gpu in worker.report.gpus}
+
+
+def totals(nodes: Sequence[NodeGlance]) -> Totals:
     """Count nodes, workers by status, and GPUs."""
-    counts = Counter(worker.status for worker in workers)
-    gpus: dict[str, set[int]] = {}
-    for worker in workers:
-        if worker.report is not None and worker.report.gpus:
-            gpus.setdefault(worker.node, set()).update(gpu.index for gpu in worker.report.gpus)
-    busy = {worker.node for worker in workers if worker.status is WorkerStatus.RUNNING}
+    counts = Counter(worker.status for node in nodes for worker in node.workers)
+    gpus, busy = 0, 0
+    for node in nodes:
+        gpus += len(_gpus_of(node.workers))
+        busy += len(_gpus_of(worker for worker in node.workers if worker.status is WorkerStatus.RUNNING))
     return Totals(
         nodes=len(nodes),
         silent_nodes=sum(node.silent for node in nodes),
         drained_nodes=sum(node.drained for node in nodes),
         quarantined_nodes=sum(node.quarantine is not None for node in nodes),
         workers={status: counts[status] for status in _ORDER if counts[status]},
-        gpus=sum(map(len, gpus.values())),
-        busy_gpus=sum(len(found) for node, found in gpus.items() if node in busy),
+        gpus=gpus,
+        busy_gpus=busy,
     )
 
 
@@ -183,19 +197,21 @@ class WorkerFilter:
         text = query.get("text", "").strip()[:200]
         return cls(text, state if state in STATES else "", query.get("group", "")[:64])
 
-    def matching(self, workers: Sequence[WorkerGlance]) -> list[WorkerGlance]:
+    def matching(self, workers: Sequence[WorkerGlance]) -> Sequence[WorkerGlance]:
         """Return the workers that match, in the order given."""
         text = self.text.lower()
-        return [
-            worker
-            for worker in workers
-            if (not text or text in f"{worker.worker} {worker.hostname} {worker.group or ''}".lower())
-            and (not self.state or self.state == worker.status.value or self._among_failed(worker))
-            and (not self.group or self.group == (worker.group or NO_GROUP))
-        ]
-
-    def _among_failed(self, worker: WorkerGlance) -> bool:
-        return self.state == WorkerStatus.FAILED.value and worker.status is WorkerStatus.FAILED_FIRST
+        if text:
+            workers = [
+                one for one in workers if text in f"{one.worker} {one.hostname} {one.group or ''}".lower()
+            ]
+        if self.group:
+            workers = [one for one in workers if self.group == (one.group or NO_GROUP)]
+        if self.state:
+            wanted = {WorkerStatus(self.state)}
+            if WorkerStatus.FAILED in wanted:
+                wanted.add(WorkerStatus.FAILED_FIRST)
+            workers = [one for one in workers if one.status in wanted]
+        return workers
 
 
 @dataclass(frozen=True)

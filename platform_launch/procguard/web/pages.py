@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import FastAPI
@@ -20,7 +20,6 @@ from starlette.staticfiles import StaticFiles
 from platform_launch.errors import shown
 from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes.events import EventFilter
-from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.compare import differences
@@ -100,6 +99,7 @@ class Accounts(Protocol):
         """Return a user's tokens."""
 
 
+Found = TypeVar("Found")
 Show = Callable[[PageRequest], Response]
 
 
@@ -110,7 +110,7 @@ class Pages:
         self._queries = queries
         self._accounts = accounts
         self._visitor = visitor
-        self._now = listing.ControlSnapshot(queries)
+        self._now = listing.SharedOverview(queries)
         self._renderer = PageRenderer(templates())
 
     def guarded(self, show: Show) -> Callable[[Request], Response]:
@@ -162,10 +162,10 @@ class Pages:
         return page.show("totals.html", **self._totals())
 
     def _totals(self) -> dict[str, Any]:
-        groups, _ = self._now.read()
-        phases = Counter(group.phase.value for group in groups)
+        now = self._now.read()
+        phases = Counter(group.phase.value for group in now.groups)
         ordered = [(phase, phases[phase]) for phase in listing.PHASES if phases[phase]]
-        return {"totals": self._now.totals(), "phases": ordered}
+        return {"totals": now.totals, "phases": ordered}
 
     def group_cards(self, page: PageRequest) -> Response:
         """The groups of the overview."""
@@ -184,14 +184,12 @@ class Pages:
 
     def names(self, page: PageRequest) -> Response:
         """The names of all workers that match the filter, for ticking them."""
-        _, workers = self._now.read()
-        matching = listing.WorkerFilter.read(page.query).matching(workers)
+        matching = listing.WorkerFilter.read(page.query).matching(self._now.read().workers)
         return JSONResponse([worker.worker for worker in matching])
 
     def move(self, page: PageRequest) -> Response:
         """The groups that workers can be moved to."""
-        groups, _ = self._now.read()
-        return page.show("move.html", groups=groups, active=_active())
+        return page.show("move.html", groups=self._now.read().groups, active=_active())
 
     def group(self, page: PageRequest) -> Response:
         """A group's workers."""
@@ -309,15 +307,15 @@ class Pages:
         return page.show("node_state.html", **self._node(page))
 
     def _node_rows(self, page: PageRequest) -> dict[str, Any]:
-        nodes = self._now.nodes()
+        nodes = self._now.read().nodes
         chosen = listing.NodeFilter.read(page.query)
-        matching = chosen.matching(nodes)
+        glances = listing.paged(chosen.matching(nodes), page.query.get("page", "1"))
+        rows = _present(self._queries.node, [glance.node for glance in glances.rows])
         return {
-            "page": listing.paged(matching, page.query.get("page", "1")),
+            "page": listing.ListPage(rows, glances.number, glances.pages, glances.total),
             "filter": chosen,
             "any_nodes": bool(nodes),
             "states": listing.NODE_STATES,
-            "totals": self._now.totals(),
             "address": str(page.request.base_url).rstrip("/"),
         }
 
@@ -325,7 +323,7 @@ class Pages:
         node = self._queries.node(page.request.path_params["node"])
         return {
             "node": node,
-            "workers": self._shapes(node.workers),
+            "workers": _present(self._queries.worker, node.workers),
             **self._events(page, EventFilter(on=node.node)),
         }
 
@@ -370,24 +368,23 @@ class Pages:
         return page.show("event_rows.html", **self._events(page, _chosen(page)))
 
     def _cards(self) -> dict[str, Any]:
-        groups, workers = self._now.read()
-        ordered = listing.failed_first(groups)
+        now = self._now.read()
         return {
-            "groups": ordered,
-            "compact": len(groups) > CARDS_SHOWN,
-            "group_names": [group.name for group in groups],
-            "counts": listing.counts_by_group(workers),
+            "groups": listing.failed_first(now.groups),
+            "compact": len(now.groups) > CARDS_SHOWN,
+            "group_names": [group.name for group in now.groups],
+            "counts": now.counts,
             "active": _active(),
         }
 
     def _rows(self, page: PageRequest, query: dict[str, str] | None = None) -> dict[str, Any]:
         query = page.query if query is None else query
-        _, workers = self._now.read()
+        workers = self._now.read().workers
         chosen = listing.WorkerFilter.read(query)
         in_group = "in_group" in query
         matching = chosen.matching(workers)
         glances = listing.paged(listing.by_rank(matching) if in_group else matching, query.get("page", "1"))
-        rows = self._shapes([glance.worker for glance in glances.rows])
+        rows = _present(self._queries.worker, [glance.worker for glance in glances.rows])
         return {
             "page": listing.ListPage(rows, glances.number, glances.pages, glances.total),
             "filter": chosen,
@@ -401,27 +398,18 @@ class Pages:
 
     def _state_of(self, name: str) -> dict[str, Any]:
         group = self._queries.group(name)
-        _, workers = self._now.read()
-        members = [worker for worker in workers if worker.group == name]
-        counts = listing.counts_by_group(members)
-        nodes = sorted({worker.node for worker in members})
-        waiting = self._shapes(group.waiting_for[:WAITING_SHOWN])
-        quarantined = {node: held for node, held in self._now.quarantined().items() if node in nodes}
+        now = self._now.read()
+        nodes = [node for node in now.nodes if any(worker.group == name for worker in node.workers)]
+        waiting = _present(self._queries.worker, group.waiting_for[:WAITING_SHOWN])
+        quarantined = {node.node: node.quarantine for node in nodes if node.quarantine}
         return {
             "group": group,
-            "nodes": nodes,
+            "nodes": [node.node for node in nodes],
             "waiting": waiting,
             "quarantined": quarantined,
-            "counts": counts,
+            "counts": now.counts,
             "active": _active(),
         }
-
-    def _shapes(self, workers: Sequence[str]) -> list[WorkerShape]:
-        found = []
-        for worker in workers:
-            with suppress(NotFound):  # its node was forgotten just now
-                found.append(self._queries.worker(worker))
-        return found
 
     def _group(self, name: str) -> dict[str, Any]:
         return {"here": "", **self._state_of(name)}
@@ -440,6 +428,14 @@ class Pages:
             "before": before,
             "chosen": chosen,
         }
+
+
+def _present(find: Callable[[str], Found], names: Sequence[str]) -> list[Found]:
+    found = []
+    for name in names:
+        with suppress(NotFound):  # the node was forgotten just now
+            found.append(find(name))
+    return found
 
 
 def _active() -> frozenset[str]:

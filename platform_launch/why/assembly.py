@@ -15,7 +15,7 @@ from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
-_HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
+HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -50,7 +50,7 @@ class Assembly:
         """Read a line; return False if it says something of its own."""
         if self._open and line.number > self._attention_ends:
             self.close()
-        if _HARMLESS.match(line.text):
+        if HARMLESS.match(line.text):
             self._harmless[line.writer] = line.number
         if spawned := _SPAWNED.match(line.text):
             self._spawned[line.writer] = line.number, Where(local_rank=int(spawned[1]))

@@ -26,6 +26,7 @@ class _Progress:
     """How far one rank came in one group."""
 
     sequence: int | None = None
+    mixed: bool = False
     operation: str = ""
     enqueued: int | None = None
     completed: int | None = None
@@ -60,6 +61,9 @@ class Collectives:
         row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
         if work and row.sequence is None:
             row.sequence, row.operation = int(work[1]), work[2]
+        elif work and not name and row.sequence != int(work[1]):
+            # Numbers of several groups, which this version of torch does not name.
+            row.mixed = True
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
 
@@ -92,6 +96,8 @@ class Collectives:
             others = max(enqueued.values())
             return late[0], f"{_ranks(late)} started {_say(enqueued, late)} collectives, the others {others}"
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
+        if any(row.mixed for row in rows.values()):
+            sequences = {}
         if late := _lowest(sequences):
             return late[0], (
                 f"{_ranks(late)} timed out at number {_say(sequences, late)} "

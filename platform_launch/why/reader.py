@@ -6,7 +6,7 @@ import re
 
 from platform_launch.events import Event as LauncherEvent
 from platform_launch.events import in_text
-from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
+from platform_launch.why.assembly import HARMLESS, Assembly, OpenTraceback, meaning_of
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, Sighting, Strand
@@ -14,6 +14,7 @@ from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Where, parse, plain
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
+from platform_launch.why.rejoin import rejoined
 from platform_launch.why.scan import Scanner
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.sources import LogSource
@@ -49,7 +50,7 @@ class LogReader:
         self.strands: dict[object, Strand] = {}
         self._source = source
         self._catalogue = catalogue
-        self._scanner = Scanner(source.stream)
+        self._scanner = Scanner(rejoined(source.stream))
         self._clock = Clock(self._scanner)
         self._tracebacks = Assembly(self._clock)
         self._prefixes = Prefixes()
@@ -198,7 +199,7 @@ class LogReader:
 
     def _take_unknown(self, line: Line) -> bool:
         strand = self._strand(line.where)
-        if line.mild or not _ERROR.search(line.text):
+        if line.mild or not _ERROR.search(line.text) or HARMLESS.match(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
         if raised := lone(line, []):

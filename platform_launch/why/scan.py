@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why import sieve
 
@@ -71,6 +71,7 @@ _DROPPED = bytes(set(range(256)) - set(_KEPT))
 _SQUEEZE = bytes.maketrans(b"\rABCDEFGHIJKLMNOPQRSTUVWXYZ", b"\nabcdefghijklmnopqrstuvwxyz")
 
 
+@runtime_checkable
 class Readable(Protocol):
     """A file object that is open for reading bytes."""
 

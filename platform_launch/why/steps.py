@@ -32,11 +32,15 @@ _HYDRA_PLACE = re.compile(r"=\s+RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<host>\
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
+# Of an executable that mpirun did not find there.
+_MPI_NODE = re.compile(r"Node: +(?P<host>[\w.-]+)$")
+_NOT_FOUND = 127
 _MOST_TASKS = 4096
 _OPENS = (
     "BAD TERMINATION OF ONE OF",
     "processes exited with non-zero status",
     "peer process has unexpectedly disconnected",
+    "unable to find the specified executable",
 )
 _REPORT_LINES = 16
 
@@ -71,6 +75,8 @@ class StepReader:
         text = line.text
         if any(words in text for words in _OPENS):
             self._expects_until = line.number + _REPORT_LINES
+        if self.expects(line.number) and (found := _MPI_NODE.match(text)):
+            return StepEnd(_NOT_FOUND, (Where(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))

@@ -1,0 +1,70 @@
+"""Puts lines together again that a terminal cut at its width, as text copied out of one has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from platform_launch.why.scan import Readable
+
+_LARGEST = 1 << 20
+_WIDTHS = range(80, 401)
+_FEWEST_CUTS = 3
+_GOES_ON = re.compile(r" ?[a-z,.;:)'\"\]]|[0-9a-f]{8}")
+_FIRST_WORD = re.compile(r"\W*(\w+)")
+
+
+class RejoinedLog:
+    """A log as it was before the terminal cut it, if it is small and was cut.
+
+    A line keeps its number: what follows from it is moved up to it and leaves an empty line.
+    """
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._begun = False
+
+    @property
+    def plain(self) -> BinaryIO | None:
+        """The file itself, where its bytes are the text."""
+        plain: BinaryIO | None = getattr(self._stream, "plain", None)
+        return plain
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes."""
+        data = self._stream.read(size)
+        if self._begun or len(data) >= min(size, _LARGEST):
+            self._begun = True
+            return data
+        self._begun = True
+        return _rejoined(data)
+
+
+def rejoined(stream: Readable | Iterable[bytes]) -> Readable | Iterable[bytes]:
+    """Return a stream of the same log with its lines put together."""
+    return RejoinedLog(stream) if isinstance(stream, Readable) else stream
+
+
+def _rejoined(data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    texts = [line.decode(errors="replace") for line in lines]
+    width = max(map(len, texts))
+    if width not in _WIDTHS:
+        return data
+    cut = [len(text) == width and not text.endswith("  ") for text in texts[:-1]]
+    pairs = [(text, below) for text, below, is_cut in zip(texts, texts[1:], cut, strict=False) if is_cut]
+    going_on = sum(_goes_on(text, below) for text, below in pairs)
+    if len(pairs) < _FEWEST_CUTS or going_on * 3 < len(pairs) * 2:
+        return data
+    for index in range(len(lines) - 2, -1, -1):
+        if cut[index]:
+            lines[index], lines[index + 1] = lines[index] + lines[index + 1], b""
+    return b"\n".join(lines)
+
+
+def _goes_on(text: str, below: str) -> bool:
+    """Tell whether a line looks like the rest of the one above, and not like one more of its kind."""
+    first, second = _FIRST_WORD.match(text), _FIRST_WORD.match(below)
+    same = first is not None and second is not None and first[1] == second[1]
+    return not same and _GOES_ON.match(below) is not None

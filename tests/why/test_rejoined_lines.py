@@ -1,0 +1,47 @@
+"""Logs copied out of a terminal, which cuts lines at its width."""
+
+from __future__ import annotations
+
+from tests.why.conftest import Explain, progress
+
+WIDTH = 100
+RAY = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. "
+    "To troubleshoot the problem, check the logs for the dead worker. "
+    "RayTask ID: ffffffffffffffffb45df1d7796fb62aba30b3e5 "
+    "Worker ID: 5ed9f46ad3df8e98e49005e308d12449f3e91214437c0150a757182b "
+    "Worker IP address: 10.0.1.75 Worker port: 10230"
+)
+
+
+def as_shown(text: str, width: int = WIDTH) -> str:
+    """The lines of a text as a terminal shows them."""
+    return "".join(
+        f"{line[at : at + width]}\n"
+        for line in text.splitlines()
+        for at in range(0, max(1, len(line)), width)
+    )
+
+
+def test_line_that_a_terminal_cut_tells_its_place(explain_text: Explain) -> None:
+    whole = f"step 1 | loss 2.9\n{RAY}\n(head) done\n"
+    verdict = explain_text(as_shown(whole))
+    assert (verdict.cause, str(verdict.where)) == ("ray_actor_died", "host 10.0.1.75")
+    assert verdict.evidence[0].line == 2
+    assert explain_text(whole).where == verdict.where
+
+
+def test_line_after_a_cut_one_keeps_its_number(explain_text: Explain) -> None:
+    whole = f"{'x' * 350}\nstep 1 | loss 2.9\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    shown = as_shown(whole)
+    verdict = explain_text(shown)
+    assert verdict.cause == "ecc"
+    assert shown.splitlines()[verdict.evidence[0].line - 1].startswith("RuntimeError")
+
+
+def test_lines_of_equal_length_stay_what_they_are(explain_text: Explain) -> None:
+    rows = "".join(f"{f'step {n} | loss 2.9 ':<96}{n:04d}\n" for n in range(50))
+    error = "error: [Errno 28] No space left on device: '/data/checkpoints/step_100.pt'"
+    verdict = explain_text(f"{rows}{error}\n{progress(3)}")
+    assert verdict.cause == "disk_full"
+    assert verdict.evidence[0].text.startswith(error)

@@ -6,15 +6,13 @@ neither the working directory nor PYTHONPATH decides which package is found. No 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 ENTRY = "_helper"
 PACKAGE = Path(__file__).resolve().parent
@@ -47,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class MessageOutlet:
-    """A helper's way to its parent: one JSON object a line, on what was its standard output.
+    """A helper's way to its parent: one message a line, on what was its standard output.
 
     Whatever a library prints goes to standard error from then on. A parent that is gone is no error: the end
     of standard input says so too.
@@ -58,15 +56,9 @@ class MessageOutlet:
         os.dup2(2, 1)
         self._lock = Lock()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: bytes) -> None:
         """Write one message whole, from any thread."""
-        data = json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n"
+        data = message + b"\n"
         with self._lock, suppress(OSError):
             while data:
                 data = data[os.write(self._descriptor, data) :]
-
-
-def messages() -> Iterator[dict[str, Any]]:
-    """Read what the parent sends on standard input, until it closes or dies."""
-    for line in sys.stdin.buffer:
-        yield json.loads(line)

@@ -55,10 +55,10 @@ def build(
 
     First checks what makes builds fail late; prints the wheel's path on standard output.
     """
-    from platform_launch.wheels.order import Order, fulfil
+    from platform_launch.wheels.build_wheel import WheelRequest, build_wheel
 
-    wheel = fulfil(Order(version, source, ops, arch, jobs, output), Environment.of_this_process(), Console())
-    click.echo(wheel)
+    request = WheelRequest(version, source, ops, arch, jobs, output)
+    click.echo(build_wheel(request, Environment.of_this_process(), Console()))
     return 0
 
 

@@ -21,10 +21,10 @@ class Condition:
 
 
 class Conditions:
-    """The findings that hold at the moment; two are the same when id and place are."""
+    """The findings that hold at the moment; two are the same when id, place and code are."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str, str], Condition] = {}
+        self._open: dict[tuple[str, str, int | None], Condition] = {}
 
     @property
     def now(self) -> tuple[DeviceFinding, ...]:
@@ -37,9 +37,7 @@ class Conditions:
         """Take in what was found; return what has begun, and what has ended."""
         begun = []
         for finding in found:
-            # Two XIDs of a GPU are two things; a count that grows is one.
-            words = finding.what.split(" ")[:2] if finding.id in ("gpu-xid", "gpu-xid-program") else ()
-            key = (finding.id, finding.where, " ".join(words))
+            key = (finding.id, finding.where, finding.code)  # a count that grows is one thing
             if key in self._open:
                 self._open[key].finding, self._open[key].seen_s = finding, at_s
             else:

@@ -74,12 +74,13 @@ def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
                 where,
                 f"XID {code}, which a program's own kernels cause",
                 "run once with CUDA_LAUNCH_BLOCKING=1; suspect the GPU only if it stays on this one",
+                code,
             )
             continue
         grade = Grade.BAD if code in DEVICE_XIDS else Grade.SUSPECT
         meaning = DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or "see NVIDIA's list of XID errors"
         hint = "use another node, and have this one looked at" if grade is Grade.BAD else "watch this GPU"
-        yield DeviceFinding("gpu-xid", grade, where, f"XID {code}: {meaning}", hint)
+        yield DeviceFinding("gpu-xid", grade, where, f"XID {code}: {meaning}", hint, code)
 
 
 def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:

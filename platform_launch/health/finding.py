@@ -42,13 +42,17 @@ IDS = frozenset(
 
 @dataclass(frozen=True)
 class DeviceFinding:
-    """``what`` is wrong ``where`` (``GPU 3``, ``mlx5_0:1``), and what to do about it (``hint``)."""
+    """``what`` is wrong ``where`` (``GPU 3``, ``mlx5_0:1``), and what to do about it (``hint``).
+
+    ``code`` is the driver's number of an XID: two of them on one GPU are two things.
+    """
 
     id: str
     grade: Grade
     where: str
     what: str
     hint: str = ""
+    code: int | None = None
 
     def __post_init__(self) -> None:
         if self.id not in IDS:
@@ -59,10 +63,14 @@ class DeviceFinding:
 
 @dataclass(frozen=True)
 class NodeHealth:
-    """What a node is worth, and why: one line for each finding that says so, the worst first."""
+    """What a node is worth, and why: one line for each finding that says so, the worst first.
+
+    ``devices`` are those that the findings are about, by their names (``GPU 3``).
+    """
 
     grade: Grade
     reasons: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def worst(grades: Iterable[Grade]) -> Grade:
@@ -77,4 +85,5 @@ def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
     return NodeHealth(
         worst(one.grade for one in telling),
         tuple(dict.fromkeys(f"{one.where}: {one.what} [{one.id}]" for one in telling))[:_MOST_REASONS],
+        tuple(dict.fromkeys(one.where for one in telling)),
     )

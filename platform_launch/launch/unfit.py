@@ -60,9 +60,7 @@ def remember(
     if file is None or health is None or health.grade is not Grade.BAD:
         return None
     now, name = time.time(), node_name(env)
-    uuids = tuple(
-        gpu.uuid for gpu in gpus if any(text.startswith(f"GPU {gpu.index}:") for text in health.reasons)
-    )
+    uuids = tuple(gpu.uuid for gpu in gpus if f"GPU {gpu.index}" in health.devices)
     reason = "; ".join(health.reasons)
     try:
         quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids))

@@ -1,4 +1,4 @@
-"""Snapshots of all nodes → who keeps whom waiting, and the paragraph that a person understands at 3 a.m.
+"""Snapshots of all nodes → who keeps whom waiting, and the paragraph that tells a person so.
 
 Pure. The collectives tell whom the others wait for; stacks and the kernel tell what those are doing. Where no
 collective is known (JAX, an old torch), the ranks that stand apart from the large group are the suspects.
@@ -13,7 +13,6 @@ from enum import Enum
 from platform_launch.errors import shown_list
 from platform_launch.observe.activity import Activity, activity_of
 from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_in_words
-from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import ThreadStack, own_first
 
@@ -319,8 +318,3 @@ def _groups(ranks: Mapping[int, RankSnapshot], named: set[int]) -> Iterable[str]
             yield f"{ranks_in_words(members)}: {own}{inside}"
     if len(ordered) > _MOST_GROUPS:
         yield f"and {len(ordered) - _MOST_GROUPS} more different stacks"
-
-
-def traces_of(nodes: Iterable[NodeSnapshot]) -> dict[int, RankTrace]:
-    """Return the traces that snapshots hold."""
-    return {rank.rank: rank.trace for node in nodes for rank in node.ranks if rank.trace is not None}

@@ -15,7 +15,7 @@ from threading import Event, Lock, Thread
 from typing import Protocol
 
 from platform_launch.events import marked
-from platform_launch.observe.hang import FindingKind, HangFinding, judge
+from platform_launch.observe.hang import HangFinding, judge
 from platform_launch.observe.progress import NewLines, Progress
 from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
 
@@ -225,8 +225,3 @@ def _of_the_training(text: str) -> str:
 def _without_prefix(line: str) -> str:
     found = line.split("] ", 1)
     return found[1] if line.startswith("[node ") and len(found) == 2 else line
-
-
-def is_hang(finding: HangFinding) -> bool:
-    """Tell whether something may be done about it: nobody works on what the others wait for."""
-    return finding.kind is not FindingKind.BUSY

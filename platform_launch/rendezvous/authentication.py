@@ -136,8 +136,3 @@ class Seal:
         if self.secret is None:
             return _NONE
         return self.secret.sign(b"\0".join((self.purpose.encode(), self.nonce.encode(), key.encode(), data)))
-
-
-def is_sealed(stored: bytes) -> bool:
-    """Tell whether an entry carries a seal of some secret."""
-    return not stored.startswith(_NONE + b" ")

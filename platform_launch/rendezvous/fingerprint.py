@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platform_launch.hardware import Hardware
@@ -61,10 +61,6 @@ class Fingerprint(Message):
     def place(self) -> str:
         """Where it runs, for messages."""
         return f"{self.host} ({self.addresses[0]})" if self.addresses else self.host
-
-    def with_facts(self, facts: Mapping[str, str]) -> Fingerprint:
-        """Return a copy with further facts."""
-        return replace(self, facts={**self.facts, **facts})
 
 
 def take(

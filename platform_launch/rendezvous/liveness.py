@@ -38,7 +38,3 @@ class Liveness(Generic[Node]):
     def silent_s(self, node: Node) -> float:
         """Return for how long a node has been silent; 0 for one that was never observed."""
         return self._silent_s.get(node, 0.0)
-
-    def silent_for(self, limit_s: float) -> list[Node]:
-        """Return the nodes that have been silent for at least ``limit_s``."""
-        return [node for node, silent in self._silent_s.items() if silent >= limit_s]

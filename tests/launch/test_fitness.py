@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 
 from platform_launch import events
+from platform_launch.environment import Environment
+from platform_launch.hardware import Gpu
+from platform_launch.hardware.gpu_health import Xid
 from platform_launch.health import quarantine
-from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.health.faults import of_xids
+from platform_launch.health.finding import Grade, NodeHealth, node_health
 from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.launch.outcome import beside
 from platform_launch.launch.run import exit_code
 from platform_launch.launch.training_output import TrainingOutput
+from platform_launch.launch.unfit import remember
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.settlement import no_use
@@ -35,6 +40,17 @@ def test_nobody_restarts_on_a_bad_node_unless_a_spare_takes_its_place() -> None:
     assert no_use(FAILED, bad=(1, 2), replaced=(1,)) == NotAgain(NotAgainKind.BAD_NODE)
     assert no_use(FAILED, bad=(1,), replaced=(1,)) is None
     assert no_use(FAILED, bad=(), replaced=()) is None
+
+
+def test_the_gpus_that_are_held_are_those_of_the_findings_however_many_reasons_are_told(
+    tmp_path: Path,
+) -> None:
+    gpus = [Gpu(index, "H100", 80.0, f"GPU-{index}") for index in range(12)]
+    xids = [Xid(index, code, 0.0) for index in range(1, 12) for code in (79, 31)]
+    file = tmp_path / "quarantine.jsonl"
+    assert remember(file, Environment({}, hostname="gn7"), gpus, node_health(of_xids(xids)), "job")
+    (held,) = quarantine.read(file)
+    assert held.gpus == tuple(gpu.uuid for gpu in gpus[1:])
 
 
 def test_a_job_that_must_be_mended_is_not_tried_again() -> None:

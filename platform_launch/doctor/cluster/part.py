@@ -34,6 +34,7 @@ from platform_launch.doctor.cluster.measure import CollectiveWorkers, free_addre
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
+from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, Meet, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -56,8 +57,7 @@ class SeriesError(Exception):
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Take part, and print the outcome on what was stdout; what libraries print goes to stderr."""
-    outlet = os.dup(1)
-    os.dup2(2, 1)
+    outlet = MessageOutlet()
     part = Part(decode(arguments[0].encode(), DoctorTask))
     answers: list[PartAnswer] = []
     thread = Thread(target=lambda: answers.append(part.take()), name="part", daemon=True)
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         thread.join(_LOOK_S)
     if not answers:  # cut off: nothing but the end of the process helps
         answers.append(PartAnswer(failure=f"node 0 does not answer any more, {part.stage}"))
-    os.write(outlet, encode(answers[0]))
+    outlet.send(encode(answers[0]))
     os._exit(0)
 
 

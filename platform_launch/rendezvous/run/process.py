@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Lock, Thread
+from threading import Thread
 from typing import NoReturn
 
 from platform_launch.errors import LaunchError
+from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.messages import Message, decode, encode
@@ -42,7 +43,11 @@ def main(_arguments: Sequence[str]) -> NoReturn:
     # process of a step, not only its tasks.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
-    emit = _Outlet().emit
+    outlet = MessageOutlet()
+
+    def emit(message: Message) -> None:
+        outlet.send(encode(message))
+
     try:
         _take_part(decode(sys.stdin.buffer.readline().rstrip(), RunTask), emit)
     except LaunchError as error:
@@ -91,22 +96,6 @@ def _rouse(launcher: int, commands: Queue[Message | None]) -> None:
             while time.monotonic() < deadline:
                 if commands.get(timeout=max(0.0, deadline - time.monotonic())) is None:
                     return
-
-
-class _Outlet:
-    """What was standard output; whatever a library prints must not come among the messages."""
-
-    def __init__(self) -> None:
-        self._descriptor = os.dup(1)
-        os.dup2(2, 1)
-        self._lock = Lock()
-
-    def emit(self, message: Message) -> None:
-        """Write a message. A launcher that is gone is no error: stdin says so too."""
-        data = encode(message) + b"\n"
-        with self._lock, suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
 
 
 def _listen(commands: Queue[Message | None], launcher: OwnLauncher) -> None:

@@ -1,4 +1,4 @@
-"""From what was ordered to the wheel, each check said as it is made."""
+"""From a request to the wheel, each check said as it is made."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from platform_launch.wheels.target import Target
 
 
 @dataclass(frozen=True)
-class Order:
+class WheelRequest:
     """What the flags say, see ``platform-launch wheel build --help``."""
 
     version: str | None
@@ -48,7 +48,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class BuildTools:
     """What builds: this machine and its tools."""
 
     interpreter: Interpreter
@@ -58,46 +58,46 @@ class Workshop:
     hardware: Hardware
 
 
-def fulfil(order: Order, env: Environment, console: Console) -> Path:
+def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Path:
     """Build what was ordered and return the wheel's path. Raises a LaunchError that says what is missing."""
     # What can be refused before torch is asked, which takes seconds.
-    names = ops.parse_names(order.ops)
-    wanted = None if order.arch == "auto" else architectures.parse(order.arch)
-    source.check(order.version, order.source)
-    output = _writable(order.output)
-    workshop = _look(env)
+    names = ops.parse_names(request.ops)
+    wanted = None if request.arch == "auto" else architectures.parse(request.arch)
+    source.check(request.version, request.source)
+    output = _writable(request.output)
+    tools = _look(env)
     aim = target.choose(
-        workshop.torch,
-        [gpu.compute_capability for gpu in workshop.hardware.gpus.devices if gpu.compute_capability],
+        tools.torch,
+        [gpu.compute_capability for gpu in tools.hardware.gpus.devices if gpu.compute_capability],
         wanted=wanted,
         arch_list=env.get("TORCH_CUDA_ARCH_LIST"),
         accelerator=env.get("DS_ACCELERATOR"),
     )
-    _introduce(workshop, aim, env, console)
+    _introduce(tools, aim, env, console)
     with tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        _require(_machine_requirements(workshop, aim, names, folder), console)
-        tree, suffix = _source(order, workshop.interpreter, env, folder, console)
-        found, elsewhere = ops.find(names, tree, aim, workshop.interpreter.executable, env.inherited())
+        _require(_machine_requirements(tools, aim, names, folder), console)
+        tree, suffix = _source(request, tools.interpreter, env, folder, console)
+        found, elsewhere = ops.find(names, tree, aim, tools.interpreter.executable, env.inherited())
         for absent in elsewhere:
             console.warn(
                 f"DeepSpeed's {aim.backend} backend has no op {absent}: nothing to compile, left out"
             )
         _require([op.as_requirement() for op in found], console)
         if not found:
-            raise UsageError(f"--ops {order.ops} leaves nothing to compile", "name another op")
-        host = workshop.hardware.host
+            raise UsageError(f"--ops {request.ops} leaves nothing to compile", "name another op")
+        host = tools.hardware.host
         job = Build(
-            python=workshop.interpreter.executable,
+            python=tools.interpreter.executable,
             source=tree,
             into=folder / "wheel",
             target=aim,
             ops=found,
-            jobs=order.jobs or requirements.default_jobs(aim.backend, host.cpus, host.memory_gib),
+            jobs=request.jobs or requirements.default_jobs(aim.backend, host.cpus, host.memory_gib),
             suffix=suffix,
         )
         wheel = _build(job, env, output, console)
-        return _deliver(wheel, job, workshop, output, console)
+        return _deliver(wheel, job, tools, output, console)
 
 
 def _writable(output: Path) -> Path:
@@ -113,7 +113,7 @@ def _writable(output: Path) -> Path:
         ) from error
 
 
-def _look(env: Environment) -> Workshop:
+def _look(env: Environment) -> BuildTools:
     interpreter = ask_interpreter(sys.executable, env.inherited())
     if interpreter.torch is None:
         raise InstallationError(
@@ -121,7 +121,7 @@ def _look(env: Environment) -> Workshop:
             f"{interpreter.torch_problem}",
             "install the torch that the nodes will train with, or run this with their interpreter",
         )
-    return Workshop(
+    return BuildTools(
         interpreter,
         interpreter.torch,
         ask_compiler(interpreter, env.inherited()),
@@ -130,9 +130,9 @@ def _look(env: Environment) -> Workshop:
     )
 
 
-def _introduce(workshop: Workshop, aim: Target, env: Environment, console: Console) -> None:
-    cuda = f"CUDA {workshop.torch.cuda}" if workshop.torch.cuda else "no CUDA"
-    console.info(f"torch {workshop.torch.version} ({cuda}), Python {workshop.interpreter.python}")
+def _introduce(tools: BuildTools, aim: Target, env: Environment, console: Console) -> None:
+    cuda = f"CUDA {tools.torch.cuda}" if tools.torch.cuda else "no CUDA"
+    console.info(f"torch {tools.torch.version} ({cuda}), Python {tools.interpreter.python}")
     for_what = ", ".join(map(str, aim.architectures)) or "no GPU code"
     console.info(f"for DeepSpeed's {aim.backend} backend, {for_what}: {aim.source}")
     if aim.warning:
@@ -142,12 +142,12 @@ def _introduce(workshop: Workshop, aim: Target, env: Environment, console: Conso
 
 
 def _machine_requirements(
-    workshop: Workshop, aim: Target, names: Sequence[str], folder: Path
+    tools: BuildTools, aim: Target, names: Sequence[str], folder: Path
 ) -> list[Requirement]:
     return requirements.requirements(
-        workshop.interpreter,
-        workshop.compiler,
-        workshop.toolkit,
+        tools.interpreter,
+        tools.compiler,
+        tools.toolkit,
         aim,
         ops=names,
         free_gib=shutil.disk_usage(folder).free / 1024**3,
@@ -171,15 +171,15 @@ def _require(wanted: Sequence[Requirement], console: Console) -> None:
 
 
 def _source(
-    order: Order, interpreter: Interpreter, env: Environment, folder: Path, console: Console
+    request: WheelRequest, interpreter: Interpreter, env: Environment, folder: Path, console: Console
 ) -> tuple[Path, str]:
     """Return a source tree that may be written in, and what the version ends with."""
-    if order.source is not None:
-        is_checkout = (order.source / ".git").exists()
-        revision = git_revision(order.source.absolute() / "setup.py") if is_checkout else None
-        console.info(f"source: {order.source}" + (f", commit {revision}" if revision else ""))
-        return source.copy_of(order.source, folder), f"+{revision[:7]}" if revision else ""
-    version = order.version or interpreter.packages.get("deepspeed", "").partition("+")[0] or None
+    if request.source is not None:
+        is_checkout = (request.source / ".git").exists()
+        revision = git_revision(request.source.absolute() / "setup.py") if is_checkout else None
+        console.info(f"source: {request.source}" + (f", commit {revision}" if revision else ""))
+        return source.copy_of(request.source, folder), f"+{revision[:7]}" if revision else ""
+    version = request.version or interpreter.packages.get("deepspeed", "").partition("+")[0] or None
     console.info(f"source: DeepSpeed {version or '(newest)'} from the package registry")
     return source.from_registry(version, interpreter.executable, env.inherited(), folder), ""
 
@@ -207,22 +207,22 @@ def _build(job: Build, env: Environment, output: Path, console: Console) -> Path
     return wheel
 
 
-def _deliver(wheel: Path, job: Build, workshop: Workshop, output: Path, console: Console) -> Path:
+def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: Console) -> Path:
     """Move the wheel to where it was ordered, write its note, and say how to go on."""
-    interpreter, content = workshop.interpreter, note.read_content(wheel)
+    interpreter, content = tools.interpreter, note.read_content(wheel)
     delivered = output / wheel.name
     files.write_whole(delivered, wheel.read_bytes())
-    toolkit = workshop.toolkit if job.target.backend == "cuda" else None
-    compiler = workshop.compiler
+    toolkit = tools.toolkit if job.target.backend == "cuda" else None
+    compiler = tools.compiler
     described = WheelNote(
         wheel=delivered.name,
         sha256=note.sha256(delivered),
         deepspeed=content.version,
         ops=content.ops,
         backend=content.backend,
-        torch=workshop.torch.version,
-        cuda=workshop.torch.cuda,
-        cxx11_abi=workshop.torch.cxx11_abi,
+        torch=tools.torch.version,
+        cuda=tools.torch.cuda,
+        cxx11_abi=tools.torch.cxx11_abi,
         python_tag=interpreter.python_tag,
         platform_tag=interpreter.platform_tag,
         libc=interpreter.libc,

@@ -15,7 +15,9 @@ _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 _NCCL_HOST = re.compile(r"([\w.-]+):\d+:\d+ \[\d+\] ")
 _INNER_RANK = re.compile(
-    r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b", re.I
+    r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b"
+    r"|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:",
+    re.I,
 )
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
 YEAR_S = 366 * 86400.0
@@ -59,7 +61,8 @@ class Line:
 
     ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
     it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
-    half of the formats do not tell the year. ``mild`` means that its writer called it a warning or less.
+    half of the formats do not tell the year. ``mild`` means that its writer called it a warning or less,
+    ``grave`` that a mark before the text calls it an error.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Line:
     time_s: float | None
     mild: bool
     writer: str = ""
+    grave: bool = False
 
     @property
     def shown(self) -> str:
@@ -108,6 +112,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
         time_of(prefix.found),
         _is_mild(text, prefix.found),
         prefix.writer,
+        prefix.found.get("severity", "") in ("E", "F"),
     )
 
 

@@ -14,7 +14,7 @@ from platform_launch.why.steps import StepEnd
 
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
 _MOST_NAMED = 8
-_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1")
+_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
 def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]) -> tuple[Where, list[str]]:
@@ -47,7 +47,7 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
 
 
 def common_place(places: Sequence[Where]) -> Where:
-    """Return what places have in common: one process, else one host."""
+    """Return what places have in common: one process, else one host, else nothing."""
     if len(set(places)) == 1:
         return places[0]
     hosts = {place.host for place in places}
@@ -81,8 +81,7 @@ def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
 def _only_ended(strands: Sequence[Strand]) -> Where:
     """Return the process that launchers say ended, where all that they name is one."""
     summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
-    places = {place for event in summaries for place in event.wheres if place.rank is not None}
-    return places.pop() if len(places) == 1 else NOWHERE
+    return common_place([place for event in summaries for place in event.wheres if place != NOWHERE])
 
 
 def _at_home(where: Where, strands: Sequence[Strand]) -> Where:

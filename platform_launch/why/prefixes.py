@@ -31,6 +31,7 @@ _KNOWN = re.compile(
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
+    | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
     | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}):[ ]
@@ -64,6 +65,8 @@ _FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|
 _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 _SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
+# Of a file that grep put before its line.
+_FILE_RANK = re.compile(r"(?:^|[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 _SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
@@ -178,6 +181,7 @@ _IDENTITIES = frozenset(
         "task",
         "address",
         "host",
+        "file",
         "slurmstepd",
         "syshost",
         "unithost",
@@ -195,6 +199,8 @@ def where_of(found: dict[str, str]) -> dict[str, str | int]:
     for name in ("rank", "rank_word", "mpi", "sagemaker", "horovod", "ompi_rank", "said_rank"):
         if name in found:
             place.setdefault("rank", int(found[name]))
+    if named := _FILE_RANK.search(found.get("file", "")):
+        place.setdefault("rank", int(named[1]))
     if "said_rank" in labels:
         place.setdefault("rank", int(labels["said_rank"]))
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo", "said_host"):

@@ -193,13 +193,13 @@ class LogReader:
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         raised = lone(line, [parse(0, data, self._prefixes) for data in self._scanner.preceding(4)])
-        kept = self._add(match, role, line, match.where.filled(line.where), raised)
+        kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
 
     def _take_unknown(self, line: Line) -> bool:
         strand = self._strand(line.where)
-        if line.mild or not _ERROR.search(line.text) or HARMLESS.match(line.text):
+        if line.mild or not (line.grave or _ERROR.search(line.text)) or HARMLESS.match(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
         if raised := lone(line, []):
@@ -266,6 +266,7 @@ class LogReader:
         raised: Raised | None = None,
         start: int | None = None,
         span: Span | None = None,
+        writer: Where | None = None,
     ) -> Sighting:
         event = Sighting(
             signature=match.signature,
@@ -279,7 +280,7 @@ class LogReader:
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
         )
-        return self._strand(where).add(event, self._parting_lines)
+        return self._strand(writer or where).add(event, self._parting_lines)
 
     @property
     def _parting_lines(self) -> int:

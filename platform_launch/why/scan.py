@@ -48,13 +48,13 @@ STEMS = """
     enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
     fatal finite forbidden found gated glibc hccl heartbeat hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
-    invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch missing mlx mnnvl
-    mountnfs munge must ninja nodenotready nranks nvrm nvidiacontainer nvml nvrtc offline ompi oomreaper
-    option ordinal outofmemory panic permitted pickling pluginload pmix preempt pressure pullaccess
-    quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset resolve resource
-    retrieved retrying route runlimit segfault segmentation shared shutdown shutting sigabrt sigbus
-    sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown stalled statedict subset
-    supported symbol taint termadmin termination termowner throttl timeout toomany traceback
+    jaxworker invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch
+    missing mlx mnnvl mountnfs munge must ninja nodenotready nranks nvrm nvidiacontainer nvml nvrtc
+    offline ompi oomreaper option ordinal outofmemory panic permitted pickling pluginload pmix preempt
+    pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
+    resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
+    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown stalled statedict
+    subset supported symbol taint termadmin termination termowner throttl timeout toomany traceback
     trainingfinished truncated unable unauthor undefined unhandled unknown unreachable unrecognized
     vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text

@@ -17,6 +17,7 @@ from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSetting
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
     PROTOCOL,
+    GpuReport,
     Heartbeat,
     MachineReport,
     OrderAction,
@@ -490,6 +491,51 @@ def test_nodes_are_listed_as_people_order_names(cluster: Cluster) -> None:
     assert cluster.control.queries.node("gn6").counts == {WorkerStatus.UNKNOWN: 1}
     cluster.clock_s += 20
     assert cluster.control.queries.node("gn6").silent
+
+
+def glances_say_what_documents_say(cluster: Cluster) -> list[object]:
+    """Return the glances at all workers, each compared with what is made anew of the same worker."""
+    queries = cluster.control.queries
+    glances = [worker for node in queries.glances() for worker in node.workers]
+    assert [one.worker for one in glances] == queries.worker_names()
+    for glance, worker in zip(glances, queries.workers(), strict=True):
+        assert (glance.worker, glance.node, glance.hostname) == (worker.worker, worker.node, worker.hostname)
+        assert (glance.status, glance.silent) == (worker.status, worker.silent)
+        assert (glance.group, glance.rank) == (worker.group, worker.rank)
+        assert glance.gpu_indexes == {gpu.index for gpu in worker.gpus}
+    for node, shape in zip(queries.glances(), queries.nodes(), strict=True):
+        assert (node.node, node.silent, node.drained) == (shape.node, shape.silent, bool(shape.drained_by))
+        assert (node.groups, node.gpus) == (shape.groups, shape.gpus)
+    return list(glances)
+
+
+def test_glances_are_kept_only_while_they_hold(cluster: Cluster) -> None:
+    generation = cluster.running("gn6", "gn7")
+    first = glances_say_what_documents_say(cluster)
+    cluster.wait(2, "gn6", "gn7")
+    assert all(
+        one is other for one, other in zip(first, glances_say_what_documents_say(cluster), strict=True)
+    )
+    gpus = tuple(GpuReport(index=index, utilization_percent=5) for index in (0, 1))
+    cluster.say("gn6", WorkerState.RUNNING, generation, gpus=gpus)
+    glances_say_what_documents_say(cluster)
+    cluster.say("gn7", WorkerState.EXITED, generation, exit_code=1, ended_s_ago=0.0)
+    glances_say_what_documents_say(cluster)
+    cluster.say("gn7", WorkerState.EXITED, generation, exit_code=1, ended_s_ago=0.0, asked=True)
+    cluster.control.tick()
+    glances_say_what_documents_say(cluster)
+    cluster.say("gn6", WorkerState.IDLE, generation)
+    cluster.control.tick()
+    cluster.control.move(["gn7-0"], None, "ann")
+    glances_say_what_documents_say(cluster)
+    cluster.control.drain("gn6", True, "ann")
+    cluster.wait(30, "gn6")
+    silent = [one.worker for node in cluster.control.queries.glances() for one in node.workers if one.silent]
+    assert silent == ["gn7-0"]
+    glances_say_what_documents_say(cluster)
+    cluster.join("gn7", workers=2)
+    cluster.join("gn10")
+    assert len(glances_say_what_documents_say(cluster)) == 4
 
 
 def test_many_lost_nodes_are_one_entry(cluster: Cluster) -> None:

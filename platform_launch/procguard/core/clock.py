@@ -16,6 +16,9 @@ def utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+NEVER = float("-inf")
+
+
 @dataclass(frozen=True)
 class Moment:
     """A moment of the monotonic clock, and since when the server had been listening then."""
@@ -26,6 +29,11 @@ class Moment:
     def silent_s(self, seen_at: float | None) -> float:
         """Return how long ago something was heard, at most since the server began to listen."""
         return self.clock_s - max(seen_at or self.listening_since, self.listening_since)
+
+    def late(self, limit_s: float) -> float:
+        """Return before when whoever was heard last has been silent for longer than ``limit_s``."""
+        before = self.clock_s - limit_s
+        return before if self.listening_since < before else NEVER
 
 
 class ServerClock:

@@ -14,7 +14,7 @@ from platform_launch.procguard.api.shapes.logs import LogRun
 from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape
 from platform_launch.procguard.core import views
-from platform_launch.procguard.core.clock import Moment, ServerClock
+from platform_launch.procguard.core.clock import NEVER, Moment, ServerClock
 from platform_launch.procguard.core.freeze import Members, rank_table
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import Ledger, no_worker
@@ -71,21 +71,24 @@ class Queries:
         moment = self._clock.moment()
         return [self._worker(node, entry, moment) for node, entry in self._registry.all_workers()]
 
+    def worker_names(self) -> list[str]:
+        """Return the names of all workers by node and number."""
+        return [worker.text for _, worker in self._registry.all_workers()]
+
     def glances(self) -> list[NodeGlance]:
         """Return all nodes by name at a glance, each with its workers by number."""
         world, moment = self._ledger.world, self._clock.moment()
-        limits: dict[str | None, float] = {None: DEFAULT_SILENT_AFTER_S}
-        limits |= {name: views.silent_after_s(group) for name, group in world.groups.items()}
+        late: dict[str | None, float] = {None: moment.late(DEFAULT_SILENT_AFTER_S)}
+        late |= {name: moment.late(views.silent_after_s(group)) for name, group in world.groups.items()}
         nodes, rows, groups = [], world.workers, world.groups
         for entry in self._registry.in_order():
             workers = []
             for worker in entry.workers.values():
                 row = rows.get(worker.worker)
                 group = groups.get(row.group) if row and row.group else None
-                limit_s = limits[group.name if group else None]
-                silent_s = moment.silent_s(worker.seen_at)
-                workers.append(views.worker_glance(entry, worker, group, silent_s, limit_s))
-            nodes.append(views.node_glance(entry, workers, moment.silent_s(entry.seen_at)))
+                silent = (worker.seen_at or NEVER) < late[group.name if group else None]
+                workers.append(views.worker_glance(entry, worker, group, silent=silent))
+            nodes.append(NodeGlance(entry, (entry.seen_at or NEVER) < late[None], workers))
         return nodes
 
     def worker(self, worker: str) -> WorkerShape:
@@ -157,5 +160,7 @@ class Queries:
         return views.worker_shape(node, entry, group, self._member(entry.worker, moment))
 
     def _shape(self, group: Group) -> GroupShape:
-        members = self.members(group.workers)
-        return views.group_shape(group, members, self._log_size, self._clock.in_phase_s(group))
+        late = self._clock.moment().late(views.silent_after_s(group))
+        silent = [worker for worker in group.workers if self._registry.seen_at(worker) < late]
+        members = self.members(views.asks(group))
+        return views.group_shape(group, silent, members, self._log_size, self._clock.in_phase_s(group))

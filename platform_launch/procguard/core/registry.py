@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import (
@@ -20,9 +21,12 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.clock import Moment
-from platform_launch.procguard.core.group import GroupRun
+from platform_launch.procguard.core.clock import NEVER, Moment
+from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
+
+if TYPE_CHECKING:
+    from platform_launch.procguard.core.views import WorkerGlance
 
 DEFAULT_SILENT_AFTER_S = 15.0
 """For workers in no group, and before a second installation may take over a node's name."""
@@ -62,19 +66,23 @@ class NodeRecord:
 
 @dataclass
 class WorkerEntry:
-    """One worker: its last report, and the order it was last answered with.
+    """One worker: its last report, the order it was last answered with, and how it was last shown.
 
-    ``seen_at`` is its last heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the
-    earliest of what the reports amount to: a message may be late and is never early.
+    ``said`` is the first report of those in a row that say the same. ``seen_at`` is its last heartbeat on
+    the server's monotonic clock. ``ended_at`` is when its run ended, the earliest of what the reports amount
+    to: a message may be late and is never early.
     """
 
     worker: WorkerName
     report: WorkerReport | None = None
+    said: WorkerReport | None = None
     seen_at: float | None = None
     same: int = 0
     ended_at: float | None = None
     order: WorkerOrder | None = None
     order_for: tuple[GroupRun | None, object, int] | None = None
+    glance: WorkerGlance | None = None
+    glance_for: tuple[NodeRecord, Group | None, bool, WorkerReport | None] | None = None
 
     @cached_property
     def text(self) -> str:
@@ -99,6 +107,8 @@ class WorkerEntry:
         self.ended_at = ended_at
         self.same = self.same + 1 if same else 1
         self.report = report
+        if before is None or not same or (before.asked, len(before.gpus)) != (report.asked, len(report.gpus)):
+            self.said = report
         return not same or (before is not None and before.reason != report.reason)
 
 
@@ -168,6 +178,12 @@ class Registry:
         entry = self.nodes.pop(name)
         self._changes += 1
         self.by_credential.pop(entry.node.credential_sha256, None)
+
+    def seen_at(self, worker: WorkerName) -> float:
+        """Return when a worker was heard last."""
+        node = self.nodes.get(worker.node)
+        entry = node.workers.get(worker.number) if node else None
+        return (entry.seen_at if entry else None) or NEVER
 
     def member(self, name: WorkerName, generation: int, moment: Moment) -> WorkerSnapshot:
         """Return what is known of a worker at a moment; ``generation`` is the highest written down."""

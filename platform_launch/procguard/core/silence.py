@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.core.clock import Moment
+from platform_launch.procguard.core.clock import NEVER, Moment
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
 from platform_launch.procguard.core.views import silent_after_s
@@ -41,9 +41,8 @@ class SilenceWatch:
         One entry for each of these, however many nodes they are.
         """
         known = list(self._registry.nodes.items())
-        lost = frozenset(
-            name for name, entry in known if moment.silent_s(entry.seen_at) > DEFAULT_SILENT_AFTER_S
-        )
+        late = moment.late(DEFAULT_SILENT_AFTER_S)
+        lost = frozenset(name for name, entry in known if (entry.seen_at or NEVER) < late)
         reasons = {name: entry.quarantine.reason for name, entry in known if entry.quarantine is not None}
         quarantined = frozenset(reasons)
         lost_before, self._lost = self._lost, lost
@@ -65,9 +64,10 @@ class SilenceWatch:
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:
         least_s = min([DEFAULT_SILENT_AFTER_S, *map(silent_after_s, world.groups.values())])
+        late = moment.late(least_s)
         return frozenset(
             worker.worker
             for _, worker in self._registry.all_workers()
-            if (silent_s := moment.silent_s(worker.seen_at)) > least_s
-            and silent_s > silent_after_s(world.group_of(worker.worker))
+            if (worker.seen_at or NEVER) < late
+            and moment.silent_s(worker.seen_at) > silent_after_s(world.group_of(worker.worker))
         )

@@ -18,6 +18,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.procguard.core.clock import NEVER
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.phases import waiting_for
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
@@ -35,12 +36,20 @@ def silent_after_s(group: Group | None) -> float:
     return (group.run.settings if group.active and group.run else group.settings).silent_after_s
 
 
+def asks(group: Group) -> Sequence[WorkerName]:
+    """Return the workers of whom more must be known than whether they are heard, to show their group."""
+    waits = group.phase in (GroupPhase.PREPARING, GroupPhase.STOPPING)
+    return group.workers if waits else group.silent
+
+
 def group_shape(
-    group: Group, members: Mapping[WorkerName, WorkerSnapshot], log_size: LogSize, elapsed_s: float
+    group: Group,
+    silent: Sequence[WorkerName],
+    members: Mapping[WorkerName, WorkerSnapshot],
+    log_size: LogSize,
+    elapsed_s: float,
 ) -> GroupShape:
-    """Return a group as people see it; ``members`` has every worker, ``elapsed_s`` counts from its phase."""
-    limit = silent_after_s(group)
-    silent = [str(worker) for worker in group.workers if members[worker].silent_s > limit]
+    """Return a group as people see it; ``members`` has whom it :func:`asks`, ``elapsed_s`` is its phase's."""
     failure = group.failure
     if failure and failure.worker:
         failure = failure.model_copy(update={"log": log_size(failure.worker, group.generation) > 0})
@@ -54,7 +63,7 @@ def group_shape(
         generation=group.generation,
         restarts_used=group.restarts_used,
         workers=[str(worker) for worker in group.workers],
-        silent=silent,
+        silent=[str(worker) for worker in silent],
         waiting_for=[str(worker) for worker in waiting_for(group, members)],
         deadline=_deadline(group, members, elapsed_s),
         failure=failure,
@@ -82,7 +91,7 @@ def _deadline(
 
 
 class WorkerGlance(NamedTuple):
-    """What lists and counts need to know of a worker: thousands are made a second for a page."""
+    """What lists and counts need to know of a worker."""
 
     worker: str
     node: str
@@ -91,20 +100,51 @@ class WorkerGlance(NamedTuple):
     status: WorkerStatus
     silent: bool
     rank: int | None
-    report: WorkerReport | None
+    gpu_indexes: frozenset[int]
+    entry: WorkerEntry
+
+    @property
+    def report(self) -> WorkerReport | None:
+        """Return its newest report."""
+        return self.entry.report
 
 
 class NodeGlance(NamedTuple):
     """What lists and counts need to know of a node and its workers."""
 
-    node: str
-    hostname: str
+    entry: NodeEntry
     silent: bool
-    heartbeat_age_s: float | None
-    drained: bool
-    quarantine: QuarantineReport | None
-    machine: MachineReport | None
     workers: Sequence[WorkerGlance]
+
+    @property
+    def node(self) -> str:
+        """Return its name."""
+        return self.entry.node.name
+
+    @property
+    def hostname(self) -> str:
+        """Return what its machine calls itself."""
+        return self.entry.node.hostname
+
+    @property
+    def seen_at(self) -> float:
+        """Return when it was heard last."""
+        return self.entry.seen_at or NEVER
+
+    @property
+    def drained(self) -> bool:
+        """Tell whether somebody wants nothing new started there."""
+        return bool(self.entry.node.drained_by)
+
+    @property
+    def quarantine(self) -> QuarantineReport | None:
+        """Return why and until when no job should be put there."""
+        return self.entry.quarantine
+
+    @property
+    def machine(self) -> MachineReport | None:
+        """Return how busy its machine is."""
+        return self.entry.machine
 
     @property
     def groups(self) -> list[str]:
@@ -118,37 +158,33 @@ class NodeGlance(NamedTuple):
         return [found[index] for index in sorted(found)]
 
 
-def worker_glance(
-    node: NodeEntry, entry: WorkerEntry, group: Group | None, silent_s: float, limit_s: float
-) -> WorkerGlance:
-    """Return a worker at a glance; ``limit_s`` is :func:`silent_after_s` of its group."""
+def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, silent: bool) -> WorkerGlance:
+    """Return a worker at a glance: the same object for as long as it is the same."""
+    said, known = entry.said, entry.glance_for
+    if (
+        entry.glance is not None
+        and known is not None
+        and known[0] is node.node
+        and known[1] is group
+        and known[2] is silent
+        and known[3] is said
+    ):
+        return entry.glance
     run = group.run if group else None
     place = run.place_of.get(entry.worker) if run else None
-    silent = silent_s > limit_s
-    return WorkerGlance(
+    glance = WorkerGlance(
         entry.text,
         entry.worker.node,
         node.node.hostname,
         group.name if group else None,
-        worker_status(entry.text, entry.report, group, silent=silent),
+        worker_status(entry.text, said, group, silent=silent),
         silent,
         place.rank if place else None,
-        entry.report,
+        frozenset(gpu.index for gpu in said.gpus) if said else frozenset(),
+        entry,
     )
-
-
-def node_glance(entry: NodeEntry, workers: Sequence[WorkerGlance], silent_s: float) -> NodeGlance:
-    """Return a node at a glance; ``workers`` are its own."""
-    return NodeGlance(
-        entry.node.name,
-        entry.node.hostname,
-        silent_s > DEFAULT_SILENT_AFTER_S,
-        None if entry.seen_at is None else silent_s,
-        bool(entry.node.drained_by),
-        entry.quarantine,
-        entry.machine,
-        workers,
-    )
+    entry.glance, entry.glance_for = glance, (node.node, group, silent, said)
+    return glance
 
 
 def worker_status(

@@ -104,7 +104,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         room = LogRetention(
             logs,
             int(settings.logs_limit_gib * _GIB),
-            lambda: [worker.worker for worker in control.queries.workers()],
+            control.queries.worker_names,
         )
         parts.control_loop.start()
         room.start()

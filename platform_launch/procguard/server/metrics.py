@@ -71,14 +71,15 @@ class _CurrentState(Collector):
         for phase in GroupPhase:
             groups.add_metric([phase.value], phases[phase])
         yield groups
-        workers = self._queries.workers()
-        states = Tally(worker.state for worker in workers)
+        nodes = self._queries.glances()
+        workers = [worker for node in nodes for worker in node.workers]
+        states = Tally(worker.report.state if worker.report else WorkerState.IDLE for worker in workers)
         by_state = GaugeMetricFamily("procguard_workers", "Workers by state.", labels=["state"])
         for state in WorkerState:
             by_state.add_metric([state.value], states[state])
         yield by_state
-        gpus = {(worker.node, gpu.index): gpu for worker in workers for gpu in worker.gpus}
-        known = [gpu.utilization_percent for gpu in gpus.values() if gpu.utilization_percent is not None]
+        gpus = [gpu for node in nodes for gpu in node.gpus]
+        known = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
         yield GaugeMetricFamily("procguard_gpus", "GPUs that agents report.", len(gpus))
         mean = sum(known) / len(known) if known else 0.0
         yield GaugeMetricFamily("procguard_gpu_utilization_percent", "Mean use of all GPUs.", mean)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -135,15 +135,15 @@ NODE_STATES = ("busy", "free", "heard", "silent", "quarantined", "drained", "fai
 
 
 def _gpu_percent(node: NodeGlance) -> float:
-    use = gpu_use(node.gpus)
-    return -1.0 if use is None or use.percent is None else use.percent
+    known = [gpu.utilization_percent for gpu in node.gpus if gpu.utilization_percent is not None]
+    return sum(known) / len(known) if known else -1.0
 
 
 NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
     "gpu": _gpu_percent,
     "cpu": lambda node: node.machine.cpu_percent if node.machine else -1.0,
     "memory": lambda node: node.machine.memory_used_gib if node.machine else -1.0,
-    "heartbeat": lambda node: node.heartbeat_age_s if node.heartbeat_age_s is not None else float("inf"),
+    "heartbeat": lambda node: -node.seen_at,
 }
 
 
@@ -160,8 +160,10 @@ class Totals:
     busy_gpus: int
 
 
-def _gpus_of(workers: Iterable[WorkerGlance]) -> set[int]:
-    return {gpu.index for worker in workers if worker.report for gpu in worker.report.gpus}
+def _gpu_count(workers: Sequence[WorkerGlance]) -> int:
+    if len(workers) == 1:
+        return len(workers[0].gpu_indexes)
+    return len(frozenset().union(*(worker.gpu_indexes for worker in workers)))
 
 
 def totals(nodes: Sequence[NodeGlance]) -> Totals:
@@ -169,8 +171,10 @@ def totals(nodes: Sequence[NodeGlance]) -> Totals:
     counts = Counter(worker.status for node in nodes for worker in node.workers)
     gpus, busy = 0, 0
     for node in nodes:
-        gpus += len(_gpus_of(node.workers))
-        busy += len(_gpus_of(worker for worker in node.workers if worker.status is WorkerStatus.RUNNING))
+        held = _gpu_count(node.workers)
+        gpus += held
+        running = [worker for worker in node.workers if worker.status is WorkerStatus.RUNNING]
+        busy += held if len(running) == len(node.workers) else _gpu_count(running)
     return Totals(
         nodes=len(nodes),
         silent_nodes=sum(node.silent for node in nodes),

@@ -14,7 +14,10 @@ from platform_launch.errors import InputError
 # What a launch leaves behind (logs, records, events): for its owner and group, less what the umask takes.
 SHARED = 0o640
 PRIVATE = 0o600
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# What others must not be allowed: to change a file or folder, or to read a secret as well. A group may read
+# one: that is how Kubernetes mounts a Secret for a user.
+OTHERS_MAY_CHANGE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_MAY_READ = stat.S_IWGRP | stat.S_IRWXO
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
@@ -49,6 +52,24 @@ def create_new(paths: Iterable[Path], *, mode: int = SHARED) -> tuple[int, Path]
     raise FileExistsError(17, os.strerror(17), str(path))
 
 
+def foreign_problem(found: os.stat_result, forbidden: int) -> str:
+    """Return why a file or folder is not this user's or root's alone, empty when it is.
+
+    ``forbidden`` is OTHERS_MAY_CHANGE or OTHERS_MAY_READ.
+    """
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {found.st_uid}"
+    if found.st_mode & forbidden:
+        what = "read or change" if forbidden == OTHERS_MAY_READ else "change"
+        return f"others may {what} it (mode {stat.S_IMODE(found.st_mode):04o})"
+    return ""
+
+
+def file_problem(found: os.stat_result, forbidden: int) -> str:
+    """Return why what was opened is no regular file of this user's or root's alone, empty when it is one."""
+    return foreign_problem(found, forbidden) if stat.S_ISREG(found.st_mode) else "it is no regular file"
+
+
 def private_problem(path: Path) -> str:
     """Return why a folder cannot be taken for this user's alone, empty when it can or is not there yet.
 
@@ -67,11 +88,9 @@ def private_problem(path: Path) -> str:
         return "it is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"
-    if found.st_uid != os.geteuid():
+    if found.st_uid != os.geteuid():  # root's will not do: it could not be written
         return f"it belongs to user {found.st_uid}"
-    if found.st_mode & _OTHERS_MAY_WRITE:
-        return f"others may write there (mode {stat.S_IMODE(found.st_mode):04o})"
-    return ""
+    return foreign_problem(found, OTHERS_MAY_CHANGE)
 
 
 def private_folder(path: Path, purpose: str, hint: str = "") -> Path:

@@ -86,9 +86,7 @@ def test_a_folder_that_others_may_write_to_is_not_private(tmp_path: Path) -> Non
     path = tmp_path / "open"
     path.mkdir()
     path.chmod(0o777)
-    with pytest.raises(
-        InputError, match=r"others may write there \(mode 0777\); it will hold keys"
-    ) as caught:
+    with pytest.raises(InputError, match=r"others may change it \(mode 0777\); it will hold keys") as caught:
         files.private_folder(path, "it will hold keys")
     assert caught.value.hint
 

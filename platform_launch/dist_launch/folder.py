@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,17 +146,6 @@ def read_private(path: Path) -> str:
     """Read a file that this user alone can have written. Raises OSError, PermissionError for another's."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, encoding="utf-8") as file:
-        found = os.fstat(handle)
-        if problem := _foreign(found):
+        if problem := files.file_problem(os.fstat(handle), files.OTHERS_MAY_CHANGE):
             raise PermissionError(1, problem, str(path))
         return file.read()
-
-
-def _foreign(found: os.stat_result) -> str:
-    if not stat.S_ISREG(found.st_mode):
-        return "it is no regular file"
-    if found.st_uid != os.geteuid():
-        return f"it belongs to user {found.st_uid}, not to this one ({os.geteuid()})"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"others may write it (mode {stat.S_IMODE(found.st_mode):04o})"
-    return ""

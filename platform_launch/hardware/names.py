@@ -8,18 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 
+_UNANSWERED = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
+
 
 @dataclass(frozen=True)
 class ResolverAnswer:
     """What the resolver said: addresses for a name, names for an address.
 
-    ``failure`` is its reason, or that it did not answer in time; empty when it answered.
+    ``failure`` is its reason, or that it did not answer in time; empty when it answered. ``unanswered``: no
+    name server has said anything, so that asking again may help.
     """
 
     asked: str
     found: tuple[str, ...] = ()
     failure: str = ""
     late: bool = False
+    unanswered: bool = False
 
 
 class ResolverInquiry:
@@ -39,7 +43,9 @@ class ResolverInquiry:
         try:
             self._answer = ResolverAnswer(self._asked, self._question(self._asked))
         except OSError as error:
-            self._answer = ResolverAnswer(self._asked, failure=error.strerror or str(error))
+            unanswered = isinstance(error, socket.gaierror) and error.errno in _UNANSWERED
+            reason = error.strerror or str(error)
+            self._answer = ResolverAnswer(self._asked, failure=reason, unanswered=unanswered)
         except UnicodeError:  # a label longer than 63 characters, an empty one
             self._answer = ResolverAnswer(self._asked, failure="not a host name")
 
@@ -47,7 +53,9 @@ class ResolverInquiry:
         """Return the answer, waiting until ``deadline_s`` of the monotonic clock at most."""
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         if self._answer is None:
-            return ResolverAnswer(self._asked, failure="the resolver does not answer", late=True)
+            return ResolverAnswer(
+                self._asked, failure="the resolver does not answer", late=True, unanswered=True
+            )
         return self._answer
 
 

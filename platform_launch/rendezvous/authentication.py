@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hmac
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
+from platform_launch.files import OTHERS_MAY_READ, file_problem
 from platform_launch.rendezvous.messages import InvalidMessageError, M, decode, encode
 
 VARIABLE = "PLATFORM_LAUNCH_SECRET"
@@ -72,8 +72,7 @@ def _read_private(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            problem = _not_private(status)
+            problem = file_problem(os.fstat(descriptor), OTHERS_MAY_READ)
             text = "" if problem else file.read(_LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
@@ -86,16 +85,6 @@ def _read_private(path: Path) -> str:
             f"chmod 600 {path}; in Kubernetes, give the Secret's volume defaultMode 0440 or use {VARIABLE}",
         )
     return text.strip()
-
-
-def _not_private(status: os.stat_result) -> str:
-    if not stat.S_ISREG(status.st_mode):
-        return "expected a regular file"
-    if status.st_uid not in (0, os.geteuid()):
-        return f"it belongs to user {status.st_uid}, expected {os.geteuid()} or root"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IRWXO):
-        return f"its mode is {stat.S_IMODE(status.st_mode):04o}, expected 0600 or 0440"
-    return ""
 
 
 class UnauthenticatedError(InvalidMessageError, Generic[M]):

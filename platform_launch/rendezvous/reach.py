@@ -15,6 +15,7 @@ from threading import Thread
 from typing import TypeVar
 
 from platform_launch.hardware import ports
+from platform_launch.hardware.names import ResolverInquiry, addresses_of
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -77,41 +78,22 @@ class ResolvedName:
 
 
 # Lookups that are under way: whoever asks again waits for the same one, which a slow server may need.
-_lookups: dict[str, tuple[Thread, list[ResolvedName]]] = {}
+_inquiries: dict[str, ResolverInquiry] = {}
 
 
 def resolve(host: str, limit_s: float) -> ResolvedName:
     """Ask for the addresses of a name, waiting ``limit_s`` at most.
 
-    A resolver cannot be interrupted: the thread goes on, and its answer is had by asking again.
+    A resolver cannot be interrupted: it is asked in a thread, whose answer is had by asking again.
     """
-    thread, answer = _lookups.get(host) or _ask(host)
-    thread.join(limit_s)
-    if not answer:
-        return ResolvedName()
-    _lookups.pop(host, None)
-    return answer[0]
-
-
-def _ask(host: str) -> tuple[Thread, list[ResolvedName]]:
-    answer: list[ResolvedName] = []
-
-    def ask() -> None:
-        try:
-            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            unanswered = error.errno in (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)
-            answer.append(ResolvedName(step=ReachStep.NO_NAME_SERVER if unanswered else ReachStep.NAME))
-        except (OSError, UnicodeError):
-            answer.append(ResolvedName(step=ReachStep.NAME))
-        else:
-            pairs = ((int(family), str(address[0])) for family, _, _, _, address in answers)
-            answer.append(ResolvedName(tuple(dict.fromkeys(pairs)), ReachStep.OPEN))
-
-    thread = Thread(target=ask, name="resolve", daemon=True)
-    thread.start()
-    _lookups[host] = thread, answer  # started: another thread that asks may wait for it
-    return thread, answer
+    inquiry = _inquiries.get(host) or _inquiries.setdefault(host, addresses_of(host))
+    answer = inquiry.answer_by(time.monotonic() + limit_s)
+    if not answer.late:
+        _inquiries.pop(host, None)
+    if answer.failure:
+        return ResolvedName(step=ReachStep.NO_NAME_SERVER if answer.unanswered else ReachStep.NAME)
+    families = (socket.AF_INET6 if ":" in address else socket.AF_INET for address in answer.found)
+    return ResolvedName(tuple(zip(map(int, families), answer.found, strict=True)), ReachStep.OPEN)
 
 
 def reach_addresses(places: Mapping[_Key, tuple[str, int]], limit_s: float) -> dict[_Key, Reach]:
@@ -197,7 +179,7 @@ def _greet(connection: socket.socket, greeting: bytes) -> None:
 def is_loopback(address: str) -> bool:
     """Tell whether an address means the machine itself, wherever it is used."""
     try:
-        return ipaddress.ip_address(address).is_loopback
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
         return False
 

@@ -68,7 +68,7 @@ def test_a_folder_that_a_stranger_made_is_used_by_no_client(planted: WaitFolder)
 
 def test_a_folder_in_which_others_may_write_is_used_by_no_client(planted: WaitFolder) -> None:
     planted.path.chmod(0o777)
-    refused(planted, "others may write there (mode 0777)")
+    refused(planted, "others may change it (mode 0777)")
 
 
 def test_a_folder_that_is_a_link_is_used_by_no_client(planted: WaitFolder) -> None:

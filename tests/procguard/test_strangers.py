@@ -117,9 +117,9 @@ def test_events_of_agents_push_nobodys_out(database_url: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("name", "mode", "said"),
     [
-        ("session-secret", 0o644, "others may read or change this secret"),
-        ("session-secret", 0o660, "others may read or change this secret"),
-        (".", 0o777, "others could change it"),
+        ("session-secret", 0o644, "others may read or change it"),
+        ("session-secret", 0o660, "others may read or change it"),
+        (".", 0o777, "others may change it"),
     ],
 )
 def test_what_others_can_read_or_change_is_not_used(tmp_path: Path, name: str, mode: int, said: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
+from platform_launch.rendezvous.reach import is_loopback
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
@@ -14,7 +14,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
     own, master = facts.names.own, facts.names.master
     if master is None or facts.variable("GLOO_SOCKET_IFNAME") is not None:
         return
-    if master.found and all(_is_loopback(address) for address in master.found):
+    if master.found and all(is_loopback(address) for address in master.found):
         return  # all nodes are on this machine
     hint = f"set GLOO_SOCKET_IFNAME, or write this node's address beside {own.asked} in /etc/hosts"
     if not own.found:
@@ -25,7 +25,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
             own.asked,
             hint,
         )
-    elif all(_is_loopback(address) for address in own.found):
+    elif all(is_loopback(address) for address in own.found):
         yield warning(
             "hostname-loopback",
             f"this node's own name {own.asked!r} resolves to {', '.join(own.found)}: gloo would offer that "
@@ -51,7 +51,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
         return
     machine = facts.plan.hardware
     own = {address for interface in machine.interfaces for address in interface.addresses}
-    is_here = any(address in own or _is_loopback(address) for address in master.found)
+    is_here = any(address in own or is_loopback(address) for address in master.found)
     if topology.is_master and own and not is_here:
         yield warning(
             "master-elsewhere",
@@ -80,10 +80,3 @@ def reverse_look_up(facts: Facts) -> Iterator[Finding]:
             reverse.asked,
             "write the nodes' addresses and names in /etc/hosts, or mend the name server's reverse zone",
         )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

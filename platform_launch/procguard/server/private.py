@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.files import PRIVATE, write_new
+from platform_launch.files import (
+    OTHERS_MAY_CHANGE,
+    OTHERS_MAY_READ,
+    PRIVATE,
+    foreign_problem,
+    write_new,
+)
 
 
 def read_or_make(path: Path) -> str:
@@ -32,35 +37,19 @@ def read_or_make(path: Path) -> str:
 
 
 def check_private(path: Path) -> None:
-    """Make sure that a secret's file is ours, and that not everybody reads it. Raises InputError.
-
-    A group may read it: that is how Kubernetes mounts a Secret for a user.
-    """
-    found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        raise InputError(
-            f"{path} belongs to user {found.st_uid}: expected this user, or root",
-            "let it belong to the user that runs the server",
-        )
-    if found.st_mode & 0o027:
-        raise InputError(
-            f"{path} has mode {found.st_mode & 0o777:04o}: others may read or change this secret",
-            f"chmod 600 {path} (of a Kubernetes Secret: defaultMode 0440), or take a new one",
-        )
+    """Make sure that a secret's file is ours, and that nobody else reads it. Raises InputError."""
+    _check(path, OTHERS_MAY_READ, f"chmod 600 {path} (of a Kubernetes Secret: defaultMode 0440)")
 
 
 def check_ours(path: Path) -> None:
     """Make sure that nobody else can change a file or folder of the server's. Raises InputError."""
-    found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0):
-        raise InputError(
-            f"{path} belongs to user {found.st_uid}: expected this user, or root",
-            "let it belong to the user that runs the server",
-        )
-    if found.st_mode & 0o022:
-        raise InputError(
-            f"{path} has mode {found.st_mode & 0o777:04o}: others could change it", f"chmod go-w {path}"
-        )
+    _check(path, OTHERS_MAY_CHANGE, f"chmod go-w {path}")
+
+
+def _check(path: Path, forbidden: int, mend: str) -> None:
+    problem = foreign_problem(path.stat(), forbidden)
+    if problem:
+        raise InputError(f"{path}: {problem}", f"let it belong to the user that runs the server; {mend}")
 
 
 def write_private(path: Path, text: str) -> None:

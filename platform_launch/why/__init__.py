@@ -31,13 +31,17 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
     """
     strands: list[Strand] = []
     names: list[str] = []
+    remarks: list[str] = []
     for source in sources:
         names.append(source.name)
         try:
-            strands += LogReader(source, catalogue()).read()
+            reader = LogReader(source, catalogue())
+            strands += reader.read()
+            remarks += reader.remarks()
         except OSError as error:
             raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
-    return replace(judge(strands, catalogue(), oom_kills), logs=tuple(names))
+    verdict = judge(strands, catalogue(), oom_kills)
+    return replace(verdict, logs=tuple(names), notes=(*verdict.notes, *remarks))
 
 
 def explain_paths(paths: Iterable[Path], oom_kills: int | None = None, job: str | None = None) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from platform_launch.why.line import Line, Where, shown
@@ -173,7 +174,7 @@ def opens(text: str) -> re.Match[str] | None:
     return _OPENING.match(text)
 
 
-def lone(line: Line, preceding: list[Line]) -> Raised | None:
+def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
     ending = _ENDING.match(line.text)
     if ending is None or not ending[1].endswith(("Error", "Exception")):

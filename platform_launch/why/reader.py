@@ -11,7 +11,7 @@ from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, Sighting, Strand
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
-from platform_launch.why.line import NOWHERE, Line, Where, parse, plain
+from platform_launch.why.line import NOWHERE, Line, Where, parse, plain, shown
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined
@@ -84,6 +84,16 @@ class LogReader:
             strand.lines_read = self._scanner.lines_read
         return list(self.strands.values())
 
+    def remarks(self) -> list[str]:
+        """Say what was not read."""
+        said = ", ".join(
+            f'"{shown(head.decode(errors="replace"))}"' for head in sorted(self._scanner.left_out)
+        )
+        name = self._source.name
+        return (
+            [f"{name} is full of {said}: of such lines only the first and the last were read"] if said else []
+        )
+
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
         line = parse(number, data, self._prefixes)
@@ -126,7 +136,7 @@ class LogReader:
 
     def _take_recovered(self, line: Line) -> bool:
         """Read an exception whose traceback was left out, as one of very many that begin like it."""
-        if self._recovered >= _MOST_RECOVERED or lone(line, []) is None:
+        if self._recovered >= _MOST_RECOVERED or lone(line) is None:
             return False
         above = self._scanner.preceding(_LINES_OF_A_TRACEBACK)
         begins = next((n for n, data in enumerate(above, 1) if b"Traceback (most recent" in data), 0)
@@ -192,7 +202,7 @@ class LogReader:
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
-        raised = lone(line, [parse(0, data, self._prefixes) for data in self._scanner.preceding(4)])
+        raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
         kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
@@ -202,7 +212,7 @@ class LogReader:
         if line.mild or not (line.grave or _ERROR.search(line.text)) or HARMLESS.match(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
-        if raised := lone(line, []):
+        if raised := lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             self._add(match, SignatureRole.SUSPECT, line, line.where, raised)
             return False

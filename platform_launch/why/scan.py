@@ -36,8 +36,13 @@ _TAIL_BYTES = 1 << 17
 # A file of this size is sieved. So much is read whole before, and again where telling words become many;
 # around each telling word so much as a report of a failure may take.
 _BIG_BYTES = 64 << 20
-_STRETCH_BYTES = 4 << 20
+_STRETCH_BYTES = 1 << 20
+# A word tells less from one block to the next, so those of a big file are small.
+_SMALL_BLOCK_BYTES = 1 << 17
 _AROUND_BYTES = 1 << 13
+# Telling words are many where so much was read around them, and more than this part of all.
+_DENSE_BYTES = 1 << 20
+_DENSE = 16
 
 # Each line that a signature matches holds one of these (a test asks every example in signatures.yaml).
 STEMS = """
@@ -175,11 +180,15 @@ class Vocabulary:
 
 
 class Scanner:
-    """Walks through one log. Set ``everything`` to get each line that follows, not only promising ones."""
+    """Walks through one log. Set ``everything`` to get each line that follows, not only promising ones.
+
+    ``left_out`` are the messages that fill the log, by how they begin: of these most lines are not read.
+    """
 
     def __init__(self, stream: Readable | Iterable[bytes]) -> None:
         self.everything = False
         self.lines_read = 0
+        self.left_out: set[bytes] = set()
         self._stream = stream
         self._vocabulary = Vocabulary()
         self._before = b""
@@ -241,7 +250,7 @@ class Scanner:
                 continue
             for start in range(0, len(data), _PIECE_BYTES - _OVERLAP_BYTES):
                 piece = data[start : start + _PIECE_BYTES]
-                if _tells(set(squeeze(piece).split())):
+                if _tells_at_all(piece):
                     yield RawLine(numbers[index], piece)
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
@@ -257,39 +266,46 @@ class Scanner:
         Where telling words become many, a stretch is read whole again, after which they tell less.
         """
         size = os.fstat(file.fileno()).st_size
-        end, at, sieving = _next_line(file, size - _BLOCK_BYTES), 0, True
+        end, at, stretch = _next_line(file, size - _BLOCK_BYTES), 0, _STRETCH_BYTES
+        worn, heads = set[str](), list[bytes]()
         while at < end:
-            stop = at + _STRETCH_BYTES if sieving else end
-            while at < min(stop, end):
-                block = _lines_at(file, at, _BLOCK_BYTES, end)
+            stop = min(at + stretch, end)
+            while at < stop:
+                block = _lines_at(file, at, _SMALL_BLOCK_BYTES, end)
                 at += len(block)
                 yield block, False
-            begin, first, read, dense = at, self.lines_read, 0, False
-            search = sieve.hits(file, begin, *self._rare_words())
+            if at >= end:
+                break
+            worn, heads = self._filling(block, worn, heads)
+            begin, first, read, counts = at, self.lines_read, 0, Counter[str]()
+            search = sieve.hits(file, begin, _wanted(worn), heads)
             try:
                 for hit in search:
-                    if hit.offset >= end:
+                    counts[hit.word] += 1
+                    if end <= hit.offset < size:
+                        above = os.pread(file.fileno(), hit.offset - end, end).count(b"\n")
+                        at = self._skip_to(file, end, first + hit.line - above)
                         break
-                    if hit.offset < at:
+                    if not at <= hit.offset < end:
                         continue
                     at = self._jump(file, at, hit.offset, first + hit.line)
                     while at < end and (at < hit.offset + _AROUND_BYTES or self.everything):
                         block = _lines_at(file, at, _AROUND_BYTES, end)
                         at, read = at + len(block), read + len(block)
                         yield block, False
-                    dense = read > _STRETCH_BYTES and read * 4 > at - begin
-                    if dense:
+                    if read > _DENSE_BYTES and read * _DENSE > at - begin:
+                        worn |= sieve.frequent(counts)
                         break
-                if not dense and at < end:
+                else:
                     after = sieve.count_lines(file, begin) - sieve.count_lines(file, end)
-                    at, self.lines_read = end, first + after
+                    at = self._skip_to(file, end, first + after)
             except sieve.SieveError:
-                sieving = False
+                stretch = size
             finally:
                 search.close()
         tail = _next_line(file, size - _TAIL_BYTES)
         while at < size:
-            block = _lines_at(file, at, _BLOCK_BYTES, size if at >= tail else tail)
+            block = _lines_at(file, at, _SMALL_BLOCK_BYTES, size if at >= tail else tail)
             yield block, at >= tail
             at += len(block)
 
@@ -298,16 +314,25 @@ class Scanner:
         data = os.pread(file.fileno(), hit - max(at, hit - _LOOKBACK_BYTES), max(at, hit - _LOOKBACK_BYTES))
         cut = 0 if hit - len(data) == at else data.find(b"\n") + 1
         begin = hit - len(data) + cut
-        if begin > at:
-            self.lines_read = line - data.count(b"\n", cut)
-            self._before = os.pread(file.fileno(), _LOOKBACK_BYTES, max(0, begin - _LOOKBACK_BYTES))
-        return begin
+        return self._skip_to(file, begin, line - data.count(b"\n", cut)) if begin > at else at
 
-    def _rare_words(self) -> tuple[list[str], list[str]]:
-        """Return the words that may be searched, without those that this log is full of."""
-        common = sieve.common(STEMS, WHOLE_WORDS, self._shapes)
-        self._vocabulary.skipped |= bool(common)
-        return [s for s in STEMS if s not in common], [w for w in WHOLE_WORDS if w not in common]
+    def _skip_to(self, file: BinaryIO, at: int, lines_read: int) -> int:
+        self.lines_read = lines_read
+        self._before = os.pread(file.fileno(), min(at, _LOOKBACK_BYTES), max(0, at - _LOOKBACK_BYTES))
+        return at
+
+    def _filling(self, block: bytes, worn: set[str], heads: list[bytes]) -> tuple[set[str], list[bytes]]:
+        """Return the words and the messages that fill the log, which are not searched for any more."""
+        lines = block.split(b"\n")
+        if filling := sieve.heads(lines, _tells_at_all):
+            heads = list(dict.fromkeys([*filling, *heads]))[: sieve.MOST_HEADS]
+        else:
+            heads = []
+        rest = [line for line in lines if not any(head in line for head in heads)]
+        worn = worn | sieve.common(STEMS, WHOLE_WORDS, squeeze(b"\n".join(rest)))
+        self.left_out |= set(heads)
+        self._vocabulary.skipped |= bool(worn or heads)
+        return worn, heads
 
     def _with_tail(self) -> Iterator[tuple[bytes, bool]]:
         """Yield the blocks, the last one in two parts: what comes before the log's end, and the end."""
@@ -370,6 +395,14 @@ def _lines_at(file: BinaryIO, at: int, size: int, end: int) -> bytes:
 def squeeze(data: bytes) -> bytes:
     """Return the shapes of lines: their letters in lower case, and their spaces."""
     return data.translate(_SQUEEZE, _DROPPED)
+
+
+def _tells_at_all(text: bytes) -> bool:
+    return _tells(set(squeeze(text).split()))
+
+
+def _wanted(worn: set[str]) -> list[str]:
+    return sieve.patterns([s for s in STEMS if s not in worn], [w for w in WHOLE_WORDS if w not in worn])
 
 
 def _tells(words: set[bytes]) -> bool:

@@ -1,8 +1,9 @@
 """Skips what is dull in a log of gigabytes, at the speed of the system's ``grep``.
 
 Python needs some ten nanoseconds for a byte of a log, and grep two. So of a big file only its beginning, its
-end and the neighbourhoods of telling words are read here; grep finds those in between. Where there is no
-GNU grep (BusyBox, macOS), or it fails, everything is read as it is from a stream.
+end and the neighbourhoods of telling words are read here; grep finds those in between. Of messages that fill
+a log grep needs a tenth of that to leave them out, since it looks for a few fixed texts only. Where there is
+no GNU grep (BusyBox, macOS), or it fails, everything is read as it is from a stream.
 """
 
 from __future__ import annotations
@@ -13,26 +14,38 @@ import resource
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 # A line of gigabytes must not take the machine's memory: grep holds lines whole.
 _MOST_MEMORY_BYTES = 512 << 20
 # What stands more often than this in a piece, and than once in so many bytes of it, is common in a log.
 _FEW = 3
 _COMMON_BYTES = 256 << 10
+# Where a search hits too often, the words go that are more than one of so many hits.
+_HITS_PER_WORD = 16
+# Messages fill a log if so many of its lines hold one of their heads, and of each at least so many.
+_FILLED = 0.75
+_FILLED_BY_ONE = 0.05
+_LINES_TO_LEARN_FROM = 2000
+MOST_HEADS = 16
+_LEAST_HEAD_BYTES = 12
+_HEAD_WITHIN_BYTES = 300
+# Two to four words without a digit between them: so a message begins that tells the same of many things.
+_HEAD = re.compile(rb"(?<![A-Za-z0-9])[A-Za-z]+(?:[^A-Za-z0-9]+[A-Za-z]+){1,3}(?![A-Za-z0-9])[^A-Za-z0-9]?")
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A telling word: the byte it begins at, and its line, which counts from 0 where the search began."""
+    """A telling word in small letters: the byte it begins at, and its line, counted from 0."""
 
     offset: int
     line: int
+    word: str
 
 
 class SieveError(Exception):
@@ -50,33 +63,72 @@ def available() -> bool:
 
 
 def hits(
-    file: BinaryIO, begin: int, words: Sequence[str], whole: Sequence[str]
+    file: BinaryIO, begin: int, wanted: Sequence[str], heads: Sequence[bytes] = ()
 ) -> Generator[Hit, None, None]:
-    """Yield where words stand in a file from a line's begin on; of ``whole`` only those that stand alone.
+    """Yield where the ``wanted`` patterns stand in a file from a line's begin on.
 
-    Raises SieveError. Close the generator to end the search.
+    Lines that hold one of ``heads`` are left out. Raises SieveError. Close the generator to end the search.
     """
-    command = ["grep", "-a", "-n", "-b", "-o", "-i", "-E", "\n".join(patterns(words, whole))]
-    with Path(file.name).open("rb") as source:
-        os.lseek(source.fileno(), begin, os.SEEK_SET)
-        process = subprocess.Popen(
-            command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_PLAIN
-        )
-    assert process.stdout is not None
-    with suppress(OSError):
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+    search = ["grep", "-a", "-i", "-E"]
+    commands: list[list[str | bytes]] = [[*search, "-n", "-b", "-o", "\n".join(wanted)]]
+    if heads:
+        commands = [
+            ["grep", "-a", "-n", "-b", "-v", "-F", b"\n".join(heads)],
+            [*search, "\n".join(wanted)],
+            [*search, "-b", "-o", "\n".join([_PLACE, *wanted])],
+        ]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
-        for said in process.stdout:
-            number, offset, _ = said.split(b":", 2)
-            yield Hit(begin + int(offset), int(number) - 1)
-        if process.wait() not in (0, 1):
-            raise SieveError(f"grep ended with exit code {process.returncode}")
+        with Path(file.name).open("rb") as source:
+            os.lseek(source.fileno(), begin, os.SEEK_SET)
+            processes += _pipeline(commands, source)
+        found = processes[-1].stdout or ()
+        for hit in _among_others(found) if heads else map(_hit, found):
+            yield replace(hit, offset=begin + hit.offset, line=hit.line - 1)
+        for process in processes:
+            if process.wait() not in (0, 1):
+                raise SieveError(f"grep ended with exit code {process.returncode}")
     except ValueError as error:
         raise SieveError(f"grep said something else: {error}") from error
     finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
+        for process in processes:
+            process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+            process.wait()
+
+
+def _pipeline(
+    commands: Sequence[list[str | bytes]], source: IO[bytes] | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    for command in commands:
+        process = subprocess.Popen(
+            command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_PLAIN
+        )
+        with suppress(OSError):
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+        if source is not None:
+            source.close()  # else one that ends early would leave the one before it waiting
+        source = process.stdout
+        yield process
+
+
+def _hit(said: bytes) -> Hit:
+    """Read ``line:place:word``."""
+    line, offset, word = said.rstrip(b"\n").split(b":")
+    return Hit(int(offset), int(line), word.decode().lower())
+
+
+def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
+    """Read the hits in lines that begin with ``line:place:``, and where it stands in what was searched."""
+    line = shift = 0
+    for said in found:
+        at, *rest = said.rstrip(b"\n").split(b":")
+        if len(rest) > 1:
+            line = int(rest[0])
+            shift = int(rest[1]) - int(at) - len(b":".join(rest))
+        else:
+            yield Hit(shift + int(at), line, rest[0].decode().lower())
 
 
 def patterns(words: Sequence[str], whole: Sequence[str]) -> list[str]:
@@ -95,19 +147,50 @@ def count_lines(file: BinaryIO, begin: int) -> int:
         raise SieveError("wc cannot count the lines") from error
 
 
-def common(words: Sequence[str], whole: Sequence[str], shapes: Sequence[bytes]) -> set[str]:
-    """Return the words that many lines hold. ``shapes`` are those of a piece of the log, in small letters."""
-    counts = Counter(b"\n".join(shapes).replace(b" ", b"\n").split(b"\n"))
-    limit = max(_FEW, sum(map(len, shapes)) // _COMMON_BYTES)
+def common(words: Sequence[str], whole: Sequence[str], text: bytes) -> set[str]:
+    """Return the words that many lines hold. ``text`` is a piece of the log, squeezed."""
+    counts = Counter(text.replace(b" ", b"\n").split(b"\n"))
     search = re.compile("|".join(words).encode())
     found = Counter({word: counts[word.encode()] for word in whole})
-    for text, count in counts.items():
-        for word in {match.decode() for match in search.findall(text)}:
+    for said, count in counts.items():
+        for word in {match.decode() for match in search.findall(said)}:
             found[word] += count
+    limit = max(_FEW, len(text) // _COMMON_BYTES)
     return {word for word, count in found.items() if count > limit}
+
+
+def frequent(counts: Counter[str]) -> set[str]:
+    """Return the words that most hits of a search were."""
+    limit = max(_FEW, sum(counts.values()) // _HITS_PER_WORD)
+    return {word for word, count in counts.items() if count > limit}
+
+
+def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]:
+    """Return how the telling messages begin that fill a piece of a log; none if other lines are many too.
+
+    What such a message goes on with is not looked at: after the thousands that were read it tells no more.
+    """
+    sample = lines[:: max(1, len(lines) // _LINES_TO_LEARN_FROM)]
+    counts: Counter[bytes] = Counter()
+    telling: dict[bytes, bool] = {}
+    for line in sample:
+        for found in _HEAD.finditer(line, 0, _HEAD_WITHIN_BYTES):
+            head = found[0]
+            if head not in telling:
+                telling[head] = len(head) >= _LEAST_HEAD_BYTES and tells(head)
+            if telling[head]:
+                counts[head] += 1
+                break
+    filling = [
+        head for head, count in counts.most_common(MOST_HEADS) if count >= _FILLED_BY_ONE * len(sample)
+    ]
+    filled = sum(counts[head] for head in filling) >= _FILLED * len(sample)
+    return filling if filled else []
 
 
 # The error codes of Ascend, EI0006 for instance: a digit ends no word.
 _CODES = r"\be[cfhijlz][0-9]"
+# What grep -n -b sets before a line.
+_PLACE = "^[0-9]+:[0-9]+:"
 # Bytes as they are, whatever the user's language: that is ten times as fast.
 _PLAIN = {"LC_ALL": "C", "PATH": os.defpath}

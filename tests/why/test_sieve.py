@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def test_log_full_of_errors_is_judged_as_if_it_were_read_whole(
     sieved, whole = both(log(tmp_path, noisy, 20_000, failure_at), monkeypatch)
     assert (sieved.kind, sieved.cause, sieved.evidence) == (whole.kind, whole.cause, whole.evidence)
     assert sieved.cause == ("cuda_out_of_memory" if failure_at == 1.0 else None)
+    assert any('"ERROR sample"' in note for note in sieved.notes)
 
 
 def test_sieve_reads_little_of_a_quiet_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +87,34 @@ def test_sieve_reads_little_of_a_quiet_log(tmp_path: Path, monkeypatch: pytest.M
     path = log(tmp_path, quiet, 100_000, 0.5)
     assert explain_paths([path]).cause == "cuda_out_of_memory"
     assert sum(read) < path.stat().st_size / 8
+
+
+def test_only_lines_that_nearly_all_begin_alike_fill_a_log() -> None:
+    noise = [noisy(step).encode() for step in range(400)]
+    tells = re.compile(b"error", re.IGNORECASE).search
+    assert sieve.heads(noise, lambda head: bool(tells(head))) == [b"ERROR sample "]
+    assert not sieve.heads(
+        [*noise, *(quiet(step).encode() for step in range(400))], lambda head: bool(tells(head))
+    )
+    assert not sieve.heads(noise, lambda _: False)
+
+
+def test_search_beside_a_message_that_fills_the_log_tells_the_same_places(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    others = ["12:34:56 error 7: cuda error", "no word", "", "\t17:3: Killed, then an ERROR"]
+    path.write_text("".join(noisy(step) + others[step % 4] + "\n" for step in range(1000)))
+    lines = path.read_bytes().split(b"\n")
+    with path.open("rb") as file:
+        begin = len(lines[0]) + 1
+        plain = list(sieve.hits(file, begin, ["cuda", "error", r"\bkilled\b"]))
+        beside = list(sieve.hits(file, begin, ["cuda", "error", r"\bkilled\b"], [b"ERROR sample "]))
+    assert beside == [hit for hit in plain if b"ERROR sample " not in lines[hit.line + 1]]
+    assert len(beside) == 250 * 3 + 250 * 2
+
+
+def test_words_that_most_hits_were_are_given_up() -> None:
+    assert sieve.frequent(Counter(error=900, cuda=90, killed=2)) == {"error", "cuda"}
+    assert not sieve.frequent(Counter(error=3))
 
 
 def test_line_without_end_and_carriage_returns_are_read(

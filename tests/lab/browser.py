@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources, util
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
@@ -14,6 +15,8 @@ from tests.lab.waiting import LIMIT_S
 
 CHROMIUM = shutil.which("chromium")
 LIMIT_MS = LIMIT_S * 1000
+AXE = "axe_playwright_python"  # axe-core, as a Python package carries it
+requires_axe = Need("axe-playwright-python", lambda: "" if util.find_spec(AXE) else f"needs {AXE}").mark
 requires_chromium = Need("Chromium", lambda: "" if CHROMIUM else "needs chromium").mark
 
 # Texts whose contrast with what is behind them is below 4.5 (WCAG AA), as "ratio text". What is disabled
@@ -104,3 +107,10 @@ def faults(page: Page) -> list[str]:
         *(f"twice: {one}" for one in page.evaluate(_TWICE)),
         *(f"no name: {html}" for html in page.evaluate(_NAMELESS, _CONTROLS)),
     ]
+
+
+def axe_findings(page: Page) -> list[str]:
+    """Return what axe finds wrong. The contrast it cannot tell `faults` computes."""
+    page.evaluate(resources.files(AXE).joinpath("axe.min.js").read_text("utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{one['id']}: {node['html'][:120]}" for one in found for node in one["nodes"]]

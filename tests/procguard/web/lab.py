@@ -229,8 +229,8 @@ class Agent:
 
 def log_in(page: Page, name: str, password: str) -> None:
     """Fill in the form that everybody meets first."""
-    page.get_by_label("Name").fill(name)
-    page.get_by_label("Password").fill(password)
+    page.locator("[name=name]").fill(name)
+    page.locator("[name=password]").fill(password)
     page.keyboard.press("Enter")
 
 

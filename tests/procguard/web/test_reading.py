@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
-from tests.lab.browser import faults
+from tests.lab.browser import axe_findings, faults, requires_axe
+from tests.lab.needs import needs_of
 from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
 
 SIDEWAYS = """[...document.querySelectorAll(".scroll:has(.records, .workers, .events)")]
@@ -115,10 +116,19 @@ def test_chinese(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 360), ("dark", 360), ("light", 1280), ("dark", 1280)]
+    ("scheme", "width", "language"),
+    [
+        ("light", 360, "zh"),
+        pytest.param("dark", 360, "en", marks=requires_axe),
+        pytest.param("light", 1280, "zh", marks=requires_axe),
+        ("dark", 1280, "en"),
+    ],
 )
-def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str, width: int) -> None:
-    page = visit(who="ada", color_scheme=scheme, viewport={"width": width, "height": 800})
+def test_every_page_can_be_read_and_used(
+    request: pytest.FixtureRequest, visit: Visit, failed: str, scheme: str, width: int, language: str
+) -> None:
+    with_axe = requires_axe.args[0] in needs_of(request.node)
+    page = visit(who="ada", color_scheme=scheme, viewport={"width": width, "height": 800}, locale=language)
     for path in (
         "/",
         f"/groups/{failed}",
@@ -139,16 +149,16 @@ def test_every_page_can_be_read_and_used(visit: Visit, failed: str, scheme: str,
     ):
         page.goto(path)
         page.wait_for_load_state("networkidle" if path == "/login" else "load")
-        assert (path, faults(page)) == (path, [])
+        assert (path, [*faults(page), *(axe_findings(page) if with_axe else ())]) == (path, [])
         if width == 360:  # a row is a card: nothing of it lies outside the window
             assert (path, page.evaluate(SIDEWAYS)) == (path, [])
     page.goto("/")
     other = {"light": "dark", "dark": "light"}[scheme]
     for chosen in (other, scheme, None, other):
-        page.get_by_role("button", name="Theme").click()
+        page.locator("#theme").click()
         if chosen is None:
             expect(page.locator("html")).not_to_have_attribute("data-theme", re.compile("."))
         else:
             expect(page.locator("html")).to_have_attribute("data-theme", chosen)
-    page.get_by_role("button", name="New group").click()
+    page.locator("[data-opens='new-group']").click()
     assert faults(page) == []

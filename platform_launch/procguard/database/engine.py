@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import InputError, InstallationError, LaunchError, shown
+from platform_launch.procguard.api.refused import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
 """How long to wait for somebody else's lock on SQLite before an answer of 503."""
@@ -54,6 +55,21 @@ def database_url(text: str) -> URL:
             "a PostgreSQL database needs the package psycopg", "pip install 'platform-launch[postgres]'"
         )
     return url.set(drivername="postgresql+psycopg")
+
+
+@contextmanager
+def transaction(engine: Engine, *, writes: bool = False) -> Iterator[Connection]:
+    """Give a connection of its own, whose work is committed at the end.
+
+    Raises Unavailable when the database is out of reach or locked.
+    """
+    try:
+        with engine.connect() as plain:
+            connection = plain.execution_options(**{WRITES: writes})
+            with connection.begin():
+                yield connection
+    except OUT_OF_REACH as error:
+        raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
 
 
 @contextmanager

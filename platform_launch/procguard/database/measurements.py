@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 
-from sqlalchemy import Connection, Engine, delete, insert, select
+from sqlalchemy import Engine, delete, insert, select
 
-from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes.charts import ChartKind
-from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
+from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import measurements
 
 _MOST_ROWS = 5_000
@@ -34,7 +32,7 @@ class Measurements:
             for kind, name, found in rows
         ]
         if values:
-            with self._connection(writes=True) as connection:
+            with transaction(self._engine, writes=True) as connection:
                 connection.execute(insert(measurements), values)
 
     def read(self, kind: ChartKind, name: str) -> list[tuple[datetime, dict[str, float | None]]]:
@@ -45,23 +43,13 @@ class Measurements:
             .order_by(measurements.c.at.desc())
             .limit(_MOST_ROWS)
         )
-        with self._connection() as connection:
+        with transaction(self._engine) as connection:
             return [(row.at, row.measured) for row in connection.execute(wanted)][::-1]
 
     def forget(self, kind: ChartKind, days: int) -> None:
         """Remove what is older. Raises Unavailable."""
         before = datetime.now(timezone.utc) - timedelta(days=days)
-        with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
             connection.execute(
                 delete(measurements).where(measurements.c.kind == kind.value, measurements.c.at < before)
             )
-
-    @contextmanager
-    def _connection(self, *, writes: bool = False) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as plain:
-                connection = plain.execution_options(**{WRITES: writes})
-                with connection.begin():
-                    yield connection
-        except OUT_OF_REACH as error:
-            raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error

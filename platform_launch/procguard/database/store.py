@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import StoredState, WorkerRow
@@ -26,7 +25,7 @@ from platform_launch.procguard.database.codec import (
     run_record_of,
     run_row,
 )
-from platform_launch.procguard.database.engine import OUT_OF_REACH, reason
+from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
 
@@ -71,7 +70,7 @@ class DatabaseStore:
 
     def load(self) -> StoredState:
         """Read everything but events."""
-        with self._reading() as connection:
+        with transaction(self._engine) as connection:
             rows = [
                 WorkerRow(WorkerName(row.node, row.number), row.group_name, row.generation)
                 for row in connection.execute(select(workers).order_by(workers.c.node, workers.c.number))
@@ -110,7 +109,7 @@ class DatabaseStore:
                 wanted = wanted.where(column == text)
         if chosen.action:
             wanted = wanted.where(events.c.action == chosen.action)
-        with self._reading() as connection:
+        with transaction(self._engine) as connection:
             return [
                 AuditEvent(
                     id=row.id, at=row.at, who=row.who, action=row.action, object=row.object, detail=row.detail
@@ -123,13 +122,13 @@ class DatabaseStore:
         wanted = select(runs).where(runs.c.group_name == group).order_by(runs.c.number.desc())
         if before is not None:
             wanted = wanted.where(runs.c.number < min(before, 2**53))
-        with self._reading() as connection:
+        with transaction(self._engine) as connection:
             return [run_record_of(row) for row in connection.execute(wanted.limit(max(1, min(limit, 500))))]
 
     def run(self, group: str, number: int) -> RunRecord | None:
         """Read a run."""
         wanted = select(runs).where(runs.c.group_name == group, runs.c.number == min(number, 2**53))
-        with self._reading() as connection:
+        with transaction(self._engine) as connection:
             row = connection.execute(wanted).first()
             return run_record_of(row) if row else None
 
@@ -138,16 +137,8 @@ class DatabaseStore:
         wanted = select(runs.c.generation, runs.c.group_name, runs.c.number).where(
             runs.c.generation.in_(generations), runs.c.workers.contains(f"|{worker}|", autoescape=True)
         )
-        with self._reading() as connection:
+        with transaction(self._engine) as connection:
             return [(row.generation, row.group_name, row.number) for row in connection.execute(wanted)]
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except OUT_OF_REACH as error:
-            raise Unavailable(f"the database cannot be read: {reason(error)}", "try again later") from error
 
 
 class DatabaseChange:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -11,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
+from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.database.engine import OUT_OF_REACH, WRITES, reason
+from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.store import DatabaseChange
 from platform_launch.procguard.database.tables import api_tokens, users
 
@@ -64,13 +62,13 @@ class Users:
         """Return a user, None where there is none of that name."""
         if "\0" in name:
             return None
-        with self._connection() as connection:
+        with transaction(self._engine) as connection:
             row = connection.execute(select(users).where(users.c.name == name)).first()
             return _user(row) if row else None
 
     def all(self) -> list[User]:
         """Return all users by name."""
-        with self._connection() as connection:
+        with transaction(self._engine) as connection:
             rows = connection.execute(select(users).order_by(users.c.name))
             return [_user(row) for row in rows]
 
@@ -81,14 +79,14 @@ class Users:
         """
         now = datetime.now(timezone.utc)
         row = {"name": name, "role": role.value, "password_hash": password_hash, "created_at": now}
-        try:
-            with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
+            try:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
-                self._note(connection, "user-added", name, role.value)
-        except IntegrityError as error:
-            raise RequestRefused(
-                f"there is a user {name!r} already", "choose another name, or set a password"
-            ) from error
+            except IntegrityError as error:
+                raise RequestRefused(
+                    f"there is a user {name!r} already", "choose another name, or set a password"
+                ) from error
+            self._note(connection, "user-added", name, role.value)
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Change a password, which ends all sessions. Raises NotFound."""
@@ -100,7 +98,7 @@ class Users:
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
-        with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
                 raise _unknown(name)
             self._note(connection, "user-removed", name, "")
@@ -109,7 +107,7 @@ class Users:
         """Return a user's tokens that have not ended, the newest first."""
         now = datetime.now(timezone.utc)
         wanted = select(api_tokens).where(api_tokens.c.user_name == name, api_tokens.c.ends_at > now)
-        with self._connection() as connection:
+        with transaction(self._engine) as connection:
             return [
                 _token(row) for row in connection.execute(wanted.order_by(api_tokens.c.created_at.desc()))
             ]
@@ -117,7 +115,7 @@ class Users:
     def token(self, id_: str) -> ApiToken | None:
         """Return a token that has not ended."""
         wanted = select(api_tokens).where(api_tokens.c.id == id_)
-        with self._connection() as connection:
+        with transaction(self._engine) as connection:
             row = connection.execute(wanted).first()
         return _token(row) if row and row.ends_at > datetime.now(timezone.utc) else None
 
@@ -125,7 +123,7 @@ class Users:
         """Keep a new token. Raises RequestRefused where its user has too many."""
         if len(self.tokens(token.user)) >= MOST_TOKENS:
             raise RequestRefused(f"{token.user} has {MOST_TOKENS} tokens already", "end one of them")
-        with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
             connection.execute(
                 delete(api_tokens).where(
                     api_tokens.c.user_name == token.user,
@@ -141,13 +139,13 @@ class Users:
     def end_token(self, name: str, id_: str) -> None:
         """End a token of a user. Raises NotFound."""
         which = (api_tokens.c.user_name == name, api_tokens.c.id == id_)
-        with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(api_tokens).where(*which)).rowcount == 0:
                 raise NotFound("no such token", "look at the list of tokens")
             self._note(connection, "token-ended", name, "")
 
     def _change(self, name: str, action: str, detail: str, **values: Any) -> None:
-        with self._connection(writes=True) as connection:
+        with transaction(self._engine, writes=True) as connection:
             row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
@@ -156,18 +154,6 @@ class Users:
     def _note(self, connection: Connection, action: str, name: str, detail: str) -> None:
         at = datetime.now(timezone.utc)
         DatabaseChange(connection).event(at, self._who, action, name, detail)
-
-    @contextmanager
-    def _connection(self, *, writes: bool = False) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as plain:
-                connection = plain.execution_options(**{WRITES: writes})
-                with connection.begin():
-                    yield connection
-        except IntegrityError:
-            raise
-        except OUT_OF_REACH as error:
-            raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
 
 
 def _user(row: Row[Any]) -> User:

@@ -30,9 +30,10 @@ _LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the keyboard's signals reach what is tested: what a shell starts in its background ignores them."""
+    """Let a terminal's signals reach what is tested: a shell's background ignores two, nohup the third."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.stash[_LEFT_OUT] = Counter()
 
 

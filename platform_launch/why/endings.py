@@ -27,6 +27,7 @@ _OTHERS = (
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
     ),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
 )
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")

@@ -18,7 +18,7 @@ _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _ENDING = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
-    r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.[a-z]\w*)"
+    r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|$)"
 )
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")

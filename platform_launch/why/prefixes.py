@@ -65,6 +65,8 @@ _FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|
 _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 _SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
+# It counts nodes, and calls them ranks.
+_SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # Of a file that grep put before its line.
 _FILE_RANK = re.compile(r"(?:^|[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 _SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
@@ -202,7 +204,8 @@ def where_of(found: dict[str, str]) -> dict[str, str | int]:
     if named := _FILE_RANK.search(found.get("file", "")):
         place.setdefault("rank", int(named[1]))
     if "said_rank" in labels:
-        place.setdefault("rank", int(labels["said_rank"]))
+        kind = "node" if _SKYPILOT.match(found["labels"]) else "rank"
+        place.setdefault(kind, int(labels["said_rank"]))
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo", "said_host"):
         if name in found:
             place.setdefault("host", found[name])

@@ -54,9 +54,9 @@ STYLES: dict[str, tuple[Prefix, str]] = {
     ),
     "SkyPilot": (
         lambda r, n: f"(worker{r}, rank={r}, pid=42{r}7, ip=10.0.0.{r}) ",
-        "host 10.0.0.1, rank 1",
+        "node 1, host 10.0.0.1",
     ),
-    "SkyPilot, one node": (lambda r, n: f"(head, rank={r}, pid=42{r}7) ", "rank 1"),
+    "SkyPilot, one node": (lambda r, n: f"(head, rank={r}, pid=42{r}7) ", "node 1"),
     "srun --label": (lambda r, n: f" {r}: ", "task 1"),
     "srun --label over pdsh": (lambda r, n: f"{r}: gpu-0{r}: ", "host gpu-01, task 1"),
     "Spark": (lambda r, n: f"26/11/21 {clock(n)} ERROR Executor task {r}.0 in stage 3.0 (TID 1{r}): ", ""),

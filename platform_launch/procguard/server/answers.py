@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import Refusal, Shape
+from platform_launch.procguard.api.shapes import Refusal
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
@@ -28,15 +28,6 @@ _MEANINGS = {
     503: "The database or the disk cannot be used now; nothing changed. Try again.",
     507: "The disk is full.",
 }
-
-
-def documents(shapes: Iterable[Shape]) -> Response:
-    """Return a list as an answer: thousands are written one by one here, in the caller's thread.
-
-    The framework would write them all at once in the event loop, and heartbeats would wait.
-    """
-    written = b",".join(shape.__pydantic_serializer__.to_json(shape) for shape in shapes)
-    return Response(b"[" + written + b"]", media_type="application/json")
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -51,7 +51,7 @@ def serve(parts: ServerParts, settings: ServerSettings, ready: Callable[[int], N
             lambda: ready(listener.getsockname()[1]),
             lambda: parts.control.queries.node_count,
         )
-        _let_heartbeats_pass()
+        let_heartbeats_pass()
         uvloop.run(server.serve([listener]))
     if parts.control_loop.superseded is not None:
         refusal = parts.control_loop.superseded.refusal
@@ -179,7 +179,7 @@ def _allow_many_connections() -> None:
         _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", hard)
 
 
-def _let_heartbeats_pass() -> None:
+def let_heartbeats_pass() -> None:
     """Keep what else this process does from holding the event loop up.
 
     By default a full look for garbage, 150 ms with 2,000 agents, comes every few seconds, and a thread that

@@ -7,12 +7,12 @@ from typing import Annotated
 import anyio
 from anyio import to_thread
 from fastapi import APIRouter, Path, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.shapes.logs import LogWindow
 from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, WorkerShape
 from platform_launch.procguard.api.wire import Generation
-from platform_launch.procguard.server.answers import documents, refusals
+from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer
 from platform_launch.procguard.server.logs import Reader
 from platform_launch.procguard.server.logs.filtering import LineFilter
@@ -36,12 +36,10 @@ RunNumber = Annotated[
 ]
 
 
-@router.get(
-    "/workers", operation_id="workers", response_model=list[WorkerShape], responses=refusals(401, 503)
-)
-def workers(parts: Parts, _person: Viewer) -> Response:
+@router.get("/workers", operation_id="workers", responses=refusals(401, 503))
+def workers(parts: Parts, _person: Viewer) -> list[WorkerShape]:
     """List all workers by node and number."""
-    return documents(parts.control.queries.workers())
+    return parts.control.queries.workers()
 
 
 @router.get("/workers/{worker}", operation_id="worker", responses=_READ)
@@ -106,10 +104,10 @@ def download_log(
     )
 
 
-@router.get("/nodes", operation_id="nodes", response_model=list[NodeShape], responses=refusals(401, 503))
-def nodes(parts: Parts, _person: Viewer) -> Response:
+@router.get("/nodes", operation_id="nodes", responses=refusals(401, 503))
+def nodes(parts: Parts, _person: Viewer) -> list[NodeShape]:
     """List all nodes by name."""
-    return documents(parts.control.queries.nodes())
+    return parts.control.queries.nodes()
 
 
 @router.get("/nodes/{node}", operation_id="node", responses=_READ)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
-import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.observe import processes
-from platform_launch.observe.control import short_path
 from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump
 
 HOOK = Path(__file__).resolve().parent / "hook"
@@ -99,18 +95,22 @@ def ask_torch(hooked: HookedProcess, question: str, limit_s: float) -> bytes:
     """Ask the server of torch in a process. Raises NoAnswerError."""
     if not hooked.socket.exists():
         raise NoAnswerError("no torch server: torch.distributed is not imported, or too old for one")
-    connection = _UnixConnection(hooked.socket, limit_s)
+    from http.client import OK, HTTPException
+
+    from platform_launch.observe.unix_http import UnixConnection
+
+    connection = UnixConnection(hooked.socket, limit_s)
     try:
         connection.request("POST", f"/handler/{question}")
         response = connection.getresponse()
         data = response.read(_MOST_BYTES)
     except TimeoutError as error:
         raise NoAnswerError(f"torch did not answer {question} within {limit_s:g} s") from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, HTTPException) as error:
         raise NoAnswerError(f"torch cannot be asked for {question}: {error}") from error
     finally:
         connection.close()
-    if response.status != http.client.OK:
+    if response.status != OK:
         raise NoAnswerError(f"torch has no {question}: {data[:80].decode(errors='replace')}")
     return data
 
@@ -172,21 +172,3 @@ def _what_comes(descriptor: int, begin: int, limit_s: float) -> str:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) else None
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket, with one limit for the whole answer's every step."""
-
-    def __init__(self, path: Path, limit_s: float) -> None:
-        super().__init__("localhost", timeout=limit_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        with short_path(self._path) as path:
-            self.sock.connect(path)
-
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()

@@ -13,10 +13,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
 from platform_launch.rendezvous import protocol
 from platform_launch.rendezvous.authentication import Seal
+from platform_launch.rendezvous.bare_torch import bare_torch
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import encode
 from platform_launch.rendezvous.protocol import Announcement, Join, NodeHeartbeat
@@ -24,7 +23,10 @@ from platform_launch.rendezvous.protocol import Announcement, Join, NodeHeartbea
 
 def main() -> None:
     what, host, port, *rest = sys.argv[1:]
-    store = TCPStore(host, int(port), None, False, timedelta(seconds=30), wait_for_workers=False)
+    torch = bare_torch()
+    store = torch.distributed.TCPStore(
+        host, int(port), None, False, timedelta(seconds=30), wait_for_workers=False
+    )
     if what == "forge":
         forge(store, rest[0], float(rest[1]))
     else:

@@ -49,15 +49,20 @@ def start(host: Host, rank: int, nnodes: int, script: Path, *options: str) -> su
     )
 
 
+def findings_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    out, _ = process.communicate(timeout=LIMIT_S)
+    findings: list[dict[str, Any]] = json.loads(out)["findings"]
+    return findings
+
+
+def between(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the errors and warnings, those of the node's own machine left out."""
+    places = ("node ", "all", "pairs")
+    return [f for f in findings if f["where"].startswith(places) and f["level"] != "info"]
+
+
 def answers(running: Sequence[subprocess.Popen[str]]) -> list[list[dict[str, Any]]]:
-    """Return each node's findings of errors and warnings, those of its own machine left out."""
-    found = []
-    for process in running:
-        out, _ = process.communicate(timeout=LIMIT_S)
-        document = json.loads(out)
-        between = [f for f in document["findings"] if f["where"].startswith(("node ", "all", "pairs"))]
-        found.append([finding for finding in between if finding["level"] != "info"])
-    return found
+    return [between(findings_of(process)) for process in running]
 
 
 def everywhere(made: Sequence[Host], script: Path, *options: str) -> list[list[dict[str, Any]]]:
@@ -70,22 +75,19 @@ def tc(host: Host, rules: str) -> None:
         pytest.skip(f"this kernel cannot slow a link down: {done.stderr.strip()}")
 
 
-def test_nodes_that_reach_each_other_are_measured(three: tuple[Host, ...], script: Path) -> None:
+def test_nodes_that_reach_each_other_are_measured_and_the_slow_one_is_named_by_all(
+    three: tuple[Host, ...], script: Path
+) -> None:
+    tc(three[1], "tbf rate 100mbit burst 64kb latency 200ms")
     running = [start(host, rank, 3, script) for rank, host in enumerate(three)]
-    for process in running:
-        out, _ = process.communicate(timeout=LIMIT_S)
-        findings = json.loads(out)["findings"]
+    for findings in map(findings_of, running):
         assert not [f for f in findings if f["level"] == "error"], findings
         measured = [f["what"] for f in findings if f["id"] == "collective-measured"]
         assert [what.partition(":")[0] for what in measured] == ["3 pair(s) of nodes", "all 3 nodes together"]
         assert all("right numbers" in what for what in measured)
-
-
-def test_the_slow_host_is_named_by_every_node(three: tuple[Host, ...], script: Path) -> None:
-    tc(three[1], "tbf rate 100mbit burst 64kb latency 200ms")
-    for found in everywhere(three, script):
-        assert [(f["id"], f["where"]) for f in found] == [("node-slow", "node 1")]
-        assert "node1, 10.213.0.2" in found[0]["what"]
+        ((kind, where, what),) = [(f["id"], f["where"], f["what"]) for f in between(findings)]
+        assert (kind, where) == ("node-slow", "node 1")
+        assert "node1, 10.213.0.2" in what
 
 
 def test_a_host_whose_cable_is_cut_is_absent_and_knows_why(three: tuple[Host, ...], script: Path) -> None:
@@ -165,8 +167,6 @@ def test_jax_runs_its_own_collective(script: Path) -> None:
     pytest.importorskip("jax", reason="needs jax")
     with hosts(2) as made:
         running = [start(host, rank, 2, script, "--jax") for rank, host in enumerate(made)]
-        for process in running:
-            out, _ = process.communicate(timeout=LIMIT_S)
-            findings = json.loads(out)["findings"]
+        for findings in map(findings_of, running):
             assert not [f for f in findings if f["level"] == "error"], findings
             assert "collective-measured" in {f["id"] for f in findings}

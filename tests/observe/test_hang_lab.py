@@ -134,7 +134,8 @@ FAULTS = (
 
 
 def test_culprit_of_each_hang_is_named_on_every_node_and_what_goes_on_is_said(tmp_path: Path) -> None:
-    with lab(tmp_path, ",".join(fault.name for fault in FAULTS), ["--nodes", "3"]) as launch:
+    faults = ",".join(fault.name for fault in FAULTS)
+    with lab(tmp_path, faults, ["--nodes", "3", *WITHOUT_TORCHRUN]) as launch:
         for number, fault in enumerate(FAULTS):
             said = until(partial(of_each_node, launch, number), launch.so_far)
             for one in said:
@@ -204,12 +205,12 @@ def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_
 
 
 def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
-    with lab(tmp_path, "leave", ["--nodes", "3"]) as launch:
+    with lab(tmp_path, "leave", ["--nodes", "2"]) as launch:
         assert launch.process.wait(LIMIT_S) != 0
         assert [said.fields["ranks"] for said in launch.events("ranks-left")[1]] == ["1"]
         for said in launch.events("node-left-early").values():
             assert [one.fields["node"] for one in said] == [1]
-        assert sorted(launch.events("node-left-early")) == [0, 1, 2]
+        assert sorted(launch.events("node-left-early")) == [0, 1]
 
 
 def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_ended(tmp_path: Path) -> None:

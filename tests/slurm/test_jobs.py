@@ -71,14 +71,9 @@ def nothing_is_left(cluster: Cluster, training: Path) -> bool:
 
 def test_a_job_trains_with_accelerate_and_deepspeed(cluster: Cluster, render: Render, tmp_path: Path) -> None:
     arguments = (
-        "--max-train-steps",
-        "4",
-        "--warmup-steps",
-        "1",
-        "--log-every",
-        "1",
-        "--output-dir",
-        str(tmp_path / "run"),
+        *("--max-train-steps", "4", "--warmup-steps", "1", "--log-every", "1"),
+        *("--height", "32", "--width", "32", "--tracker", "none"),
+        *("--output-dir", str(tmp_path / "run")),
     )
     script = render(f"--option=--config={ROOT}/configs/taehv_config_small.py", arguments=arguments)
     job = cluster.submit(script)
@@ -118,8 +113,7 @@ def test_the_time_limit_becomes_a_checkpoint_and_a_second_run_that_goes_on(
     warned = tmp_path / "warned.py"
     warned.write_text(WARNED)
     limits = ("--time", "1:00:00", "--notice", "30", "--requeue")
-    options = ("--option=--launcher=torchrun", f"--option=--script={warned}")
-    job = cluster.submit(render(*limits, *options, arguments=(str(tmp_path / "checkpoint"),)))
+    job = cluster.submit(render(*limits, *plain(warned), arguments=(str(tmp_path / "checkpoint"),)))
     for rank in range(2):
         cluster.wait_for_text(job, f"rank {rank} goes on from step 0")
     # Slurm counts in minutes from the start and looks every half: more than the notice must be left.

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.events import event
-from platform_launch.supervise import Command, Supervisor
+from platform_launch.supervise import Command, Supervisor, watch
+
+
+class StillClock:
+    """A time in which no time passes."""
+
+    @staticmethod
+    def monotonic() -> float:
+        """Return the same time as ever."""
+        return 1000.0
 
 
 def tell_at_exit(supervisor: Supervisor, options: dict[str, Any]) -> None:
@@ -25,6 +34,8 @@ def tell_at_exit(supervisor: Supervisor, options: dict[str, Any]) -> None:
 
 def main() -> int:
     options = json.loads(sys.argv[1])
+    if "clock_stands_still" in options:
+        vars(watch)["time"] = StillClock
     supervisor = Supervisor(
         Command(tuple(sys.argv[2:]), dict(os.environ), Path(options["cwd"]) if "cwd" in options else None),
         log_path=Path(options["log_path"]) if "log_path" in options else None,

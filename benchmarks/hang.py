@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.observe.monitor import ASK_S
-from platform_launch.observe.snapshot import NodeProbe
+from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,8 +22,9 @@ from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
 from platform_launch.observe.memory import MemoryHeld, memory_lines
 from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, HangReport, NodeReply
+from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
-from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
+from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import Message
 
 REPORT, STOP, RESTART = "report", "stop", "restart"

@@ -16,8 +16,9 @@ from typing import Protocol
 
 from platform_launch.events import marked
 from platform_launch.observe.hang import HangFinding, judge
+from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.progress import NewLines, Progress
-from platform_launch.observe.snapshot import NodeProbe, NodeSnapshot
+from platform_launch.observe.snapshot import NodeSnapshot
 
 # Reading /proc and the end of the log costs next to nothing; asking the recorders locks them for a moment.
 _LOOK_S = 5.0

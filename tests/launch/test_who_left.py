@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from platform_launch.launch.torchrun_output import closing_signals
-from platform_launch.observe.snapshot import NodeProbe
+from platform_launch.observe.node_probe import NodeProbe
 
 AGENT = "torch/distributed/elastic/multiprocessing/api.py:1010] Sending process"
 NOW = datetime(2026, 11, 22, 12, 0, 30)

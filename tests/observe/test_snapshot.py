@@ -16,7 +16,7 @@ import pytest
 from platform_launch.observe import processes
 from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
-from platform_launch.observe.snapshot import NodeProbe
+from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.workers import HOOK, NoAnswerError, ask_faulthandler, find_hooked
 from tests.lab.waiting import LIMIT_S
 

@@ -31,8 +31,8 @@ NAME_TAKEN = 409
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-class TroubleError(Exception):
-    """The server cannot be talked to now. ``status`` is that of its answer, 0 where there was none."""
+class RequestError(Exception):
+    """A request to the server failed. ``status`` is that of its answer, 0 where there was none."""
 
     def __init__(self, text: str, hint: str = "", status: int = 0) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class AgentConnection:
         machine: MachineReport | None = None,
         quarantine: QuarantineReport | None = None,
     ) -> WorkerOrders:
-        """Send a heartbeat; join first where the server does not know us. Raises TroubleError."""
+        """Send a heartbeat; join first where the server does not know us. Raises RequestError."""
         if self._credential is None:
             self._join_in()
         content = Heartbeat(
@@ -81,19 +81,19 @@ class AgentConnection:
         )
         try:
             return self._post("/api/v1/agent/heartbeat", WorkerOrders, content.model_dump_json().encode())
-        except TroubleError as error:
+        except RequestError as error:
             if error.status != _UNAUTHORIZED:
                 raise
         self._join_in()
         return self._post("/api/v1/agent/heartbeat", WorkerOrders, content.model_dump_json().encode())
 
     def send_log(self, number: int, generation: int, offset: int, chunk: bytes) -> int:
-        """Send a piece of a run's output; return how much of it the server has now. Raises TroubleError."""
+        """Send a piece of a run's output; return how much of it the server has now. Raises RequestError."""
         path = f"/api/v1/agent/log?number={number}&generation={generation}&offset={offset}"
         return self._post(path, LogTaken, chunk, kind="application/octet-stream").offset
 
     def send_ranks(self, seen: RanksSeen) -> None:
-        """Answer a question. Raises TroubleError."""
+        """Answer a question. Raises RequestError."""
         self._post("/api/v1/agent/ranks", RanksTaken, seen.model_dump_json().encode())
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class AgentConnection:
 
     def _join_in(self) -> None:
         if self._token is None:
-            raise TroubleError(
+            raise RequestError(
                 "this agent was given no join token",
                 "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with",
                 _UNAUTHORIZED,
@@ -111,14 +111,14 @@ class AgentConnection:
         proof = self._join.model_copy(update={"credential": self._state.last_credential(self.url)})
         try:
             joined = self._post("/api/v1/agent/join", JoinAnswer, proof.model_dump_json().encode())
-        except TroubleError as error:
+        except RequestError as error:
             self._credential = None
             raise _as_join(error, self._join.node) from error
         self._credential = joined.credential
         try:
             self._state.keep_credential(self.url, self._joined_as, joined.credential)
         except OSError as error:
-            raise TroubleError(f"{self._state.path}: {error.strerror}: the credential is not kept") from error
+            raise RequestError(f"{self._state.path}: {error.strerror}: the credential is not kept") from error
 
     def _post(
         self, path: str, answer: type[Answer], content: bytes, *, kind: str = "application/json"
@@ -129,16 +129,16 @@ class AgentConnection:
         try:
             response = self._client.post(path, content=content, headers=headers)
         except httpx.TimeoutException as error:
-            raise TroubleError(f"no answer from {self.url} in time") from error
+            raise RequestError(f"no answer from {self.url} in time") from error
         except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: a host name that no DNS knows
-            raise TroubleError(f"cannot reach {self.url}: {_reason(error)}", _hint(error)) from error
+            raise RequestError(f"cannot reach {self.url}: {_reason(error)}", _hint(error)) from error
         if response.status_code != httpx.codes.OK:
             raise _refused(self.url, response)
         try:
             return answer.model_validate_json(response.content)
         except ValidationError as error:
             text = f"{self.url} answers {shown(response.text)}, which is no answer of a ProcGuard server"
-            raise TroubleError(text, "look at --server") from error
+            raise RequestError(text, "look at --server") from error
 
 
 def _trust(ca_file: Path) -> ssl.SSLContext:
@@ -151,24 +151,24 @@ def _trust(ca_file: Path) -> ssl.SSLContext:
         ) from error
 
 
-def _as_join(error: TroubleError, node: str) -> TroubleError:
+def _as_join(error: RequestError, node: str) -> RequestError:
     if error.status == _UNAUTHORIZED:
         hint = "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with"
-        return TroubleError(f"the join token is not the server's: {error.text}", hint, error.status)
+        return RequestError(f"the join token is not the server's: {error.text}", hint, error.status)
     if error.status == NAME_TAKEN:
         hint = "give each agent a --node of its own; if that one is gone, forget the node on the server"
-        return TroubleError(f"another agent is node {node}: {error.text}", hint, error.status)
+        return RequestError(f"another agent is node {node}: {error.text}", hint, error.status)
     return error
 
 
-def _refused(url: str, response: httpx.Response) -> TroubleError:
+def _refused(url: str, response: httpx.Response) -> RequestError:
     """Return the server's own words, where the answer is one of this API."""
     try:
         answer = response.json()
         text, hint = str(answer["error"]), str(answer.get("hint", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         text, hint = f"HTTP {response.status_code}", "look at --server and at what stands before the server"
-    return TroubleError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)
+    return RequestError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)
 
 
 def _reason(error: Exception) -> str:

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from platform_launch.procguard.agent.connection import NAME_TAKEN, AgentConnection, TroubleError
+from platform_launch.procguard.agent.connection import NAME_TAKEN, AgentConnection, RequestError
 from platform_launch.procguard.agent.exchange import Exchange
 
 _JITTER = 0.1
@@ -45,7 +45,7 @@ class HeartbeatSender:
             going = self._exchange.wait(pause_s, for_change=self._failures == 0)
             try:
                 pause_s = self._beat() * random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - spreads load
-            except TroubleError as trouble:
+            except RequestError as trouble:
                 pause_s = self._failed(trouble)
 
     def _beat(self) -> float:
@@ -60,7 +60,7 @@ class HeartbeatSender:
         self.refused_for_good, self.replaced_since = "", None
         return min(max(orders.heartbeat_s, 0.05), 60.0) if orders.heartbeat_s > 0 else _DEFAULT_S
 
-    def _failed(self, trouble: TroubleError) -> float:
+    def _failed(self, trouble: RequestError) -> float:
         self._failures += 1
         if not self._joined and trouble.status in _FOR_GOOD:
             self.refused_for_good = trouble.text

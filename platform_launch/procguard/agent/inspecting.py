@@ -10,11 +10,11 @@ from threading import Thread
 
 from platform_launch.hardware import running
 from platform_launch.observe import processes
+from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.shortening import shortened
-from platform_launch.observe.snapshot import NodeProbe
 from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.connection import AgentConnection, TroubleError
+from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.api.inspection import RanksSeen
 
@@ -58,7 +58,7 @@ class Inspector:
         try:
             seen = look_at(self._state.runs(number)[-1], number, question)
             self._connection.send_ranks(seen)
-        except TroubleError:  # the next heartbeat asks again, and says what is wrong
+        except RequestError:  # the next heartbeat asks again, and says what is wrong
             self._answered.pop(number, None)
         except (OSError, IndexError) as error:  # its run is gone, or the disk is in trouble
             self._log("WARN", f"worker {number}: its ranks cannot be looked at: {error}")

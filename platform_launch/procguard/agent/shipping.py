@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.connection import AgentConnection, TroubleError
+from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.exchange import Exchange
 from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, WorkerOrder
 
@@ -89,7 +89,7 @@ class Shipping:
             return False
         try:
             taken = self._connection.send_log(log.number, log.generation, cursor.offset, chunk)
-        except TroubleError as trouble:  # the heartbeats say what is wrong
+        except RequestError as trouble:  # the heartbeats say what is wrong
             refused = trouble.status in _REFUSALS
             cursor.not_before = time.monotonic() + (_REFUSED_S if refused else _TROUBLE_S)
             return False

@@ -1,0 +1,240 @@
+"""Looks at the processes of one node: samples, and snapshots from every source that answers in time.
+
+Sources, in order: torch's own server (collectives, stacks), faulthandler's signal (stacks, also while a
+thread holds the GIL), py-spy where it is installed, /proc. What one could not tell stands in ``problems``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from platform_launch.observe import processes
+from platform_launch.observe.connections import unheard_connections
+from platform_launch.observe.dumps import RankTrace
+from platform_launch.observe.memory import MemoryHeld
+from platform_launch.observe.processes import ProcessState
+from platform_launch.observe.py_spy import ask_py_spy
+from platform_launch.observe.snapshot import (
+    ChildSnapshot,
+    NodeSnapshot,
+    RankSnapshot,
+    Sample,
+    busy_share,
+    has_moved,
+)
+from platform_launch.observe.stacks import ThreadStack, main_stack, parse_stacks
+from platform_launch.observe.workers import (
+    HookedProcess,
+    NoAnswerError,
+    ask_collectives,
+    ask_faulthandler,
+    ask_torch,
+    find_hooked,
+    find_unhooked,
+)
+
+T = TypeVar("T")
+
+_TORCH_LIMIT_S = 1.5
+# Before a process is said to hold its GIL: on a machine under load an answer may be late.
+_SURE_LIMIT_S = 3.0
+_SIGNAL_LIMIT_S = 2.0
+_AT_ONCE = 16
+_MOST_CHILDREN = 16
+
+
+class NodeProbe:
+    """Looks at the processes of one node that the hook opened; remembers what it sampled before.
+
+    Where it opened none, at those below the process ``root`` that have a rank in their environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        node_rank: int,
+        host: str,
+        gpus: Mapping[int, str] | None = None,
+        root: int = 0,
+        memory: Callable[[], MemoryHeld] = MemoryHeld,
+    ) -> None:
+        self._root = root or os.getpid()
+        self._folder = folder.resolve()
+        self._node_rank = node_rank
+        self._host = host
+        self._gpus = dict(gpus or {})
+        self._memory = memory
+        self._samples: dict[int, list[Sample]] = {}
+        self._without_gil: set[int] = set()
+
+    def ranks(self) -> list[HookedProcess]:
+        """Return the process of each rank: of several with one rank the first, which started the others."""
+        hooked = [one for one in find_hooked(self._folder) if one.rank is not None]
+        if not hooked:  # the script's interpreter was told to ignore its environment
+            hooked = find_unhooked(self._folder, self._root)
+        descendants = {child for one in hooked for child in processes.children(one.pid)}
+        first: dict[int, HookedProcess] = {}
+        # Where a rank was started again, its earlier process is gone.
+        for one in sorted(hooked, key=lambda one: (one.pid in descendants, _gone(one), -one.pid)):
+            first.setdefault(one.rank or 0, one)
+        return [first[rank] for rank in sorted(first)]
+
+    def left(
+        self,
+        failed_local_ranks: Collection[int],
+        ended_at: Mapping[int, float],
+        *,
+        failed_here: bool = False,
+    ) -> list[int]:
+        """Return the ranks that have ended by themselves, and by no exception.
+
+        A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own, or
+        because it was asked to: its launcher can, which knows the ``failed_local_ranks`` and when it asked
+        which process to end. With ``failed_here`` it knows that one of this node failed, and not always
+        which: where all ended by no exception, none is returned.
+        """
+        ranks = self.ranks()
+        ended = [one for one in ranks if one.finished and _gone(one)]
+        if failed_here and len(ended) == len(ranks):
+            return []
+        never = float("inf")
+        return [
+            one.rank or 0
+            for one in ended
+            if one.local_rank not in failed_local_ranks and one.described_at < ended_at.get(one.pid, never)
+        ]
+
+    def collectives(self) -> dict[int, tuple[RankTrace, float]]:
+        """Return how far the collectives of the ranks that answer came, and when the last was enqueued."""
+
+        def ask(hooked: HookedProcess) -> tuple[RankTrace, float] | None:
+            return _tried(lambda: ask_collectives(hooked, _TORCH_LIMIT_S), [])
+
+        ranks = [one for one in self.ranks() if _answers(one)]
+        return {
+            one.rank or 0: answer
+            for one, answer in zip(ranks, self._at_once(ask, ranks), strict=True)
+            if answer
+        }
+
+    def sample(self, *, stacks: bool) -> dict[int, Sample]:
+        """Look at all ranks without holding them up; at their stacks only when asked to."""
+        ranks = self.ranks()
+        found = self._at_once(lambda one: self._sample(one, stacks=stacks), ranks)
+        samples = {one.pid: sample for one, sample in zip(ranks, found, strict=True)}
+        for pid, sample in samples.items():
+            self._samples.setdefault(pid, []).append(sample)
+        return {one.rank or 0: samples[one.pid] for one in ranks}
+
+    def forget_samples(self) -> None:
+        """Begin anew: something moved, so that whoever held the GIL gave it back."""
+        self._samples.clear()
+        self._without_gil.clear()
+
+    def snapshot(self) -> NodeSnapshot:
+        """Look at all ranks with all sources."""
+        ranks = tuple(self._at_once(self._snapshot, self.ranks()))
+        return NodeSnapshot(self._node_rank, self._host, time.time(), ranks, self._gpus, self._memory())
+
+    def _at_once(self, look: Callable[[HookedProcess], T], ranks: Sequence[HookedProcess]) -> list[T]:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(look, ranks))
+
+    def _sample(self, hooked: HookedProcess, *, stacks: bool) -> Sample:
+        state = processes.look_at(hooked.pid)
+        functions = None
+        if stacks and not state.gone and not state.stopped:
+            threads = parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
+            main = main_stack(threads)
+            functions = main.functions if main is not None else None
+        return Sample(time.monotonic(), hooked.pid, state.main_cpu_s, state.moved_bytes, functions)
+
+    def _stacks(self, hooked: HookedProcess, *, surely: bool = False) -> str:
+        """Return the stacks of a process; ``surely`` asks one again that was slow. Raises NoAnswerError."""
+        if hooked.socket.exists() and (surely or hooked.pid not in self._without_gil):
+            limit_s = _SURE_LIMIT_S if surely else _TORCH_LIMIT_S
+            try:
+                said = ask_torch(hooked, "dump_traceback", limit_s)
+            except NoAnswerError:
+                # Each further question would block one of the few threads of that server.
+                self._without_gil.add(hooked.pid)
+            else:
+                self._without_gil.discard(hooked.pid)
+                return said.decode(errors="replace")
+        return ask_faulthandler(hooked, hooked.pid, _SIGNAL_LIMIT_S)
+
+    def _snapshot(self, hooked: HookedProcess) -> RankSnapshot:
+        problems: list[str] = []
+        state = processes.look_at(hooked.pid)
+        rank = hooked.rank or 0
+        if state.gone:
+            return RankSnapshot(rank, hooked.local_rank, state)
+        answer = None
+        if not state.stopped:
+            answer = _tried(lambda: ask_collectives(hooked, _TORCH_LIMIT_S), problems)
+        threads, source = self._threads(hooked, state, problems)
+        state = processes.look_at(hooked.pid)
+        main = main_stack(threads)
+        functions = main.functions if main is not None else None
+        last = Sample(time.monotonic(), hooked.pid, state.main_cpu_s, state.moved_bytes, functions)
+        samples = [*self._samples.get(hooked.pid, []), last]
+        return RankSnapshot(
+            rank,
+            hooked.local_rank,
+            state,
+            threads,
+            source,
+            # A server that answers without the GIL, and does not with it.
+            gil_held=answer is not None and hooked.pid in self._without_gil,
+            moving=has_moved(samples),
+            busy=busy_share(samples),
+            trace=answer[0] if answer is not None else None,
+            children=self._children(hooked, problems),
+            unheard=unheard_connections(hooked.pid),
+            problems=tuple(problems),
+        )
+
+    def _threads(
+        self, hooked: HookedProcess, state: ProcessState, problems: list[str]
+    ) -> tuple[tuple[ThreadStack, ...], str]:
+        if not state.stopped:  # then it cannot answer
+            text = _tried(lambda: self._stacks(hooked, surely=True), problems)
+            if threads := parse_stacks(text or "", hooked.main_thread):
+                return threads, "faulthandler" if hooked.pid in self._without_gil else "python"
+        threads = _tried(lambda: ask_py_spy(hooked.pid), problems) or ()
+        return threads, "py-spy" if threads else ""
+
+    def _children(self, hooked: HookedProcess, problems: list[str]) -> tuple[ChildSnapshot, ...]:
+        """Look at what a rank started; those that write to its file one after the other."""
+        children = []
+        for pid in processes.children(hooked.pid)[:_MOST_CHILDREN]:
+            state, text = processes.look_at(pid), None
+            asleep = not state.stopped and not state.gone
+            if asleep and hooked.signal and processes.catches(pid, hooked.signal):
+                text = _tried(partial(ask_faulthandler, hooked, pid, _SIGNAL_LIMIT_S), problems)
+            children.append(ChildSnapshot(state, parse_stacks(text or "")))
+        return tuple(children)
+
+
+def _gone(hooked: HookedProcess) -> bool:
+    return processes.look_at(hooked.pid).gone
+
+
+def _answers(hooked: HookedProcess) -> bool:
+    state = processes.look_at(hooked.pid)
+    return not state.gone and not state.stopped
+
+
+def _tried(ask: Callable[[], T], problems: list[str]) -> T | None:
+    """Ask a source; note why it does not answer."""
+    try:
+        return ask()
+    except NoAnswerError as error:
+        problems.append(str(error))
+        return None

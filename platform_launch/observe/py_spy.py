@@ -1,0 +1,44 @@
+"""Stacks of a process by py-spy, where it is installed: for one that cannot give them itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+from platform_launch.observe.stacks import PythonFrame, ThreadStack
+from platform_launch.observe.workers import NoAnswerError
+
+_LIMIT_S = 5.0
+
+
+def ask_py_spy(pid: int) -> tuple[ThreadStack, ...]:
+    """Ask py-spy, which reads another process's memory. Raises NoAnswerError."""
+    program = shutil.which("py-spy")
+    if program is None:
+        raise NoAnswerError("py-spy is not installed (the extra 'observe' brings it)")
+    try:
+        done = subprocess.run(
+            [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+        said = json.loads(done.stdout or b"null")
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise NoAnswerError(f"py-spy did not answer: {error}") from error
+    if not isinstance(said, list):
+        why = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NoAnswerError(f"py-spy cannot read it: {why[0] if why else 'no reason given'}")
+    threads = []
+    for thread in said:
+        frames = tuple(
+            PythonFrame(str(f.get("filename")), int(f.get("line") or 0), str(f.get("name")))
+            for f in thread.get("frames", [])
+        )
+        if frames:
+            name = str(thread.get("thread_name") or "")
+            threads.append(
+                ThreadStack(thread.get("os_thread_id") == pid or name == "MainThread", frames, name)
+            )
+    return tuple(sorted(threads, key=lambda thread: not thread.main))

@@ -161,6 +161,7 @@ CAUSES = {
     "tpu_halted": "TPU 在程序执行中途停止",
     "download_refused": "服务器拒绝下载",
     "exit_barrier": "torchrun 结束时没有等到其他节点",
+    "pyxis_missing": "该节点没有安装 Slurm 的容器插件",
     "cache_race": "多个进程同时准备同一份缓存数据",
     "ddp_device": "模型不在交给 DDP 的那块 GPU 上",
     "checkpoint_ranks": "分布式检查点保存或读取失败",

@@ -27,6 +27,8 @@ _OTHERS = (
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
     ),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    # Of Paddle's launcher.
+    re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
 )
@@ -95,10 +97,15 @@ def ending_in(line: Line) -> Ending | None:
         return Ending(int(found[1]), where, line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
-            rank = _SAID_RANK.search(line.text)
-            said = Where(rank=int(rank[1])) if rank else NOWHERE
+            rank = found.groupdict().get("rank") or _said_rank(line.text)
+            said = Where(rank=int(rank)) if rank else NOWHERE
             return Ending(_code(found.groupdict()), line.where.filled(said), line)
     return None
+
+
+def _said_rank(text: str) -> str | None:
+    rank = _SAID_RANK.search(text)
+    return rank[1] if rank else None
 
 
 def _code(groups: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-_NCCL_HOST = re.compile(r"([\w.-]+):\d+:\d+ \[\d+\] ")
+_NCCL_HOST = re.compile(r"(\w[\w.-]*):\d+:\d+ \[\d+\] ")
 _INNER_RANK = re.compile(
     r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b"
     r"|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:",

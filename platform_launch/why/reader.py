@@ -229,6 +229,8 @@ class LogReader:
             self._conclude_cut(chain, reading)
             return
         raised, match, role = meaning_of(chain, self._catalogue)
+        if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
+            self._take_ending(ending)
         if not match.signature.patterns and self._had_consequence(chain.where):
             role = SignatureRole.SUSPECT
         where = match.where.filled(chain.where).filled(raised.line.where)

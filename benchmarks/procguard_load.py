@@ -310,7 +310,8 @@ class Person:
         try:
             self._http.request(method, path, body, self._headers)
             answer = self._http.getresponse()
-        except http.client.RemoteDisconnected:  # unused for longer than the server keeps a connection
+        except ConnectionError:  # unused for longer than the server keeps a connection
+            self._http.close()
             self._http.request(method, path, body, self._headers)
             answer = self._http.getresponse()
         text = answer.read()
@@ -329,7 +330,7 @@ def procguard(agents: int) -> Seen:
             operating = threading.Thread(target=operate, args=(operator, leave, seen_by_operator))
 
             def look(seen: Seen) -> None:
-                if not operating.is_alive() and not leave.is_set():
+                if operating.ident is None:
                     operating.start()
                 person.look(seen)
 

@@ -21,6 +21,7 @@ def main() -> None:
     except Exception as error:  # whatever stops the import is the finding
         answer = {"error": f"{type(error).__name__}: {error}"}
     os.write(out, json.dumps(answer).encode())
+    os._exit(0)  # to take torch down costs a third of what its import does
 
 
 def deepspeed_facts() -> dict[str, object]:

@@ -29,6 +29,7 @@ def main() -> None:
         "torch": torch_facts(),
     }
     os.write(out, json.dumps(facts).encode())
+    os._exit(0)  # to take torch down costs a third of what its import does
 
 
 def version(package: str) -> str | None:

@@ -33,6 +33,7 @@ def main() -> None:
         },
     }
     os.write(out, json.dumps(answer).encode())
+    os._exit(0)  # to take torch down costs a third of what its import does
 
 
 def problem(builder: object) -> str:

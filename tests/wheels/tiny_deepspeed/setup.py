@@ -1,12 +1,12 @@
 """What DeepSpeed's setup.py does, as far as a build can see it: two ops of a few lines each."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
 from op_builder.all_ops import ALL_OPS, accelerator_name
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension
 
 installed = {}
 extensions = []
@@ -23,10 +23,15 @@ Path("deepspeed/git_version_info_installed.py").write_text(
     f"accelerator_name={accelerator_name!r}\n"
     "torch_info={'version': '0.0'}\n"
 )
+commands = {}
+if "bdist_wheel" in sys.argv:  # to say what a wheel will hold needs no torch
+    from torch.utils.cpp_extension import BuildExtension
+
+    commands["build_ext"] = BuildExtension.with_options(use_ninja="DS_ENABLE_NINJA" in os.environ)
 setup(
     name="deepspeed",
     version=version,
     packages=["deepspeed"],
     ext_modules=extensions,
-    cmdclass={"build_ext": BuildExtension.with_options(use_ninja="DS_ENABLE_NINJA" in os.environ)},
+    cmdclass=commands,
 )

@@ -23,7 +23,7 @@ demo: .venv/.train
 test: .venv/.dev
 	$(PYTEST) -m "not lab"
 
-# What needs a special host: root, network namespaces, Slurm, sshd, Chromium, PostgreSQL, a source build.
+# What needs a special host (root, network namespaces, Slurm, sshd, Chromium, PostgreSQL, a source build) or long.
 test-labs: .venv/.dev
 	$(PYTEST) -m lab
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.needs import requires_pid_namespace
+from tests.lab.needs import requires_pid_namespace, takes_long
 from tests.lab.netns import hosts, requires_netns
 from tests.lab.waiting import LIMIT_S, until
 
@@ -138,6 +138,7 @@ def test_a_script_of_ones_own_runs_on_two_simulated_nodes(tmp_path: Path) -> Non
     assert "[node 1] rank 1 of 2: 2 processes answered" in done.stdout
 
 
+@takes_long
 def test_a_plain_accelerate_script_needs_no_backend_to_train_on_cpu_nodes(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     # It leaves at once when done: torch on a busy CPU machine may abort while it is being taken down.

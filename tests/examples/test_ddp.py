@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.lab import ROOT, environment, said, simulate, start, until
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.train
@@ -54,6 +55,7 @@ def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: 
     assert "[node 1] Step" not in output
 
 
+@takes_long
 def test_an_early_warning_leaves_a_checkpoint_that_is_taken_up(tmp_path: Path) -> None:
     with start(
         *("simulate", "--nodes", "2", "--launcher", "torchrun", "--no-roll-call", "--"),
@@ -71,6 +73,7 @@ def test_an_early_warning_leaves_a_checkpoint_that_is_taken_up(tmp_path: Path) -
     assert f"from step {step}\n" in again
 
 
+@takes_long
 def test_a_resumed_training_is_the_same_training(reference: list[float], tmp_path: Path) -> None:
     for steps in ("40", "80"):
         resumed = alone("--steps", steps, folder=tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.lab import said, simulate, start, until
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = [
@@ -35,6 +36,7 @@ def test_two_nodes_train_together(tmp_path: Path) -> None:
     assert "[node 1] Step" not in output
 
 
+@takes_long
 def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_path: Path) -> None:
     two_nodes = ("--launcher", "jax", "--no-roll-call", "--", "--log-every", "5", "--steps")
     with start("simulate", "--nodes", "2", *two_nodes, "1000000", folder=tmp_path) as process:
@@ -49,6 +51,7 @@ def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_pat
     assert said(simulate(*two_nodes, str(step + 5), folder=tmp_path), f"from step {step}")
 
 
+@takes_long
 def test_several_processes_of_one_node_train_together(tmp_path: Path) -> None:
     with start(
         *("run", "--launcher", "jax", "--jax-per-gpu", "--nproc-per-node", "2", "--", "--steps", "60"),

@@ -25,6 +25,7 @@ from platform_launch.errors import HangError
 from platform_launch.events import Event
 from platform_launch.observe import processes
 from tests.lab.disk import requires_mount
+from tests.lab.needs import takes_long
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.waiting import LIMIT_S, until
 
@@ -133,6 +134,7 @@ FAULTS = (
 )
 
 
+@takes_long
 def test_culprit_of_each_hang_is_named_on_every_node_and_what_goes_on_is_said(tmp_path: Path) -> None:
     faults = ",".join(fault.name for fault in FAULTS)
     with lab(tmp_path, faults, ["--nodes", "3", *WITHOUT_TORCHRUN]) as launch:
@@ -189,6 +191,7 @@ def assert_inspected(nodes: int) -> None:
     assert len(answer["memory_lines"]) == nodes
 
 
+@takes_long
 @pytest.mark.parametrize(("fault", "nodes"), [("other-collective", 2), ("skip", 1)])
 def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_that_is_asked_for(
     fault: str, nodes: int, tmp_path: Path
@@ -204,6 +207,7 @@ def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_
         assert len(list(launch.logs.glob("*.hang?.json"))) == 2
 
 
+@takes_long
 def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
     with lab(tmp_path, "leave", ["--nodes", "2"]) as launch:
         assert launch.process.wait(LIMIT_S) != 0

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.lab.needs import Need
+from tests.lab.needs import Need, takes_long
 from tests.lab.postgres import Postgres, requires_postgres
 from tests.lab.waiting import LIMIT_S
 from tests.procguard.agent_lab import node_in, wait_for
@@ -20,6 +20,7 @@ def died_and_back(here: Site) -> None:
     here.start()
 
 
+@takes_long
 def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         paused = here.nodes[1].process
@@ -45,6 +46,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         assert told[-3:] == ["start", "running", "finished"]
 
 
+@takes_long
 def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         here.launch(SLOW)
@@ -59,6 +61,7 @@ def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
         assert here.starts() == [1, 1]
 
 
+@takes_long
 def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         here.launch(grace_s=10)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,6 +147,7 @@ def test_training_lowers_the_loss(uninterrupted: Path) -> None:
     assert sum(values[step] for step in range(26, 31)) < 0.8 * sum(values[step] for step in range(1, 6))
 
 
+@takes_long
 def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     assert all(mine[key].equal(other[key]) for key in other)
 
 
+@takes_long
 def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -217,6 +220,7 @@ def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@takes_long
 def test_a_step_under_the_shipped_stage_takes_few_collectives_whatever_the_accumulation() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "taehv_collectives.py"), "--stages", "1"]
     command += ["--accumulation", "2", "--model", "small"]
@@ -247,6 +251,7 @@ def test_a_refusal_reaches_the_launcher_as_a_file(tmp_path: Path) -> None:
     assert "is not a folder" in left["reason"]
 
 
+@takes_long
 def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     metrics = tmp_path / "run" / "metrics.jsonl"
     with start_alone(tmp_path, "--max-train-steps=100000", "--log-every=1") as first:

@@ -18,6 +18,7 @@ from taehv_trainer.config import TrainConfig
 from taehv_trainer.model import TAEHV
 from taehv_trainer.sources import find_sources
 from taehv_trainer.video import read_index
+from tests.lab.needs import takes_long
 from tests.taehv.conftest import MakeVideo
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "taehv" / "prepare_data.py"
@@ -29,6 +30,7 @@ def prepare(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@takes_long
 def test_videos_and_latents_are_prepared_for_training_and_the_rest_is_named(
     make_video: MakeVideo, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.wheels import note
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.wheels.conftest import FOR_THE_CPU, ROOT, Run
 
@@ -64,6 +65,7 @@ def _suffix() -> str:
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
+@takes_long
 def test_a_compile_error_is_shown_in_the_compilers_words(wheel: Run, tiny_source: Path) -> None:
     (tiny_source / "csrc/cpu_adam.cpp").write_text("#include <vector>\nint broken = nonsense;\n")
     done = wheel("build", "--source", str(tiny_source), "--ops", "cpu_adam")
@@ -89,6 +91,7 @@ def test_an_op_that_lacks_something_is_refused_before_anything_is_compiled(
     assert "compiling" not in done.stderr
 
 
+@takes_long
 def test_an_op_left_out_in_silence_is_an_error_afterwards(wheel: Run, tiny_source: Path) -> None:
     done = wheel(
         "build", "--source", str(tiny_source), "--ops", "cpu_adam,async_io", TINY_LEAVES_OUT="async_io"

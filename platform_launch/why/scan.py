@@ -60,7 +60,7 @@ STEMS = """
     resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown stalled statedict
     subset supported symbol taint termadmin termination termowner throttl timeout toomany traceback
-    trainingfinished truncated unable unauthor undefined unhandled unknown unreachable unrecognized
+    trainingfinished truncated unable unauthor undefined unhandled unknown unreachable recognized
     vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """

@@ -77,7 +77,7 @@ def _prepare(group: Group, run: GroupRun, members: Members, moment: StepTime) ->
         return GroupStep(running, (GroupEvent("running", f"run {group.run_number}"),))
     if moment.elapsed_s > run.settings.ready_within_s:
         reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
-        values = {"seconds": f"{run.settings.ready_within_s:g}", "workers": shown_list(reasons)}
+        values = {"seconds": f"{run.settings.ready_within_s:g}", "workers": shown_list(reasons, 4)}
         text = f"not ready within {values['seconds']} s: {values['workers']}"
         failure = failure_of(FailureCause("not-ready", text, values), missing[0])
         return _fail(group, run, DatedFailure(moment.clock_s, failure), moment.at)

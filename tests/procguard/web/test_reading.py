@@ -105,6 +105,22 @@ def test_keyboard_alone(visit: Visit) -> None:
     expect(page.locator("#group-by-keys")).to_contain_text("1 worker")
 
 
+def test_what_has_the_focus_is_kept_up_to_date(visit: Visit, server: Lab) -> None:
+    page = visit("/nodes/gn7")
+    button, table = page.locator("#drain"), page.get_by_role("group", name="Events")
+    for told in ("End the drain", "Drain"):
+        button.press("Enter")
+        expect(button).to_have_text(told)
+        expect(button).to_be_focused()
+    rows = table.locator("tbody tr")
+    seen = rows.count()
+    table.focus()
+    assert server.api.put("nodes/gn7/drain", json={"drained": True}).is_success
+    expect(rows).to_have_count(seen + 1)
+    expect(table).to_be_focused()
+    assert server.api.put("nodes/gn7/drain", json={"drained": False}).is_success
+
+
 def test_chinese(visit: Visit) -> None:
     page = visit(locale="zh-CN")
     expect(page.locator("html")).to_have_attribute("lang", "zh-CN")

@@ -95,7 +95,7 @@
       }
       const byRank = ranks ? Object.entries(ranks.series) : [];
       if (byRank.length > 1) plots.push(draw(place, say("chart.ranks"), "%", 100, ranks.times, byRank));
-      status.textContent = plots.length ? "" : say("charts.none");
+      status.textContent = plots.length ? "" : say(`charts.none.${span}`);
     }
 
     for (const button of box.querySelectorAll("[data-span]")) {

@@ -12,8 +12,8 @@ function element(tag, text, className) {
   return made;
 }
 
-// Morphing keeps what a person does meanwhile: an open dialog, unfolded details, a field being typed in.
-Idiomorph.defaults.ignoreActiveValue = true;
+// Morphing keeps what a person does meanwhile: an open dialog, unfolded details. What has the focus is kept up to
+// date as well, be it a button or a whole table; nobody types in a part that is fetched again.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && (node.tagName === "DETAILS" || node.tagName === "DIALOG"));
 
@@ -40,7 +40,13 @@ htmx.defineExtension("json", {
   },
 });
 
-// NAME=value, a line each.
+// NAME=value, a line each; another line is told before anything is sent.
+document.addEventListener("input", ({ target }) => {
+  if (target.dataset.lines === undefined) return;
+  const wrong = target.value.split("\n").find((line) => line.trim() && !/^\s*[A-Za-z_]\w{0,127}\s*=/.test(line));
+  target.setCustomValidity(wrong === undefined ? "" : say("variables.wrong", { line: wrong.trim() }));
+});
+
 function variables(text) {
   const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
   return Object.fromEntries(lines.map((line) => {
@@ -110,7 +116,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     $("code", place).textContent = JSON.parse(detail.xhr.responseText).token;
     place.hidden = false;
   }
-  if (source.dataset.go) return void location.assign(source.dataset.go);
+  if (source.dataset.go) return void location.assign(source.dataset.go.replace("{name}", () => source.elements.name.value));
   if (source.dataset.done) notice([source.dataset.done]);
   if (source.dataset.selection !== undefined) select([...selected], false);
   if (source.tagName === "FORM" && source.dataset.keep === undefined) source.reset();

@@ -21,6 +21,7 @@ from typing import Any
 from tests.lab.needs import Need
 from tests.lab.netns import Host
 from tests.lab.waiting import LIMIT_S as LIMIT_S
+from tests.lab.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST_LAUNCH = (
@@ -226,10 +227,7 @@ def _lives(entry: Path) -> bool:
 
 def eventually(what: str, true: Any) -> None:
     """Wait until something becomes true."""
-    deadline = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+    until(true, what, pause_s=0.05)
 
 
 def script(path: Path, text: str) -> Path:

@@ -1,4 +1,7 @@
-"""From the container command to a trained checkpoint: real hosts, accelerate, DeepSpeed and signals."""
+"""From the container command to a trained checkpoint: accelerate, DeepSpeed and signals.
+
+On two real hosts: tests/rendezvous/test_real_training.py.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests.lab.needs import requires_pid_namespace, takes_long
-from tests.lab.netns import hosts, requires_netns
 from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,36 +36,6 @@ def environment(**variables: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         **variables,
     }
-
-
-def node(rank: int, master: str = "node0", port: int = 29500) -> dict[str, str]:
-    return environment(WORLD_SIZE="2", RANK=str(rank), MASTER_ADDR=master, MASTER_PORT=str(port))
-
-
-@requires_netns
-def test_two_hosts_started_by_the_same_command_train_together(tmp_path: Path) -> None:
-    command = [
-        str(ENTRYPOINT),
-        *SMALL,
-        *("--log-dir", str(tmp_path / "logs")),
-        "--",
-        *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "4", "--warmup-steps", "1"),
-    ]
-    with hosts(2) as machines:
-        running = [machine.popen(command, env=node(rank)) for rank, machine in enumerate(machines)]
-        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0], "\n".join(outputs)
-    assert "World size: 2" in outputs[0]
-    assert "this is worker node 1 of 2: joining node0:29500" in outputs[1]
-    assert "GLOO_SOCKET_IFNAME=" in outputs[1]
-    for rank, output in enumerate(outputs):
-        assert [line for line in output.splitlines() if not line.startswith(f"[node {rank}] ")] == []
-    assert list((tmp_path / "run").rglob("checkpoint-*"))
-    for rank in range(2):
-        record = json.loads(next((tmp_path / "logs").glob(f"*node{rank}_*.json")).read_text())
-        assert record["outcome"]["exit_code"] == 0
-        assert record["topology"]["node_rank"] == rank
-        assert record["versions"]["torch"]
 
 
 @contextmanager

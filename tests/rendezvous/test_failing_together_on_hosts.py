@@ -54,8 +54,8 @@ def training(
 
 
 def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], tmp_path: Path) -> None:
-    nodes = training(machines, tmp_path, "sleep:1", "fail:1", "sleep:300")
-    assert [node.code() for node in nodes] == [1, 1, 1], everything(nodes)
+    nodes = training(machines[:2], tmp_path, "sleep:1", "fail:1", "sleep:300")
+    assert [node.code() for node in nodes] == [1, 1], everything(nodes)
     for node in nodes:
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with exit code 1")
         assert node.said("cause:      ValueError: the data is wrong"), node.text
@@ -82,7 +82,7 @@ def test_losing_node_0_stops_the_others(machines: tuple[Host, ...], tmp_path: Pa
     nodes[0].code()
     assert [node.code() for node in nodes[1:]] == [ABSENT, ABSENT], everything(nodes)
     for node in nodes[1:]:
-        assert node.said("[coordinator-silent]"), node.text
+        assert node.said("[ERROR] node 0 has not answered for"), node.text
         assert node.said("  | step 41 done"), node.text
 
 
@@ -94,7 +94,7 @@ def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path)
     finally:
         machines[1].heal()
     assert nodes[0].said("[ERROR] node 1 vanished (node1 (10.213.0.2)): nothing heard for")
-    assert nodes[1].said("[coordinator-silent]")
+    assert nodes[1].said("[ERROR] node 0 has not answered for")
 
 
 def test_a_cut_of_five_seconds_that_heals_ends_nothing(machines: tuple[Host, ...], tmp_path: Path) -> None:
@@ -142,20 +142,21 @@ def test_nodes_may_finish_some_seconds_apart(machines: tuple[Host, ...], tmp_pat
 
 
 def test_sigterm_to_one_node_lets_all_save_and_leave(machines: tuple[Host, ...], tmp_path: Path) -> None:
-    nodes = training(machines, tmp_path, f"obey:{tmp_path}/saved", "print:obeying", "sleep:300")
+    nodes = training(machines[:2], tmp_path, f"obey:{tmp_path}/saved", "print:obeying", "sleep:300")
     for node in nodes:
         node.when("] obeying")
     nodes[1].process.terminate()
-    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
-    assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1", "saved.2"]
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+    assert sorted(path.name for path in tmp_path.glob("saved.*")) == ["saved.0", "saved.1"]
     for node in nodes:
         assert node.said("[WARN] node 1 (node1 (10.213.0.2)) was told to end (SIGTERM)"), everything(nodes)
         assert not node.said("[ERROR]")
 
 
 def test_a_failed_run_starts_again_on_all_nodes(machines: tuple[Host, ...], tmp_path: Path) -> None:
-    nodes = training(machines, tmp_path, "once:1", "print:good", "sleep:2", options=("--max-restarts", "1"))
-    assert [node.code() for node in nodes] == [0, 0, 0], everything(nodes)
+    options = ("--max-restarts", "1")
+    nodes = training(machines[:2], tmp_path, "once:1", "print:good", "sleep:2", options=options)
+    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
     for node in nodes:
         assert node.said("[WARN] restart 1 of 1: the nodes meet again")
         assert node.said("ValueError: the data is wrong")

@@ -1,4 +1,4 @@
-"""accelerate, DeepSpeed and the shipped training on two hosts: killed on one, it goes on."""
+"""accelerate, DeepSpeed and the shipped training by one command on two hosts: killed on one, it goes on."""
 
 from __future__ import annotations
 
@@ -61,6 +61,15 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
         codes = [node.code() for node in nodes]
     everything = "\n\n".join(node.text for node in nodes)
     assert codes == [0, 0], everything
+    assert nodes[0].said("World size: 2"), everything
+    assert nodes[1].said("this is worker node 1 of 2: joining node0:29500"), everything
+    assert nodes[1].said("GLOO_SOCKET_IFNAME="), everything
+    for rank, node in enumerate(nodes):
+        assert [line for _, line in node.lines if not line.startswith(f"[node {rank}] ")] == []
+        record = json.loads(next((tmp_path / "logs").glob(f"*node{rank}_*.json")).read_text())
+        assert record["outcome"]["exit_code"] == 0
+        assert record["topology"]["node_rank"] == rank
+        assert record["versions"]["torch"]
     for node in nodes:
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with"), everything
         assert node.said("[WARN] restart 1 of 1: the nodes meet again"), everything

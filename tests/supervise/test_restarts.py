@@ -12,7 +12,7 @@ from tests.lab.waiting import LIMIT_S
 from tests.supervise.lab import ROOT
 
 
-def test_fifty_runs_leave_no_descriptor_thread_handler_or_child_behind(tmp_path: Path) -> None:
+def test_ten_runs_leave_no_descriptor_thread_handler_or_child_behind(tmp_path: Path) -> None:
     code = (
         "import json, os, signal, sys, threading\n"
         "from pathlib import Path\n"
@@ -22,7 +22,7 @@ def test_fifty_runs_leave_no_descriptor_thread_handler_or_child_behind(tmp_path:
         "    return [sorted(os.listdir('/proc/self/fd')), threading.active_count(), handlers]\n"
         "command = Command(('sh', '-c', 'echo hello; exit 3'), dict(os.environ))\n"
         "before = state()\n"
-        "codes = {supervise(command, log_path=Path(sys.argv[1], f'{i}.log')).exit_code for i in range(50)}\n"
+        "codes = {supervise(command, log_path=Path(sys.argv[1], f'{i}.log')).exit_code for i in range(10)}\n"
         "missing = {supervise(Command(('/nowhere',), {})).exit_code for _ in range(3)}\n"
         "try: os.waitpid(-1, os.WNOHANG); childless = False\n"
         "except ChildProcessError: childless = True\n"
@@ -37,7 +37,7 @@ def test_fifty_runs_leave_no_descriptor_thread_handler_or_child_behind(tmp_path:
     )
     lines = done.stdout.splitlines()
     assert json.loads(lines[-1]) == [True, [3], [127], True]
-    assert lines.count(b"hello") == 50
+    assert lines.count(b"hello") == 10
 
 
 def test_a_stop_before_the_run_ends_it_at_once() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
         process = subprocess.Popen(
             [*before, sys.executable, str(DRIVER), json.dumps(options), *argv],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            preexec_fn=_hear_hangups,
             **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **popen},
         )
         started.append(process)
@@ -43,8 +41,3 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
             process.wait(LIMIT_S)
         if process.stdout is not None:
             process.stdout.close()
-
-
-def _hear_hangups() -> None:
-    """Begin as in a shell, where tests that nohup started would not."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -142,6 +142,10 @@ CATALOGUE: dict[str, Kind] = {
     "spare-stands-in": Kind(
         "WARN", "this spare, node {spare}, stands in for node {node} from here on", ("node", "spare")
     ),
+    "job-moved": Kind("WARN", "the job has moved: node 0 is on {host} now, and was on {before}"),
+    "job-stays": Kind(
+        "WARN", "node 0 is lost, and the job cannot move: {reason}; waiting {limit_s:g} s for node 0"
+    ),
     "spare-not-needed": Kind("INFO", "the job has ended, and this spare took no part in it"),
     "node-left-out": Kind("WARN", "this node leaves the job: a spare takes its place"),
     "refusal-told": Kind("INFO", "telling the other nodes, {limit_s:g} s at most"),
@@ -179,8 +183,8 @@ CATALOGUE: dict[str, Kind] = {
     "helper-not-started": Kind(
         "WARN", "the rendezvous process of this node was lost, and no other can be started yet: {problem}"
     ),
-    "coordinator-gone": Kind("ERROR", "node 0 no longer hosts the rendezvous"),
-    "coordinator-silent": Kind("ERROR", "node 0 has not answered for {silent_s:.0f} s"),
+    "coordinator-gone": Kind("ERROR", "node 0 ({host}) no longer hosts the rendezvous"),
+    "coordinator-silent": Kind("ERROR", "node 0 ({host}) has not answered for {silent_s:.0f} s"),
     "helper-killed": Kind("ERROR", "the process that holds the rendezvous was killed on this node"),
     "node-hung": Kind(
         "ERROR", "the training hung at node {node} ({host}), and --on-hang asked for its end", ("node",)

@@ -15,7 +15,8 @@ class Overrides:
     """What the user said by flag. Each field wins over every variable; None means "not said".
 
     ``spares`` of the nodes that the platform starts take no part until one of the others is lost;
-    ``stands_in_for`` is the rank that node 0 gave to one of them since.
+    ``stands_in_for`` is the rank that node 0 gave to one of them since, and ``moved_to`` the host of the node
+    that is node 0 since the first one was lost.
     """
 
     platform: str | None = None
@@ -26,6 +27,7 @@ class Overrides:
     nproc_per_node: int | None = None
     spares: int = 0
     stands_in_for: int | None = None
+    moved_to: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,30 @@ class Topology:
     def is_spare(self) -> bool:
         """Whether this node waits until one of the others is lost."""
         return self.node_rank >= self.nnodes
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the nodes may meet, in this order: at node 0, or when it is lost, at the host of a spare.
+
+        Empty where they must meet at node 0, see :attr:`why_not_moved`.
+        """
+        return () if self.why_not_moved else (self.master_addr, *self.hosts[self.nnodes :])
+
+    @property
+    def why_not_moved(self) -> str:
+        """Why the job cannot go on with another node 0; empty where it can."""
+        if not self.spares:
+            return "it has no spares"
+        if not self.hosts:
+            return f"{self.platform} gives no list of the nodes' hosts"
+        if len(set(self.hosts)) < self.nnodes + self.spares:
+            return "some of its nodes share a host"
+        if self.spares >= self.nnodes:
+            # Of a job that is cut in two each half could have enough nodes to train, beside the other.
+            return (
+                f"it has {self.spares} spares for {self.nnodes} nodes: it must have fewer spares than nodes"
+            )
+        return ""
 
     def _source(self, name: str) -> str:
         return self.sources.get(name, "unknown source")

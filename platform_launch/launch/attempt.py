@@ -6,8 +6,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from platform_launch.console import Console
@@ -20,11 +19,11 @@ from platform_launch.errors import (
 )
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.exit_file import ExitFile
-from platform_launch.launch.hang_watch import HangOptions, HangWatch
-from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions, HealthWatch
+from platform_launch.launch.hang_watch import HangWatch
+from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.link import HelperLink, HelperSilent
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
@@ -34,6 +33,7 @@ from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
     CannotStart,
+    Moved,
     NodeAsks,
     NodesAnswered,
     RendezvousLost,
@@ -45,7 +45,7 @@ from platform_launch.rendezvous.run.launcher import (
     StopTraining,
     TrainingEnded,
 )
-from platform_launch.supervise import Command, Outcome, Supervisor
+from platform_launch.supervise import Outcome, Supervisor
 from platform_launch.supervise.signals import Interrupted, SignalInbox
 
 # A training that hangs will not write a last checkpoint.
@@ -60,40 +60,20 @@ _AGAIN_S = 1.0
 _MOST_LINES = 8
 
 
-@dataclass(frozen=True)
-class TrainingCommand:
-    """What a supervisor needs to run a training."""
-
-    command: Command
-    log_path: Path
-    prefix: str
-    grace_s: float
-    exit_file: ExitFile
-    hangs: HangOptions | None = None
-    health: HealthOptions = NO_DEVICES
-    log_limit_bytes: int = 0
-
-    @property
-    def temporary(self) -> list[Path]:
-        """The folders that end with the launch."""
-        folders = (self.exit_file.folder, self.hangs.folder if self.hangs is not None else None)
-        return [folder for folder in folders if folder is not None]
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """All nodes are there: ``node_rank`` is the place of this one, ``restarts`` counts earlier starts."""
-
-    node_rank: int
-    restarts: int
-
-
 class SpareNotNeededError(Exception):
     """The job has ended, and this spare took no part in it."""
 
     def __init__(self, outcome: RunOutcome) -> None:
         super().__init__()
         self.outcome = outcome
+
+
+class JobMovedError(Exception):
+    """The nodes meet elsewhere, and train there perhaps: this one goes there too, and leads no more."""
+
+    def __init__(self, moved: Moved) -> None:
+        super().__init__(moved.host)
+        self.moved = moved
 
 
 def was_failure(outcome: Outcome) -> bool:
@@ -104,15 +84,15 @@ def was_failure(outcome: Outcome) -> bool:
 class Attempt:
     """Leads one start from the roll call to the outcome. For one use, in the main thread.
 
-    ``training_at(node_rank, restarts)`` is what this node runs once it is known as which one. ``inbox``
-    collects the launch's signals; ``said`` is what the training put into the log, and
-    ``health`` what the devices of this node said after a failure.
+    ``training_at(place, restarts)`` is what this node runs once it is known as which one; ``place`` and
+    ``restarts`` are then as the nodes have agreed. ``inbox`` collects the launch's signals, ``output`` is
+    what the training put into the log, and ``health`` what the devices of this node said after a failure.
     """
 
     def __init__(
         self,
         training: TrainingCommand,
-        training_at: Callable[[int, int], TrainingCommand],
+        training_at: Callable[[NodePlace, int], TrainingCommand],
         task: RunTask,
         inbox: SignalInbox,
         console: Console,
@@ -125,6 +105,7 @@ class Attempt:
         self._inbox = inbox
         self._console = console
         self._came_as = task.node.node_rank
+        self._came_to = task.master_addr
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
         self._lost: NodeEnding | None = None
         self._left: NodeEnding | None = None
@@ -134,9 +115,9 @@ class Attempt:
         self._so_far: RunSoFar | None = None
         self._told: dict[type[Message], Message] = {}
         self._closed = threading.Event()
-        self._leads = task.node.node_rank == 0
         self._lock = threading.Lock()
-        self.place = Meeting(task.node.node_rank, task.node.restarts_used)
+        self.place = NodePlace(task.node.node_rank, task.master_addr)
+        self.restarts = task.node.restarts_used
         self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
         self.hung = False
         self._hang_s = 0.0
@@ -183,7 +164,8 @@ class Attempt:
     def meet(self) -> None:
         """Wait for the others; then ``place`` is that of this node.
 
-        Raises LaunchError, on all nodes the same, Interrupted, and, for a spare, SpareNotNeededError.
+        Raises LaunchError, on all nodes the same, Interrupted, JobMovedError, and, for a spare,
+        SpareNotNeededError.
         """
         while True:
             message = self._next_message()
@@ -200,9 +182,11 @@ class Attempt:
                 self._console.tell(event("spare-waits"))
             elif isinstance(message, Settled):
                 raise SpareNotNeededError(message.outcome)
+            elif isinstance(message, Moved):
+                raise JobMovedError(message)
             elif isinstance(message, CannotStart):
                 error = self._error(message)
-                if self._leads:  # it may take a while until all others have heard it
+                if self._task.leads:  # it may take a while until all others have heard it
                     self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
                 raise error
             elif isinstance(message, RendezvousLost):
@@ -249,7 +233,7 @@ class Attempt:
     def was_in_the_way(self, outcome: Outcome) -> bool:
         """Tell whether the training failed because its nodes meet on a port that it wants for itself."""
         return (
-            self._leads
+            self._task.leads
             and was_failure(outcome)
             and is_young(FailedRun(highest_step(self.output.text()), outcome.duration_s))
             and wants_port(outcome.tail, self._task.rendezvous_port)
@@ -383,8 +367,10 @@ class Attempt:
         return self._of_this_node(EndKind.LEFT, exit_code, cause) if said else None
 
     def _take_over(self) -> None:
-        """Speak as the node whose place this one takes, if it is another's."""
-        rank = self.place.node_rank
+        """Say where node 0 is now, and speak as the node whose place this one takes, if it is another's."""
+        rank, host = self.place.node_rank, self.place.master_addr
+        if host != self._came_to:
+            self._console.tell(event("job-moved", before=self._came_to, host=host))
         if rank != self._came_as:
             self._console.tell(event("spare-stands-in", spare=self._came_as, node=rank))
             self._console.speak_for(rank, self._training.prefix)
@@ -392,11 +378,14 @@ class Attempt:
     def _take_place(self, message: AllHere) -> None:
         """Prepare the training of the place that this node has, before anything can happen to it."""
         node = self._task.node
-        self.place = Meeting(message.node_rank, message.restarts_used)
+        self.place = NodePlace(message.node_rank, message.host)
+        self.restarts = message.restarts_used
         if message.node_rank != node.node_rank:
             node = replace(node, node_rank=message.node_rank, stand_in=True)
-        self._task = replace(self._task, node=node, spare=False, rendezvous_port=message.port)
-        self._prepare(self._training_at(message.node_rank, message.restarts_used))
+        self._task = replace(
+            self._task, node=node, spare=False, master_addr=message.host, rendezvous_port=message.port
+        )
+        self._prepare(self._training_at(self.place, self.restarts))
 
     def _stop_for(self, ending: NodeEnding) -> None:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
@@ -416,7 +405,7 @@ class Attempt:
                 return False
             if ended and self._late_rejoins == _LATE_REJOINS:
                 return False
-            if self._leads and self._so_far is None:
+            if self._task.leads and self._so_far is None:
                 self._on_lost(self._of_this_node(EndKind.HELPER_KILLED, NodesAbsentError.exit_code))
                 return False
             self._late_rejoins += ended

@@ -30,6 +30,7 @@ from platform_launch.launch.record import write_record, write_termination_messag
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.stages import announce
 from platform_launch.launch.torchrun_output import left_an_exit_barrier
+from platform_launch.launch.training_command import NodePlace
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
@@ -158,7 +159,7 @@ def launch(
                 reporter,
                 lambda: memory.held,
             )
-        plan = places.plan_at(result.node_rank)
+        plan = places.plan_at(result.place)
         remembered = remember(quarantine, env, machine.gpus.devices, result.health, plan.job_name)
         if remembered is not None:
             console.tell(remembered)
@@ -181,22 +182,28 @@ def launch(
 
 
 class _Places:
-    """This node's plan in its own place, and in those of nodes for which it may stand in."""
+    """This node's plan in its own place, in those of nodes for which it may stand in, and elsewhere."""
 
     def __init__(self, plan: LaunchPlan, env: Environment, request: Request) -> None:
         self._env = env
         self._request = request
-        self._plans = {plan.topology.node_rank: plan}
+        self._came_to = NodePlace(plan.topology.node_rank, plan.topology.master_addr)
+        self._plans = {self._came_to: plan}
         self._own = plan
 
-    def plan_at(self, node_rank: int) -> LaunchPlan:
-        """Return the plan for a rank; the log and what was found on this machine stay the same."""
-        if node_rank not in self._plans:
-            overrides = dataclasses.replace(self._request.overrides, stands_in_for=node_rank)
+    def plan_at(self, place: NodePlace) -> LaunchPlan:
+        """Return the plan for a place; the log and what was found on this machine stay the same."""
+        if place not in self._plans:
+            rank, host, came_to = place.node_rank, place.master_addr, self._came_to
+            overrides = dataclasses.replace(
+                self._request.overrides,
+                stands_in_for=rank if rank != came_to.node_rank else None,
+                moved_to=host if host != came_to.master_addr else None,
+            )
             request = dataclasses.replace(self._request, overrides=overrides)
             plan = build_plan(self._env, self._own.hardware, request)
-            self._plans[node_rank] = dataclasses.replace(plan, log_path=self._own.log_path)
-        return self._plans[node_rank]
+            self._plans[place] = dataclasses.replace(plan, log_path=self._own.log_path)
+        return self._plans[place]
 
 
 def _with_log(plan: LaunchPlan, console: Console) -> LaunchPlan:

@@ -14,7 +14,7 @@ from platform_launch.errors import HangError, LaunchError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.hardware import storage
 from platform_launch.health.finding import Grade, NodeHealth
-from platform_launch.launch.attempt import HANG_GRACE_S, TrainingCommand, was_failure
+from platform_launch.launch.attempt import HANG_GRACE_S, was_failure
 from platform_launch.launch.exit_file import exit_file
 from platform_launch.launch.hang_watch import RESTART, HangOptions, HangWatch
 from platform_launch.launch.health_watch import HealthOptions, HealthWatch
@@ -22,6 +22,7 @@ from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import git_revision, versions
 from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport
 from platform_launch.observe.workers import FOLDER_VARIABLE
@@ -31,6 +32,7 @@ from platform_launch.plan.request import Request
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
+from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.signpost import rendezvous_port
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
@@ -40,7 +42,7 @@ _GIB = 2**30
 
 
 def train(
-    plan_at: Callable[[int], LaunchPlan],
+    plan_at: Callable[[NodePlace], LaunchPlan],
     topology: Topology,
     env: Environment,
     request: Request,
@@ -50,7 +52,7 @@ def train(
     reporter: RunReporter,
     memory: Callable[[], MemoryHeld],
 ) -> Result:
-    """Run this node's plan to its end; ``plan_at(rank)`` is the one for the place of a node.
+    """Run this node's plan to its end; ``plan_at`` gives the one for the place of a node.
 
     ``memory()`` is the most that the training held so far, for whoever asks while it runs.
 
@@ -59,12 +61,12 @@ def train(
     """
     with exit_file() as said:
 
-        def training_at(node_rank: int) -> TrainingCommand:
-            plan = plan_at(node_rank)
+        def training_at(place: NodePlace) -> TrainingCommand:
+            plan = plan_at(place)
             return TrainingCommand(
                 said.told(Command(plan.argv, plan.child_environment(env.inherited()))),
                 plan.log_path,
-                node_prefix(node_rank) if topology.nnodes > 1 else "",
+                node_prefix(place.node_rank) if topology.nnodes > 1 else "",
                 DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
                 said,
                 _hang_options(plan, env, flags, memory),
@@ -72,20 +74,20 @@ def train(
                 int(request.log_limit_gib * _GIB),
             )
 
-        rank = topology.node_rank
+        own = NodePlace(topology.node_rank, topology.master_addr)
         if topology.nnodes > 1 and not flags.no_roll_call:
-            fingerprint = _fingerprint(plan_at(rank), training_at(rank).command)
+            fingerprint = _fingerprint(plan_at(own), training_at(own).command)
             place = meeting_place(topology, env, flags)
             return run_together(training_at, fingerprint, place, console, inbox, reporter)
         if topology.nnodes > 1:
             console.tell(event("roll-call-skipped"))
         max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
-        return _train_alone(training_at(rank), rank, max_hangs, console, inbox, reporter)
+        return _train_alone(training_at(own), own, max_hangs, console, inbox, reporter)
 
 
 def _train_alone(
     training: TrainingCommand,
-    node_rank: int,
+    place: NodePlace,
     max_hangs: int,
     console: Console,
     inbox: SignalInbox,
@@ -104,14 +106,14 @@ def _train_alone(
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
     run = None if worth is None else RunOutcome(code, well=1)
     if worth is not None and worth.grade is not Grade.HEALTHY:
-        run = RunOutcome(code, unwell=(UnwellNode(node_rank, training.health.host, worth),))
+        run = RunOutcome(code, unwell=(UnwellNode(place.node_rank, training.health.host, worth),))
     return Result(
         code,
         outcome,
-        node_rank,
+        place,
         run,
         restarts=restarts,
-        first_failed=node_rank if failed else None,
+        first_failed=place.node_rank if failed else None,
         cost=reporter.clock.so_far(),
         health=worth,
     )
@@ -242,7 +244,15 @@ def meeting_place(topology: Topology, env: Environment, flags: TogetherFlags) ->
         flags.max_restarts,
         read_secret(env),
         topology.spares,
+        _places(topology),
     )
+
+
+def _places(topology: Topology) -> Places:
+    own = {0: 0, **{topology.nnodes + index: index + 1 for index in range(topology.spares)}}
+    hosts, starts = topology.places, topology.restart_count or 0
+    job = f"{topology.job_id} {starts}"  # what a scheduler starts again is another job here
+    return Places(hosts, own.get(topology.node_rank) if hosts else None, topology.why_not_moved, job)
 
 
 def _fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:

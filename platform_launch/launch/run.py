@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.console import Console
 from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.attempt import Attempt, Meeting, TrainingCommand
+from platform_launch.launch.attempt import Attempt, JobMovedError
 from platform_launch.launch.cost import RunCost
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import STOP
 from platform_launch.launch.outcome import tell_outcome
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.ending import RunOutcome
+from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, highest_step, why_not_again
 from platform_launch.rendezvous.run.launcher import RunTask
+from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
 
@@ -46,6 +48,7 @@ class MeetingPlace:
     max_restarts: int = 0
     secret: Secret | None = None
     spares: int = 0
+    places: Places = field(default_factory=Places)
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,13 @@ class Result:
 
     ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
     ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
-    others followed, ``node_rank`` the place that this one had at the end, ``cost`` where its time went;
+    others followed, ``place`` the one that this node had at the end, ``cost`` where its time went;
     ``health`` is what this node's devices said after a failure.
     """
 
     exit_code: int
     outcome: Outcome
-    node_rank: int
+    place: NodePlace
     run: RunOutcome | None = None
     restarts: int = 0
     first_failed: int | None = None
@@ -69,7 +72,7 @@ class Result:
 
 
 def run_together(
-    training_at: Callable[[int], TrainingCommand],
+    training_at: Callable[[NodePlace], TrainingCommand],
     fingerprint: Fingerprint,
     meeting: MeetingPlace,
     console: Console,
@@ -78,7 +81,7 @@ def run_together(
 ) -> Result:
     """Run a node's training together with those of the other nodes. Main thread only.
 
-    ``training_at(rank)`` is what this node runs in the place of a node; a spare waits for one. Raises
+    ``training_at`` gives what this node runs in the place of a node; a spare waits for one. Raises
     LaunchError when the nodes cannot start, on all of them the same, Interrupted when a signal ends this node
     before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
     whatever happens elsewhere.
@@ -87,7 +90,10 @@ def run_together(
     restarts = 0
     moved = False
     replaced: tuple[int, ...] = ()
-    training = training_at(fingerprint.node_rank)
+    lost = False
+    place = NodePlace(fingerprint.node_rank, meeting.master_addr)
+    training = training_at(place)
+    is_spare = place.node_rank >= fingerprint.nnodes
     console.tell(
         event(
             "roll-call-opened",
@@ -98,21 +104,33 @@ def run_together(
         )
     )
     while True:
-        task = replace(_task(fingerprint, meeting, training, restarts), replaced=replaced)
+        task = _task(fingerprint, meeting, training, restarts)
+        task = replace(task, spare=is_spare, replaced=replaced, lost=lost)
         attempt = Attempt(
             training,
-            lambda rank, earlier: started_again(training_at(rank), earlier),
+            lambda found, earlier: started_again(training_at(found), earlier),
             task,
             inbox,
             console,
             reporter,
         )
         try:
-            outcome, met = _trained(attempt)
-            restarts, rank = met.restarts, met.node_rank
-            if rank != fingerprint.node_rank:
-                fingerprint = replace(fingerprint, node_rank=rank, stand_in=True)
-                training = training_at(rank)
+            try:
+                outcome = _trained(attempt)
+            except JobMovedError as elsewhere:
+                meeting = replace(meeting, master_addr=elsewhere.moved.host)
+                restarts = max(restarts, elsewhere.moved.restarts_used)
+                is_spare = is_spare or fingerprint.node_rank == 0  # that rank is another's there
+                lost = True
+                continue
+            restarts, is_spare = attempt.restarts, False
+            if attempt.place != place:
+                place = attempt.place
+                stand_in = fingerprint.stand_in or place.node_rank != fingerprint.node_rank
+                fingerprint = replace(fingerprint, node_rank=place.node_rank, stand_in=stand_in)
+                meeting = replace(meeting, master_addr=place.master_addr)
+                training = training_at(place)
+            rank = place.node_rank
             failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
             not_again = why_not_again(failed, restarts - moved, meeting.max_restarts)
             if not moved and attempt.was_in_the_way(outcome):
@@ -130,24 +148,34 @@ def run_together(
         if not settled.restart or rank in settled.bad:
             code, first_failed = exit_code(outcome, settled, rank), settled.first_failed
             cost = reporter.clock.so_far()
-            return Result(code, outcome, rank, settled, restarts, first_failed, cost, attempt.health)
+            return Result(code, outcome, place, settled, restarts, first_failed, cost, attempt.health)
         restarts += 1
         replaced = settled.replaced
+        lost = lost_node_0(settled)
         tell_outcome(settled, console)
+        if lost and meeting.spares and meeting.places.stays:
+            limit_s = meeting.roll_call_timeout_s
+            console.tell(event("job-stays", reason=meeting.places.stays, limit_s=limit_s))
         most = max(restarts, meeting.max_restarts)
         console.tell(event("nodes-restart", restart=restarts, max_restarts=most))
 
 
-def _trained(attempt: Attempt) -> tuple[Outcome, Meeting]:
-    """Meet the others and train; return how it ended here, and in which place."""
+def lost_node_0(settled: RunOutcome) -> bool:
+    """Tell whether a run ended without node 0, so that it may not come to the next start."""
+    kind = settled.ending.kind if settled.ending is not None else None
+    return 0 in settled.replaced or kind in (EndKind.COORDINATOR_GONE, EndKind.COORDINATOR_SILENT)
+
+
+def _trained(attempt: Attempt) -> Outcome:
+    """Meet the others and train; return how it ended here."""
     try:
         attempt.meet()
-        return attempt.train(), attempt.place
+        return attempt.train()
     except Interrupted as interrupted:
         outcome = attempt.not_begun(interrupted.number)
         if outcome is None:
             raise
-        return outcome, attempt.place
+        return outcome
 
 
 def tell(
@@ -162,9 +190,9 @@ def tell(
     hurried = replace(meeting, roll_call_timeout_s=min(_TELL_S, meeting.roll_call_timeout_s))
     training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(fingerprint, hurried, training, 0)
-    attempt = Attempt(training, lambda _rank, _restarts: training, task, inbox, console, RunReporter())
+    attempt = Attempt(training, lambda _place, _restarts: training, task, inbox, console, RunReporter())
     try:
-        with suppress(LaunchError, Interrupted):
+        with suppress(LaunchError, Interrupted, JobMovedError):
             attempt.meet()
     finally:
         attempt.close()
@@ -205,4 +233,5 @@ def _task(
         spares=meeting.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
         max_restarts=meeting.max_restarts,
+        places=meeting.places,
     )

@@ -125,6 +125,10 @@ def topology_rows(topology: Topology) -> list[Row]:
     ]
     if topology.hosts:
         rows.append(("hosts", ", ".join(topology.hosts), source("hosts", "")))
+    if topology.spares:
+        moves = topology.places[1:]
+        shown = f"the job moves to {' or '.join(moves)}" if moves else "the others wait for it, and end"
+        rows.append(("if node 0 is lost", shown, "" if moves else topology.why_not_moved))
     if topology.job_id:
         rows.append(("job", topology.job_id, source("job_id", "")))
     if topology.restart_count:

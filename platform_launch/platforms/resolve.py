@@ -43,11 +43,17 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
             error.hint = error.hint or f"pass {FLAGS.get(name, '--nnodes --node-rank --master-addr')}"
             raise with_reading(error, reading)
     topology = _topology(reading, overrides.spares)
-    rank = overrides.stands_in_for
-    if rank is None:
-        return topology
-    sources = {**topology.sources, "node_rank": f"node 0: this spare, {topology.node_rank}, stands in"}
-    return replace(topology, node_rank=rank, sources=sources)
+    rank, moved_to = overrides.stands_in_for, overrides.moved_to
+    if rank is not None:
+        sources = {**topology.sources, "node_rank": f"node 0: this spare, {topology.node_rank}, stands in"}
+        topology = replace(topology, node_rank=rank, sources=sources)
+    if moved_to is not None:
+        sources = {
+            **topology.sources,
+            "master_addr": f"the spare that is node 0 since {topology.master_addr} was lost",
+        }
+        topology = replace(topology, master_addr=moved_to, sources=sources)
+    return topology
 
 
 def is_complete(overrides: Overrides) -> bool:

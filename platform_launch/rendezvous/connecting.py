@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from platform_launch.rendezvous.authentication import Secret
@@ -57,8 +58,9 @@ class Connector:
     """Tries until node 0 is reached. ``pause(seconds)`` waits, and may raise to give up.
 
     ``say`` hears every few seconds what stands in the way. ``answer_limit_s`` is how long an answer of node 0
-    may take later. ``port`` is where node 0 was looked for last. ``examine`` is called once node 0 is
-    reached, and returns how this node presents itself.
+    may take later. ``host`` and ``port`` are where node 0 was looked for last. ``examine`` is called once
+    node 0 is reached, and returns how this node presents itself. ``elsewhere`` are further places where it
+    may be, and ``obstacle`` says of who was reached why this node does not join there.
     """
 
     def __init__(
@@ -70,8 +72,12 @@ class Connector:
         pause: Callable[[float], None],
         say: Callable[[ConsoleLine], None],
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
+        elsewhere: Sequence[Meet] = (),
+        obstacle: Callable[[Meet, Participant], str] = lambda _meet, _found: "",
     ) -> None:
-        self._meet = meet
+        self._usual = self._meet = meet
+        self._elsewhere = elsewhere
+        self._obstacle = obstacle
         self.port = meet.port
         self._timeout_s = timeout_s
         self._answer_limit_s = answer_limit_s
@@ -82,14 +88,20 @@ class Connector:
         self._deadline = self._began + timeout_s
         self._said_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
 
+    @property
+    def host(self) -> str:
+        """See ``port``."""
+        return self._meet.host
+
     def join(self) -> Participant:
         """Reach the rendezvous and take a place. Raises NeverReachedError and RejectedError."""
         doubted_since: float | None = None
         while True:
             now = time.monotonic()
             participant = None
+            self._meet = self._usual
             try:
-                participant, obstacle = self.enter(self._find())
+                participant, obstacle = self.find()
                 if participant is not None:
                     participant.join()
                     return participant
@@ -104,6 +116,9 @@ class Connector:
                 obstacle = str(error)
             if participant is not None:
                 participant.close()
+            found = self._join_elsewhere()
+            if found is not None:
+                return found
             if now >= self._deadline:
                 raise NeverReachedError(f"node 0 was not reached in {self._timeout_s:g} s: {obstacle}")
             if now - self._said_at >= _SAY_EVERY_S:
@@ -111,6 +126,33 @@ class Connector:
                 text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(_RETRY_S)
+
+    def find(self) -> tuple[Participant | None, str]:
+        """Try once; return who could join where this node is expected, or None and what stands in the way."""
+        participant, obstacle = self.enter(self._find())
+        if participant is None:
+            return None, obstacle
+        try:
+            obstacle = self._obstacle(self._meet, participant)
+        except StoreError as error:
+            obstacle = str(error)
+        if obstacle:
+            participant.close()
+            return None, obstacle
+        return participant, ""
+
+    def _join_elsewhere(self) -> Participant | None:
+        for meet in self._elsewhere:
+            self._meet, participant = meet, None
+            # What is not right there, no more than a stranger's rendezvous, is no reason to end.
+            with suppress(NoRendezvousError, StoreError, RejectedError):
+                participant, _ = self.find()
+                if participant is not None:
+                    participant.join()
+                    return participant
+            if participant is not None:
+                participant.close()
+        return None
 
     def reconnect(self, known: Participant) -> Participant | None:
         """Return a new connection in the place of one that broke, None when it cannot be had right now.

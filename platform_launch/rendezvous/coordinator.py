@@ -78,6 +78,7 @@ class Coordinator:
         same_nnodes: bool = False,
         round_of: str = "",
         members: Sequence[Seat] = (),
+        job: str = "",
     ) -> None:
         self._store = store
         self._me = me
@@ -98,7 +99,7 @@ class Coordinator:
         self.membership = Membership(me, same_nnodes=same_nnodes)
         for seat in members:
             self.membership.restore(seat)
-        self._open(round_of)
+        self._open(round_of, job)
 
     def step(self) -> list[Change]:
         """Look once: who came, who lives, who asks what. Returns what changed among the nodes."""
@@ -164,7 +165,7 @@ class Coordinator:
         self._slots[member.slot] = _Slot(seen, free_at=time.monotonic() + _FAREWELL_S)
         self._publish_members()
 
-    def _open(self, round_of: str) -> None:
+    def _open(self, round_of: str, job: str) -> None:
         """Lay out the slots first: whoever finds the announcement may use them."""
         slots = range(len(self._slots))
         empty = [(key, b"") for slot in slots for key in (f"join/{slot}", f"notice/{slot}")]
@@ -179,6 +180,7 @@ class Coordinator:
             self._me.nnodes,
             len(self._slots),
             round_of or self._seal.nonce,
+            job,
         )
         # Its reader learns the nonce from it.
         sealed = replace(self._seal, nonce="").close(protocol.ANNOUNCEMENT, self.announcement)

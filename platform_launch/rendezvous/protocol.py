@@ -35,6 +35,7 @@ class Announcement(Message):
     """What listens here: ``identity`` is that of node 0's launcher, ``nonce`` is drawn by each coordinator.
 
     ``round`` is that of the first coordinator, where this one goes on in the place of one that was lost.
+    ``job`` tells the rendezvous of one job from that of another, where nodes look for it on several hosts.
     """
 
     purpose: str
@@ -44,6 +45,7 @@ class Announcement(Message):
     nnodes: int
     slots: int
     round: str
+    job: str = ""
 
 
 @dataclass(frozen=True)

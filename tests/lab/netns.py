@@ -107,9 +107,15 @@ class Host:
         """Undo :meth:`lose_port`."""
         _ip(f"-n {self.namespace} rule delete ipproto tcp dport {port} blackhole")
 
+    def part(self) -> None:
+        """Plug the cable into another switch: only those who were parted too are reached from here."""
+        _ip(f"-n {self.switch} link add other type bridge forward_delay 0", check=False)
+        _ip(f"-n {self.switch} link set other up")
+        _ip(f"-n {self.switch} link set {self.port} master other")
+
     def heal(self) -> None:
-        """Plug the cable in again."""
-        _ip(f"-n {self.switch} link set {self.port} up")
+        """Plug the cable in again, where it was."""
+        _ip(f"-n {self.switch} link set {self.port} master bridge up")
 
 
 @contextmanager

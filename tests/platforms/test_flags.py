@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -200,6 +201,27 @@ def test_a_spare_takes_the_rank_that_it_was_given_whatever_the_host_list_says(no
     found = detect(node(step, hostname="n3"), Overrides(spares=1, stands_in_for=1))
     assert (found.nnodes, found.node_rank, found.master_addr) == (2, 1, "n1")
     assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "spares", "why_not"),
+    [
+        ("n1,n2,n3,n4", 1, ""),
+        ("n1,n2,n3,n4", 2, "it has 2 spares for 2 nodes: it must have fewer spares than nodes"),
+        ("", 1, "gives no list of the nodes' hosts"),
+    ],
+)
+def test_where_a_job_goes_without_node_0_follows_from_its_hosts(
+    node: Node, names: str, spares: int, why_not: str
+) -> None:
+    said = {"SKYPILOT_NUM_NODES": "4", "SKYPILOT_NODE_RANK": "0", "MASTER_ADDR": "n1"}
+    said |= {"SKYPILOT_NODE_IPS": names.replace(",", "\n")} if names else {}
+    overrides = Overrides(spares=spares, master_addr="n1")
+    found = detect(node(said, hostname="n1"), overrides)
+    assert found.why_not_moved.endswith(why_not)
+    assert found.places == (() if why_not else ("n1", "n4"))
+    moved = detect(node(said, hostname="n1"), replace(overrides, moved_to="n4"))
+    assert (moved.node_rank, moved.master_addr) == (0, "n4")
 
 
 def test_spares_that_leave_one_node_are_refused(node: Node) -> None:

@@ -107,6 +107,7 @@ def live(
     secret: Secret | None = None,
     spares: int = 0,
     values: tuple[type[Message], ...] = (Health,),
+    job: str = "",
 ) -> Iterator[Live]:
     """Serve a rendezvous whose coordinator looks every few milliseconds."""
     said: list[ConsoleLine] = []
@@ -119,6 +120,7 @@ def live(
         secret=secret,
         spares=spares,
         values=values,
+        job=job,
     )
     made = Live(coordinator, store, secret, said)
     ended = threading.Event()

@@ -1,8 +1,10 @@
-"""Jobs with spares whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED``.
+"""Jobs with spares whose nodes die, stop, wake up and dawdle at random: ``races.py JOBS FIRST_SEED [hosts]``.
 
-Real helper processes on the loopback, without trainings; a job's own process plays all its launchers. Torch
-is imported once and the helpers are forked, so that a job of several starts costs seconds of waiting and no
-work. Prints a line of JSON for each job: its seed, what was done to it, and what was wrong, if anything.
+Real helper processes on the loopback, without trainings; a job's own process plays all its launchers. With
+``hosts`` each node has a host of its own and knows those of the others: its cable may be pulled as well, and
+all this may happen to node 0. Torch is imported once and the helpers are forked, so that a job of several
+starts costs seconds of waiting and no work. Prints a line of JSON for each job: its seed, what was done to
+it, and what was wrong, if anything.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +32,8 @@ from platform_launch.rendezvous.run import process
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
     CannotStart,
+    LauncherAlive,
+    Moved,
     RendezvousLost,
     RunTask,
     Settled,
@@ -38,7 +42,9 @@ from platform_launch.rendezvous.run.launcher import (
     StopTraining,
     TrainingEnded,
 )
+from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.store import load_torch
+from tests.lab.netns import Host, hosts
 
 NNODES, SPARES = 3, 2
 NODE_TIMEOUT_S = 5.0
@@ -47,7 +53,10 @@ LIMIT_S = float(os.environ.get("RACES_LIMIT_S", "240"))
 
 @dataclass
 class Node:
-    """A node: ``held`` is the rank it trains with, None while it does not; ``dead`` is for good."""
+    """A node: ``held`` is the rank it trains with, None while it does not; ``dead`` is for good.
+
+    ``away``: its cable is pulled, or was and it has not heard yet what the others did meanwhile.
+    """
 
     me: Fingerprint
     pid: int = 0
@@ -55,6 +64,10 @@ class Node:
     held: int | None = None
     waits: bool = False
     stopped: bool = False
+    away: bool = False
+    spare: bool = False
+    lost: bool = False
+    master: str = ""
     dead: bool = False
     ended: Message | None = None
     again_at: float | None = None
@@ -69,7 +82,7 @@ class WrongError(Exception):
 class Job:
     """One job: its nodes' launchers, and whoever does things to them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, machines: tuple[Host, ...] = ()) -> None:
         self._random = random.Random(seed)
         # Below those that the system gives away, and of this process alone: jobs run side by side.
         first = 12000 + os.getpid() % 9000 * 2
@@ -78,7 +91,14 @@ class Job:
         self._began = time.monotonic()
         self._deadline = self._began + LIMIT_S
         self._restarts = 0
-        self.nodes = [Node(_fingerprint(rank, seed)) for rank in range(NNODES + SPARES)]
+        self._alive_at = 0.0
+        self._machines = machines
+        self._places = tuple(host.address for host in (machines[:1] + machines[NNODES:]))
+        master = self._places[0] if machines else "127.0.0.1"
+        self.nodes = [
+            Node(_fingerprint(rank, seed), spare=rank >= NNODES, master=master)
+            for rank in range(NNODES + SPARES)
+        ]
         self.done: list[str] = []
 
     def run(self) -> None:
@@ -91,6 +111,9 @@ class Job:
             self._do_something()
             self._until(self._trains)
             self._wake_all()
+            if not self._trains():  # this machine is so busy that a node was missed
+                self._note("once more")
+                self._until(self._trains)
         self._note("finish")
         for node in self._training():
             self._end(node, EndKind.FINISHED)
@@ -111,31 +134,47 @@ class Job:
                 os.waitpid(node.pid, 0)
 
     def _do_something(self) -> None:
-        victims = [node for node in self.nodes[1:] if not node.dead]
-        living = len(victims) + 1
-        kinds = ["fail", "stop"] + ["kill"] * 2 * (living > NNODES) + ["kill two"] * (living > NNODES + 1)
+        living = sum(not node.dead for node in self.nodes)
+        # Without a list of hosts all meet at node 0, come what may.
+        victims = [node for node in self.nodes if not node.dead and (self._machines or node != self.nodes[0])]
+        kinds = (["cut"] * 2 + ["part"] * 2 * (living == NNODES + SPARES)) * bool(self._machines)
+        kinds += ["fail", "stop"] + ["kill"] * 2 * (living > NNODES) + ["kill two"] * (living > NNODES + 1)
         kind = self._random.choice(kinds)
-        chosen = self._random.sample(victims, 2 if kind == "kill two" else 1)
+        chosen = self._random.sample(victims, 2 if kind in ("kill two", "part") else 1)
+        leader = next(node for node in self._training() if node.held == 0)
+        if self._machines and leader not in chosen and self._random.random() < 0.4:
+            chosen[0] = leader
         self._note(f"{kind} {' and '.join(node.me.host for node in chosen)}")
         if kind == "fail":
             node = self._random.choice(self._training())
             self._send(node, StopAll(self._ending(node, EndKind.FAILED)))
             self._end(node, EndKind.FAILED)
             return
-        if kind == "stop" and living == NNODES:
+        if kind in ("stop", "cut") and living == NNODES:
             chosen = []  # the others would wait for it, as they should
+        train = any(node.held is not None for node in chosen)
         for node in chosen:
+            if kind in ("cut", "part"):
+                node.away = True
+                machine = self._machines[self.nodes.index(node)]
+                machine.cut() if kind == "cut" else machine.part()
+                continue
             os.kill(node.pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
             node.stopped, node.dead = kind == "stop", kind != "stop"
-        if all(node.held is None for node in chosen):  # spares: nobody misses them
+        if not train:  # spares: nobody misses them
             node = self._random.choice([node for node in self._training() if node not in chosen])
             self._send(node, StopAll(self._ending(node, EndKind.FAILED)))
             self._end(node, EndKind.FAILED)
         else:
             for node in chosen:
-                node.held = None
+                node.held = node.held if node.away else None
 
     def _wake_all(self) -> None:
+        for node in self.nodes:
+            if node.away and not node.dead:
+                self._machines[self.nodes.index(node)].heal()
+                self._note(f"heal {node.me.host}")
+        self._until(lambda: not any(node.away and not node.dead for node in self.nodes))
         for node in self.nodes:
             if node.stopped and not node.dead:
                 os.kill(node.pid, signal.SIGCONT)
@@ -145,14 +184,16 @@ class Job:
                 self._until(lambda node=node: node.waits)  # type: ignore[misc]
 
     def _training(self) -> list[Node]:
-        return [node for node in self.nodes if node.held is not None and not node.dead]
+        return [node for node in self.nodes if node.held is not None and not (node.dead or node.away)]
 
     def _trains(self) -> bool:
         """Whether as many nodes train as shall, each with a rank of its own, the others waiting."""
         ranks = sorted(node.held for node in self._training() if node.held is not None)
         if len(ranks) != len(set(ranks)):
             raise WrongError(f"a rank was given twice: {ranks}")
-        others = [n for n in self.nodes if not n.dead and not n.stopped and n.held is None]
+        if len({node.master for node in self._training()}) > 1 and ranks == list(range(NNODES)):
+            raise WrongError(f"two trainings: {[(n.me.host, n.master, n.held) for n in self._training()]}")
+        others = [n for n in self.nodes if not (n.dead or n.stopped or n.away) and n.held is None]
         again = all(node.me.restarts_used >= self._restarts for node in self._training())
         return again and ranks == list(range(NNODES)) and all(node.waits for node in others)
 
@@ -162,6 +203,11 @@ class Job:
             if now >= self._deadline:
                 states = [(n.me.host, n.held, n.waits, n.dead, n.stopped, n.said[-2:]) for n in self.nodes]
                 raise WrongError(f"nothing moves: {states}")
+            if now - self._alive_at >= 1.0:
+                self._alive_at = now
+                for node in self.nodes:
+                    if node.pid and not node.dead and not node.stopped:
+                        self._send(node, LauncherAlive())
             for node in self.nodes:
                 if node.again_at is not None and now >= node.again_at and not node.dead and not node.stopped:
                     node.again_at = None
@@ -179,14 +225,21 @@ class Job:
         if isinstance(message, ConsoleLine):
             node.said.append(message.text)
         elif isinstance(message, Standby):
-            node.waits = True
+            node.waits, node.away = True, False
         elif isinstance(message, AllHere):
-            node.waits, node.held = False, message.node_rank
+            node.waits, node.held, node.away = False, message.node_rank, False
+            node.spare, node.master = False, message.host
             if message.node_rank != node.me.node_rank:
                 node.me = replace(node.me, node_rank=message.node_rank, stand_in=True)
             node.me = replace(node.me, restarts_used=message.restarts_used)
         elif isinstance(message, StopTraining) and node.held is not None:
             self._end(node, EndKind.STOPPED)
+        elif isinstance(message, Moved):
+            node.spare = node.spare or node.me.node_rank == 0
+            node.waits, node.master, node.lost = False, message.host, True
+            restarts = max(node.me.restarts_used, message.restarts_used)
+            node.me = replace(node.me, restarts_used=restarts)
+            node.again_at = time.monotonic() + self._jitter_s()
         elif isinstance(message, (Settled, RendezvousLost)):
             self._settle(node, message)
         elif isinstance(message, CannotStart):
@@ -198,6 +251,7 @@ class Job:
         if not again:
             node.ended = message
             return
+        node.lost = isinstance(message, RendezvousLost) or 0 in message.outcome.replaced
         node.replaced = message.outcome.replaced if isinstance(message, Settled) else ()
         node.me = replace(node.me, restarts_used=node.me.restarts_used + 1)
         node.again_at = time.monotonic() + self._jitter_s()
@@ -223,20 +277,22 @@ class Job:
         its_stdin, node.to = os.pipe()
         from_it, its_stdout = os.pipe()
         others = [other.to for other in self.nodes if other.to >= 0]
-        node.pid = os.fork()
-        if node.pid == 0:
-            os.dup2(its_stdin, 0)
-            os.dup2(its_stdout, 1)
-            for descriptor in (*others, its_stdin, its_stdout, from_it):
-                with suppress(OSError):
-                    os.close(descriptor)
-            process.main(())
+        index = self.nodes.index(node)
+        with self._machines[index].entered() if self._machines else nullcontext():
+            node.pid = os.fork()
+            if node.pid == 0:
+                os.dup2(its_stdin, 0)
+                os.dup2(its_stdout, 1)
+                for descriptor in (*others, its_stdin, its_stdout, from_it):
+                    with suppress(OSError):
+                        os.close(descriptor)
+                process.main(())
         os.close(its_stdin)
         os.close(its_stdout)
         self._selector.register(os.fdopen(from_it, "rb", buffering=0), selectors.EVENT_READ, node)
         task = RunTask(
             node=node.me,
-            master_addr="127.0.0.1",
+            master_addr=node.master,
             master_port=self._ports[0],
             rendezvous_port=self._ports[1],
             roll_call_timeout_s=LIMIT_S,
@@ -244,19 +300,30 @@ class Job:
             grace_s=1.0,
             log_path="/dev/null",
             spares=SPARES,
-            spare=node.me.node_rank >= NNODES,
+            spare=node.spare,
             max_restarts=99,
             replaced=node.replaced,
+            places=self._places_of(index),
+            lost=node.lost,
         )
         self._send(node, task)
+
+    def _places_of(self, index: int) -> Places:
+        own = {0: 0, **{NNODES + spare: spare + 1 for spare in range(SPARES)}}
+        return Places(self._places, own.get(index)) if self._places else Places()
 
 
 def _fingerprint(rank: int, seed: int) -> Fingerprint:
     return Fingerprint(rank, NNODES, f"machine{rank}", ("127.0.0.1",), f"{seed}-{rank}", None)
 
 
-def _try(seed: int) -> int:
-    job = Job(seed)
+def _try(seed: int, *, apart: bool) -> int:
+    with hosts(NNODES + SPARES) if apart else nullcontext(()) as machines:
+        return _play(seed, machines)
+
+
+def _play(seed: int, machines: tuple[Host, ...]) -> int:
+    job = Job(seed, machines)
     wrong = ""
     try:
         job.run()
@@ -270,7 +337,7 @@ def _try(seed: int) -> int:
     return 1 if wrong else 0
 
 
-def main(jobs: int, first_seed: int) -> int:
+def main(jobs: int, first_seed: int, *, apart: bool) -> int:
     """Run the jobs at once; return how many went wrong."""
     os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"
     load_torch()
@@ -278,10 +345,10 @@ def main(jobs: int, first_seed: int) -> int:
     for seed in range(first_seed, first_seed + jobs):
         child = os.fork()
         if child == 0:
-            os._exit(_try(seed))
+            os._exit(_try(seed, apart=apart))
         children.append(child)
     return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*map(int, sys.argv[1:3]), apart="hosts" in sys.argv[3:]))

@@ -17,9 +17,18 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.reach import ReachStep, reach
-from platform_launch.rendezvous.run.launcher import AllHere, CannotStart, RunTask, Settled, Standby, StopAll
+from platform_launch.rendezvous.run.launcher import (
+    AllHere,
+    CannotStart,
+    Moved,
+    RunTask,
+    Settled,
+    Standby,
+    StopAll,
+)
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
+from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunRefusal, RunState, mark_of
 from platform_launch.rendezvous.store import StoreError, StoreSilentError
 
@@ -34,6 +43,10 @@ _ANSWER_LIMIT_S = 10.0
 def heartbeat_s(nnodes: int) -> float:
     """Twice a second, so that all learn of a failure at once; a thousand nodes once a second."""
     return min(0.5 + nnodes / 2000, 1.0)
+
+
+class _OwnTurnError(Exception):
+    """Nobody has opened a rendezvous in the place of the one that was lost: it is for this node to do so."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +84,23 @@ class Arrival:
         self._emit = emit
         self._spare = task.spare
         self._early: list[Message] = []
-        self._beside: RunState | None = None  # while this node waits
         self._has_arrived = False
-        self.lead = Lead(task, me, secret, emit) if me.node_rank == 0 else None
+        self._search = Search(task, me)
+        self.lead = Lead(task, me, secret, emit) if task.leads else None
         self.participant: Participant | None = None
 
     @property
     def meet(self) -> Meet:
         """Where this node goes, and as whom."""
-        leads, port = self.lead is not None, self._task.rendezvous_port
-        if self.lead is not None and self.lead.port:
-            port = self.lead.port
-        host = "127.0.0.1" if leads else self._task.master_addr
-        meet = Meet(host, port, PURPOSE, self._me, self._secret, self._spare)
-        signposted = not leads and not self._task.rejoining
-        return replace(meet, signpost=self._task.master_port) if signposted else meet
+        if self.lead is not None:
+            port = self.lead.port or self._task.rendezvous_port
+            return Meet("127.0.0.1", port, PURPOSE, self._me, self._secret)
+        return self._meet_at(self._task.master_addr)
+
+    def _meet_at(self, host: str) -> Meet:
+        task = self._task
+        meet = Meet(host, task.rendezvous_port, PURPOSE, self._me, self._secret, self._spare)
+        return meet if task.rejoining else replace(meet, signpost=task.master_port)
 
     def run(self) -> Arrived | None:
         """Meet the others. None: the run does not start here, and the launcher knows why.
@@ -96,19 +111,45 @@ class Arrival:
             self.lead.open()
         self._connector = self._make_connector()
         while True:
-            self.participant = self._connector.join()
             try:
+                self.participant = self._connector.join()
                 state = self._wait(self.participant)
+            except _OwnTurnError:
+                self._open_place()
+                continue
             except StoreError as error:
                 self._look_again(error)
                 continue
-            goes_on = state.phase is RunPhase.ENDED and state.outcome is not None and state.outcome.restart
-            if not goes_on or self._task.rejoining:
+            goes_on = state.outcome is not None and state.outcome.restart and not self._task.rejoining
+            if self.lead is not None and state.phase is RunPhase.MOVED:
+                self._emit(Moved(self.lead.moved_to, self._search.restarts))
+                return None
+            if not goes_on and state.phase is not RunPhase.MOVED:
                 return self._conclude(self.participant, state)
             with suppress(StoreError):  # it comes to the next start, a moment later
                 self.participant.leave()
-            self._wait_again()
+            self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
             self._pause(_AGAIN_S)
+
+    def _open_place(self) -> None:
+        """Be node 0 from here on; the rank that this node had, if it had one, is a spare's to take."""
+        task, me = self._task, self._me
+        host = task.places.hosts[task.places.own or 0]
+        mine = () if self._spare else (me.node_rank,)
+        self._say(
+            "WARN", f"node 0, {task.master_addr}, is lost: the nodes may meet here, at {host}", "place-opened"
+        )
+        self._task = replace(task, master_addr=host, spare=False, replaced=(*task.replaced, *mine))
+        self._me = replace(me, node_rank=0, stand_in=True, restarts_used=self._search.restarts)
+        self._spare = False
+        self.lead = Lead(self._task, self._me, self._secret, self._emit)
+        self.lead.open()
+        self._connector = self._make_connector()
+
+    @property
+    def host(self) -> str:
+        """Where node 0 is, as far as this node knows."""
+        return self._task.master_addr if self.lead is not None else self._connector.host
 
     def _conclude(self, participant: Participant, state: RunState) -> Arrived | None:
         """Say what node 0 has made of the gathering."""
@@ -119,7 +160,8 @@ class Arrival:
         if state.phase is RunPhase.RUNNING and seat is not None and seat.node_rank is not None:
             self._has_arrived = True
             rank, port = seat.node_rank, self._connector.port
-            self._emit(AllHere(state.nnodes, state.restarts_used, state.warnings, rank, port))
+            restarts, warnings = state.restarts_used, state.warnings
+            self._emit(AllHere(state.nnodes, restarts, warnings, rank, self.host, port))
             me = replace(self._me, node_rank=rank)
             return Arrived(me, participant, self._connector, state, tuple(self._early))
         if self._spare and state.outcome is not None:
@@ -132,9 +174,9 @@ class Arrival:
 
     def _look_again(self, error: StoreError) -> None:
         """Go on without the connection that broke. Raises LostError where nothing is worth waiting for."""
-        if self._is_needed_no_more:
+        if self._spare and self._search.is_needed_no_more:
             raise LostError(EndKind.COORDINATOR_GONE) from error
-        self._wait_again()
+        self._wait_again(lost=True)
         lost = (
             f"node 0 has not answered for {error.silent_s:.0f} s"
             if isinstance(error, StoreSilentError)
@@ -151,7 +193,8 @@ class Arrival:
         while True:
             participant.heartbeat()
             state = participant.state(RunState)
-            self._beside = state or self._beside
+            if state is not None:
+                self._search.heard(state)
             if state is not None and self._is_final(state, participant):
                 return state
             seat = participant.seat
@@ -184,16 +227,9 @@ class Arrival:
         # The state may be heard before the notice of the rank that a spare was given.
         return state.phase is not RunPhase.RUNNING or (started and participant.seat.node_rank is not None)
 
-    @property
-    def _is_needed_no_more(self) -> bool:
-        """Whether this is a spare of a run that is its last start."""
-        beside = self._beside
-        if not self._spare or beside is None or beside.phase is not RunPhase.RUNNING:
-            return False
-        return beside.restarts_used >= self._task.max_restarts
-
-    def _wait_again(self) -> None:
+    def _wait_again(self, *, lost: bool) -> None:
         """Look for the next start, which a spare may have to wait for as long as for the first."""
+        self._search.begin(lost=lost)
         if self._spare:
             self._connector = self._make_connector()
 
@@ -203,16 +239,18 @@ class Arrival:
             self.meet,
             timeout_s=task.node_timeout_s if task.rejoining else task.roll_call_timeout_s,
             answer_limit_s=min(_ANSWER_LIMIT_S, task.node_timeout_s),
-            pause=self._pause,
+            pause=self._pause_seeking,
             say=self._emit,
             examine=self._examine,
+            elsewhere=[] if self.lead is not None else list(map(self._meet_at, self._search.elsewhere)),
+            obstacle=self._search.obstacle,
         )
 
     def _examine(self, me: Fingerprint) -> Fingerprint:
         """Training will need MASTER_PORT, which node 0 keeps open while the nodes gather."""
-        if me.node_rank == 0 or self._task.rejoining or self._has_arrived:
+        if self.lead is not None or self._task.rejoining or self._has_arrived:
             return me
-        host, port = self._task.master_addr, self._task.master_port
+        host, port = self._connector.host, self._task.master_port
         found = reach(host, port, CONNECT_LIMIT_S)
         if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
             return me
@@ -221,6 +259,11 @@ class Arrival:
             f"but not on MASTER_PORT: {found.in_words(host, port)}"
         )
         return replace(me, master_port_problem=problem)
+
+    def _pause_seeking(self, seconds: float) -> None:
+        self._pause(seconds)
+        if self.lead is None and self._search.is_own_turn:
+            raise _OwnTurnError
 
     def _pause(self, seconds: float) -> None:
         """Wait, unless the launcher is told to end or is gone."""

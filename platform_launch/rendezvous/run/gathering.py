@@ -32,8 +32,9 @@ class Gathering:
 
     ``replaced`` are ranks that spares get at once; a node that is late, or unfit, loses its rank to one too.
     ``spares`` is how many of them were started.
-    ``state`` is what was published last. ``master_addr_problem`` says why others may look for node 0
-    elsewhere, if that is so; it is told when they do not come.
+    ``state`` is what was published last, ``restarts_used`` how many restarts those who came have seen.
+    ``master_addr_problem`` says why others may look for node 0 elsewhere, if that is so; it is told when they
+    do not come.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Gathering:
         self._began = time.monotonic()
         self._said = self._began - _SAY_EVERY_S + _SAY_FIRST_S
         self.master_addr_problem = ""
+        self.restarts_used = me.restarts_used
         self.state = RunState(RunPhase.WAITING, me.nnodes, tuple(range(me.nnodes)))
         coordinator.publish(self.state)
 
@@ -102,6 +104,11 @@ class Gathering:
             for member in members
         )
 
+    def move(self) -> None:
+        """End the roll call here: the nodes meet elsewhere."""
+        if self.state.phase is RunPhase.WAITING:
+            self._publish(replace(self.state, phase=RunPhase.MOVED))
+
     def refuse(self, exit_code: int, reasons: tuple[str, ...], hint: str, node: int | None = None) -> None:
         """End the roll call: everyone leaves with this code, perhaps because of one ``node``."""
         if self.state.phase is RunPhase.WAITING:
@@ -116,6 +123,7 @@ class Gathering:
         if change.rejection is not None:
             self._heed_misfit(member, change)
             return
+        self.restarts_used = max(self.restarts_used, node.restarts_used)
         self._offsets_s[node.identity] = node.wall_clock_s - time.time()
         if node.refusal:
             reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"

@@ -14,6 +14,7 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.protocol import MIB, Seat
 from platform_launch.rendezvous.restarts import NotAgain
+from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.run.state import RunState
 
 
@@ -40,7 +41,8 @@ class RunTask(Message):
     already and only its helper process was lost; on node 0 ``so_far`` says then what that one knew.
     ``secret`` is empty where the nodes share none. Of the nodes that were started ``spares`` wait without a
     rank, and ``spare`` is set where this is one; node 0 gives the ranks in ``replaced`` to spares at once.
-    After ``max_restarts`` a spare is needed no more.
+    After ``max_restarts`` a spare is needed no more. ``places`` is where a run that has lost node 0 may go
+    on, and ``lost`` says that this one has.
     """
 
     most_bytes: ClassVar[int] = 4 * MIB
@@ -60,6 +62,13 @@ class RunTask(Message):
     max_restarts: int = 0
     replaced: tuple[int, ...] = ()
     so_far: RunSoFar | None = None
+    places: Places = field(default_factory=Places)
+    lost: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is node 0."""
+        return self.node.node_rank == 0 and not self.spare
 
 
 @dataclass(frozen=True)
@@ -139,14 +148,23 @@ class AllHere(Message):
     """All nodes are there and agree, but for what is warned of.
 
     ``restarts_used`` is the highest number that any of them counts, ``node_rank`` the place of this node:
-    a spare was given it. ``port`` is where they met.
+    a spare was given it. ``host`` and ``port`` are where they met.
     """
 
     nnodes: int
     restarts_used: int
     warnings: tuple[str, ...]
     node_rank: int
+    host: str
     port: int
+
+
+@dataclass(frozen=True)
+class Moved(Message):
+    """The nodes that gathered here meet at ``host``; they have seen so many restarts."""
+
+    host: str
+    restarts_used: int
 
 
 @dataclass(frozen=True)

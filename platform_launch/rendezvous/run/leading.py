@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -21,6 +22,7 @@ from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.reach import ReachStep, is_here, reach, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
 from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask
+from platform_launch.rendezvous.run.places import must_yield
 from platform_launch.rendezvous.run.settlement import Settlement
 from platform_launch.rendezvous.run.silence import silent_after_s
 from platform_launch.rendezvous.run.state import (
@@ -32,7 +34,7 @@ from platform_launch.rendezvous.run.state import (
     StopRequest,
 )
 from platform_launch.rendezvous.signpost import signpost
-from platform_launch.rendezvous.store import PortTakenError, Store, why_taken
+from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, why_taken
 
 # A look at a thousand nodes takes a hundredth of a second.
 _QUICKEST_STEP_S = 0.05
@@ -44,6 +46,7 @@ _WRONG_MASTER_S = 20.0
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
+_LOOK_ELSEWHERE_EVERY_S = 2.0
 
 
 def fault(error: BaseException) -> ConsoleLine:
@@ -57,7 +60,7 @@ def fault(error: BaseException) -> ConsoleLine:
 class Lead:
     """Leads a run in a thread of its own. ``closing`` asks it to end while others still train.
 
-    ``port`` is where the nodes meet, once it is open.
+    ``port`` is where the nodes meet, once it is open; ``moved_to`` is the host where they meet instead.
 
     ``emit`` takes lines for the user, and what another helper needs to go on in the place of this one.
     """
@@ -70,6 +73,8 @@ class Lead:
         self._secret = secret
         self._say = self._emit = emit
         self._refusals: deque[tuple[int, str, str]] = deque()
+        self._must_move = Event()
+        self.moved_to = ""
         self._master_port = ExitStack()
         self.port = 0
         self._hurried = False
@@ -94,6 +99,7 @@ class Lead:
             values=(StopRequest, Report, LauncherSilence),
             round_of=so_far.round if so_far is not None else "",
             members=so_far.members if so_far is not None else (),
+            job=self._task.places.mark,
         )
         if so_far is not None:
             self._coordinator.publish(so_far.state)
@@ -119,6 +125,12 @@ class Lead:
         self._hurried = True
         self.refuse(exit_code, reason)
 
+    def move(self, host: str = "") -> None:
+        """Let those who gather here meet elsewhere; from any thread."""
+        self.moved_to = host
+        self._hurried = True
+        self._must_move.set()
+
     def leave(self) -> None:
         """Wait until every node has read how it ended, or is gone."""
         if self._thread.ident is not None:  # not started where the port was taken
@@ -138,7 +150,11 @@ class Lead:
             self._watch_over_run(so_far.state, so_far.clock_offsets_s)
             return
         Thread(target=self._check_master_address, name="master-address", daemon=True).start()
+        if self._task.places.own is not None:
+            Thread(target=self._look_elsewhere, name="elsewhere", daemon=True).start()
         while self._gathering.step().phase is RunPhase.WAITING:
+            if self._must_move.is_set():
+                self._gathering.move()
             while self._refusals:
                 exit_code, reason, hint = self._refusals.popleft()
                 self._gathering.refuse(exit_code, (reason,), hint)
@@ -186,6 +202,7 @@ class Lead:
             grace_s=self._task.grace_s,
             spares=self._task.spares,
             say=self._say,
+            may_move=bool(self._task.places.hosts) and state.restarts_used < self._task.max_restarts,
         )
         known: RunSoFar | None = None
         while settlement.outcome is None or not settlement.all_left:
@@ -202,6 +219,36 @@ class Lead:
             if self.closing.is_set():
                 settlement.close()
             time.sleep(self._step_s)
+
+    def _look_elsewhere(self) -> None:
+        """Give up this place for another one where the nodes train by now, or which comes first."""
+        places, task = self._task.places, self._task
+        while self._gathering.state.phase is RunPhase.WAITING and places.own is not None:
+            for index, host in enumerate(places.hosts):
+                if index == places.own:
+                    continue
+                state = self._state_at(Meet(host, task.rendezvous_port, PURPOSE, self._me, self._secret))
+                restarts = self._gathering.restarts_used
+                if state is not None and must_yield(places.own, index, state, restarts):
+                    self.move(host)
+                    return
+            time.sleep(_LOOK_ELSEWHERE_EVERY_S)
+
+    def _state_at(self, meet: Meet) -> RunState | None:
+        """Return what the rendezvous of this job at another place says; None where there is none."""
+        meet = replace(meet, signpost=self._task.master_port)
+        connector = Connector(
+            meet, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
+        )
+        with suppress(RejectedError, StoreError):
+            found, _ = connector.find()
+            if found is not None:
+                try:
+                    if found.announcement.job == self._coordinator.announcement.job:
+                        return found.look(RunState)
+                finally:
+                    found.close()
+        return None
 
     def _check_master_address(self) -> None:
         """Say it when MASTER_ADDR is not this machine: then the others look for node 0 elsewhere."""

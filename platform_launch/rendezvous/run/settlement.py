@@ -60,7 +60,7 @@ class Settlement:
     """Watches over a run that has started. Call :meth:`step` often; it never waits.
 
     It begins with a ``state`` of the run; ``clock_offsets_s`` are each node's clock less that of node 0.
-    ``spares`` were started beside the nodes.
+    ``spares`` were started beside the nodes. ``may_move``: they may start again without node 0.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Settlement:
         grace_s: float,
         say: Callable[[ConsoleLine], None] = lambda _line: None,
         spares: int = 0,
+        may_move: bool = False,
     ) -> None:
         self._coordinator = coordinator
         self._state = state
@@ -82,6 +83,7 @@ class Settlement:
         self._node_timeout_s = node_timeout_s
         self._grace_s = grace_s
         self._spares = spares
+        self._may_move = may_move
         self._settled_at = 0.0
         self._reports: dict[int, NodeEnding] = {}
         self._not_again: NotAgain | None = None
@@ -112,9 +114,9 @@ class Settlement:
     @property
     def all_left(self) -> bool:
         """Whether every node that is not given up has read the outcome, and every spare."""
+        # Whoever was replaced by a spare is one itself when it comes back: as many may come as were started.
         spares = self._coordinator.membership.spares
-        stand_ins = sum(member.node.stand_in for member in self._coordinator.membership.ranks.values())
-        if len(spares) + stand_ins < self._spares and time.monotonic() - self._settled_at < _LAST_CALL_S:
+        if len(spares) < self._spares and time.monotonic() - self._settled_at < _LAST_CALL_S:
             return False
         living = [spare for spare in spares if self._lives(spare)]
         return all(self._coordinator.has_left(member) for member in [*self._nodes.values(), *living])
@@ -304,7 +306,7 @@ class Settlement:
         bad = [node.node_rank for node in unwell if node.bad]
         lost, left_out = self._replaced(bad)
         not_again = self._not_again or no_use(ending, bad, left_out)
-        restart = 0 in self._reports and not_again is None
+        restart = (0 in self._reports or self._may_move) and not_again is None
         self._settle(
             RunOutcome(
                 ending.exit_code,

@@ -21,6 +21,7 @@ class RunPhase(str, Enum):
     REFUSED = "refused"
     RUNNING = "running"
     ENDED = "ended"
+    MOVED = "moved"  # to another place, before the run began
 
 
 @dataclass(frozen=True)

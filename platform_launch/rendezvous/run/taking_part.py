@@ -84,7 +84,9 @@ class TakingPart:
     def _withdraw(self, ending: NodeEnding | None) -> None:
         """Leave before the run begins; all others do too where this is node 0, or where all must end."""
         lead = self._arrival.lead
-        if lead is not None and ending is None:
+        if lead is not None and not self._task.leads and ending is None:
+            lead.move()
+        elif lead is not None and ending is None:
             reason = f"node 0, {self._me.place}, was told to end before all nodes were there"
             lead.give_up(NodesAbsentError.exit_code, reason)
         elif lead is not None and ending is not None:  # the others come for the next start, and hear it
@@ -98,7 +100,7 @@ class TakingPart:
         return NodeEnding(
             error.kind,
             0,
-            self._task.master_addr,
+            self._arrival.host,
             NodesAbsentError.exit_code,
             Cause("", lines, lines) if lines else None,
             silent_s=error.silent_s,

@@ -1,0 +1,87 @@
+"""Where a node looks for the rendezvous of its job, which may have moved, and when it opens one itself.
+
+docs/decisions/0020-spare-nodes.md has the reasons, and why two parts of a job never train side by side.
+"""
+
+from __future__ import annotations
+
+import time
+
+from platform_launch.rendezvous.connecting import Meet
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.run.gathering import LATE_S
+from platform_launch.rendezvous.run.launcher import RunTask
+from platform_launch.rendezvous.run.places import is_open_to
+from platform_launch.rendezvous.run.state import RunPhase, RunState
+
+# Of the places that are left the second waits so much longer for the first, and the third for both.
+_NEXT_PLACE_S = 4.0
+
+
+class Search:
+    """What a node knows of it. A job whose places are not known meets where its task says, always."""
+
+    def __init__(self, task: RunTask, me: Fingerprint) -> None:
+        self._task = task
+        self._me = me
+        self._moves = bool(task.places.hosts) and not task.rejoining
+        self._beside: RunState | None = None
+        self.begin(lost=task.lost)
+
+    def begin(self, *, lost: bool) -> None:
+        """Look from now on; ``lost``: node 0 is not expected to come back."""
+        self._lost = lost
+        self._since = time.monotonic()
+
+    def heard(self, state: RunState) -> None:
+        """Take what node 0 says while this node waits."""
+        self._beside = state
+
+    @property
+    def restarts(self) -> int:
+        """How many restarts this node has seen, or heard of while it waited."""
+        return max(self._me.restarts_used, self._beside.restarts_used if self._beside is not None else 0)
+
+    @property
+    def is_needed_no_more(self) -> bool:
+        """Whether the run beside which a spare has waited is the last start."""
+        beside = self._beside
+        if beside is None or beside.phase is not RunPhase.RUNNING:
+            return False
+        return beside.restarts_used >= self._task.max_restarts
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """The hosts where others may have opened a rendezvous."""
+        places, usual = self._task.places, self._task.master_addr
+        hosts = enumerate(places.hosts if self._moves else ())
+        return [host for index, host in hosts if index != places.own and host != usual]
+
+    @property
+    def is_own_turn(self) -> bool:
+        """Whether this node shall open the rendezvous, since there was a node 0, and it is heard no more."""
+        places, task = self._task.places, self._task
+        was_there = task.node.restarts_used > 0 or self._beside is not None
+        if not self._moves or places.own is None or not was_there:
+            return False
+        left = [host for host in places.hosts if host != task.master_addr]
+        own = places.hosts[places.own]
+        patience_s = _NEXT_PLACE_S if self._lost else LATE_S
+        if own in left:
+            patience_s += left.index(own) * _NEXT_PLACE_S
+        return time.monotonic() - self._since >= patience_s and places.own_host is not None
+
+    def obstacle(self, meet: Meet, found: Participant) -> str:
+        """Return why this node does not join a rendezvous that it has reached. May raise StoreError."""
+        usual = meet.host == self._task.master_addr
+        if not self._moves:
+            return ""
+        if not usual and found.announcement.job != self._task.places.mark:
+            return "another job meets there"
+        state = found.look(RunState)
+        if state is None:
+            return "" if usual else "it says nothing that can be trusted"
+        if is_open_to(state, self.restarts) or (usual and state.phase is RunPhase.REFUSED):
+            return ""
+        return "it leads an earlier start of this job, or has given up its place"

@@ -122,7 +122,7 @@ def job(folder: Path, *, listed: bool = True, limit_s: str = "300") -> Iterator[
 
 def test_whatever_is_lost_node_0_too_the_job_goes_on_and_never_twice() -> None:
     done = subprocess.run(
-        [sys.executable, TRAINING.with_name("races.py"), "3", "5", "hosts"],
+        [sys.executable, TRAINING.with_name("races.py"), "3", "5037", "hosts"],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

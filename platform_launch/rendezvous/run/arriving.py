@@ -230,6 +230,7 @@ class Arrival:
     def _wait_again(self, *, lost: bool) -> None:
         """Look for the next start, which a spare may have to wait for as long as for the first."""
         self._search.begin(lost=lost)
+        self._spare = self._spare or self._task.spare  # a rank that it was given is void with that gathering
         if self._spare:
             self._connector = self._make_connector()
 

@@ -54,3 +54,41 @@ def test_only_their_doors_touch_the_environment() -> None:
         *("procguard", "dist_launch"),
     )
     assert {name for name in reading if not name.startswith(given)} == {"environment.py"}
+
+
+# What findings, events and errors say to people.
+SAID = {"what", "hint", "reason", "reasons", "advice", "detail", "message"}
+TAKES_APART = {
+    "startswith",
+    "endswith",
+    "split",
+    "partition",
+    "find",
+    "index",
+    "removeprefix",
+    "removesuffix",
+}
+
+
+def test_no_code_takes_apart_what_is_said_to_people() -> None:
+    places = set()
+    for name, tree in sources():
+        loops = [node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.comprehension))]
+        said = {loop.target.id for loop in loops if isinstance(loop.target, ast.Name) and is_said(loop.iter)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=word), attr=method)):
+                    read = word in said and method in TAKES_APART
+                case ast.Call(func=ast.Attribute(value=value, attr=method)):
+                    read = is_said(value) and method in TAKES_APART
+                case ast.Compare(ops=[ast.In() | ast.NotIn()], left=ast.Constant(), comparators=[value]):
+                    read = is_said(value)
+                case _:
+                    read = False
+            if read:
+                places.add(name)
+    assert places == {"cli/run.py"}, "where the sentence is click's"
+
+
+def is_said(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in SAID

@@ -162,6 +162,8 @@ CAUSES = {
     "download_refused": "服务器拒绝下载",
     "exit_barrier": "torchrun 结束时没有等到其他节点",
     "pyxis_missing": "该节点没有安装 Slurm 的容器插件",
+    "nccl_topology": "NCCL 找不到各节点共同计划中的网卡",
+    "triton_missing": "torch.compile 缺少 Triton",
     "cache_race": "多个进程同时准备同一份缓存数据",
     "ddp_device": "模型不在交给 DDP 的那块 GPU 上",
     "checkpoint_ranks": "分布式检查点保存或读取失败",

@@ -12,6 +12,7 @@ from platform_launch.why.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16
+_NEAR_BYTES = 1 << 12  # where most lines tell a date, the last so many bytes hold one
 _PRINTABLE = bytes(range(32, 127)) + b"\n"
 _ODD = re.compile(rb"[^\n -~]")
 # What a line holds whose level is above INFO by its words, and what it begins with where its place tells it.
@@ -63,7 +64,11 @@ def telling_lines(block: bytes, *, dates: bool) -> list[int]:
 
 def last_dated(lines: bytes) -> bytes | None:
     """Return the last of some lines that begins with a date; None where none does."""
-    start = None
-    for found in _TELLS_DATE.finditer(b"\n" + lines):
-        start = found.start()
-    return None if start is None else lines[start:].split(b"\n", 1)[0]
+    near = lines.rfind(b"\n", 0, max(0, len(lines) - _NEAR_BYTES)) + 1
+    for begin in dict.fromkeys((near, 0)):
+        start = None
+        for found in _TELLS_DATE.finditer(b"\n" + lines[begin:]):
+            start = begin + found.start()
+        if start is not None:
+            return lines[start:].split(b"\n", 1)[0]
+    return None

@@ -96,22 +96,25 @@ class EntryReader:
         self._level = "INFO"
         self._in_traceback = False
 
-    def read_block(self, block: bytes, *, runs_wanted: bool = True) -> Iterator[LogEntry]:
+    def read_block(
+        self, block: bytes, *, runs_wanted: bool = True, times_wanted: bool = True
+    ) -> Iterator[LogEntry]:
         """Take many lines apart, without the end of the last.
 
-        Where no runs are wanted, lines are left out that tell no level, and of their times the last is taken.
+        Where no runs are wanted, lines are left out that tell no level. Of their times the last is taken, as
+        it is where times are not wanted: then lines belong to a run that tell a date and nothing else.
         """
-        at, after = 0, len(block) + 1
-        for start in (*telling_lines(block, dates=runs_wanted), after):
+        at, after, dates = 0, len(block) + 1, runs_wanted and times_wanted
+        for start in (*telling_lines(block, dates=dates), after):
             if at < start:
-                yield from self._run(block[at : start - 1], wanted=runs_wanted)
+                yield from self._run(block[at : start - 1], wanted=runs_wanted, dated=not dates)
             if start < after:
                 end = block.find(b"\n", start)
                 end = len(block) if end < 0 else end
                 yield self.read(block[start:end])
                 at = end + 1
 
-    def _run(self, lines: bytes, *, wanted: bool) -> Iterator[LogEntry]:
+    def _run(self, lines: bytes, *, wanted: bool, dated: bool) -> Iterator[LogEntry]:
         if self._in_traceback:  # the line that says what was raised
             first, more, lines = lines.partition(b"\n")
             yield self.read(first)
@@ -120,8 +123,8 @@ class EntryReader:
         count = lines.count(b"\n") + 1
         if wanted:
             yield LogEntry(self.time_s, self.number + 1, "INFO", lines.decode("ascii"))
-        elif (dated := last_dated(lines)) is not None:
-            self.read(dated)
+        if dated and (last := last_dated(lines)) is not None:
+            self.read(last)
             self.number -= 1
         self.number += count
         self._level = "INFO"

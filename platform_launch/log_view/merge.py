@@ -34,7 +34,7 @@ def merged(
 
     Lines of equal time stay in their log's order.
     """
-    streams = [_entries(log, stream, selection, tail) for log, stream in logs]
+    streams = [_entries(log, stream, selection, tail, by_time=len(logs) > 1) for log, stream in logs]
     found = streams[0] if len(streams) == 1 else heapq.merge(*streams, key=lambda shown: shown.entry.time_s)
     return found if tail is None else deque(found, maxlen=tail)
 
@@ -44,12 +44,16 @@ def opened(logs: Iterable[NodeLog], files: ExitStack) -> list[tuple[NodeLog, Rea
     return [(log, files.enter_context(OpenedLog(log.path))) for log in logs]
 
 
-def _entries(log: NodeLog, stream: Readable, selection: Selection, tail: int | None) -> Iterable[Shown]:
+def _entries(
+    log: NodeLog, stream: Readable, selection: Selection, tail: int | None, *, by_time: bool
+) -> Iterable[Shown]:
     reader = EntryReader(log.events(), log.began)
     blocks = line_blocks(stream)
     if tail is not None and selection.takes_all:
         blocks = _last(blocks, tail + _LOOKBACK_LINES, reader)
-    entries = (reader.read_block(block, runs_wanted=selection.takes_info) for block in blocks)
+    entries = (
+        reader.read_block(block, runs_wanted=selection.takes_info, times_wanted=by_time) for block in blocks
+    )
     found = selection.of(chain.from_iterable(entries), by_line=tail is not None)
     shown = (Shown(log, entry) for entry in found)
     return shown if tail is None else deque(shown, maxlen=tail)

@@ -137,7 +137,8 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
         return max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
-    if known and (chain.root == 0 or known[-1][1].signature.role is not SignatureRole.SUMMARY):
+    summed_up = bool(known) and known[-1][1].signature.role is SignatureRole.SUMMARY
+    if known and (not summed_up or chain.root == 0 or known[-1][0] is root):
         return known[-1]
     return root, Match(catalogue["python_exception"], 0, NOWHERE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from platform_launch.why.events import Sighting, Strand
+from platform_launch.why.events import FirstError, Sighting, Strand
 from platform_launch.why.line import NOWHERE
 from platform_launch.why.order import earliest
 from platform_launch.why.signatures import Catalogue, SignatureRole
@@ -155,10 +155,15 @@ def _lines_after(strands: Sequence[Strand], event: Sighting) -> int:
     )
 
 
+def _ends_at(suspect: Sighting, error: FirstError) -> bool:
+    """Tell whether a line is only the rest of a traceback that was cut off there."""
+    return suspect.signature.id == "traceback_cut" and 0 <= error.number - suspect.number <= 1
+
+
 def _is_clear(strand: Strand) -> bool:
     """Tell whether a line of its own looks like the failure, not the one that introduces a suspect."""
     error = strand.first_error
     if error is None or not error.clear:
         return False
     suspects = strand.episode.of_role(SignatureRole.SUSPECT)
-    return all(abs(suspect.start - error.number) > 1 for suspect in suspects)
+    return not any(abs(one.start - error.number) <= 1 or _ends_at(one, error) for one in suspects)

@@ -19,7 +19,7 @@ _KNOWN = re.compile(
       (?:>[ ]){{1,3}}
     | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
-    | \[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
+    | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
     | (?:[Rr]ank|RANK)[ ]?(?P<rank_word>\d{{1,7}}):[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
     | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?

@@ -28,7 +28,7 @@ _KNOWN_WORDS = 50_000
 _DISMISSALS = 20
 # After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
 # less.
-_STAGES = (8_000, 20_000, 1 << 62)
+_STAGES = (4_000, 12_000, 1 << 62)
 _LINES_OF_A_SHAPE = (5000, 200, 10)
 _SHAPES_OF_A_WORD = (1000, 200, 50)
 # The end of a log, where failures are told, is read line by line whatever came before.
@@ -60,7 +60,7 @@ STEMS = """
     resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown stalled statedict
     subset supported symbol taint termadmin termination termowner throttl timeout toomany traceback
-    trainingfinished truncated unable unauthor undefined unhandled unknown unreachable unrecognized
+    trainingfinished truncated unable unauthor undefined unhandled unknown unreachable recognized
     vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """

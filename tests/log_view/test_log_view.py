@@ -216,12 +216,17 @@ def test_many_lines_at_once_are_read_as_each_by_itself(seed: int) -> None:
     chosen = random.Random(seed)
     lines = [chosen.choice(LINES) for _ in range(600)]
     began = datetime(2026, 11, 22, 11, 49, 9)
-    alone, together, worse = (EntryReader([], began) for _ in range(3))
+    alone, together, worse, untimed = (EntryReader([], began) for _ in range(4))
     expected = [alone.read(line.encode()) for line in lines]
     blocks = ["\n".join(lines[at : at + 100]).encode() for at in range(0, 600, 100)]
     found = [one for block in blocks for run in together.read_block(block) for one in run.lines()]
     assert found == expected
     assert (together.number, together.time_s) == (alone.number, alone.time_s)
+    runs = [run for block in blocks for run in untimed.read_block(block, times_wanted=False)]
+    assert len(runs) < sum(1 for line in expected if line.text)
+    assert [one._replace(time_s=0.0) for run in runs for one in run.lines()] == [
+        one._replace(time_s=0.0) for one in expected
+    ]
     told = [run for block in blocks for run in worse.read_block(block, runs_wanted=False)]
     selection = Selection("WARN")
     assert list(selection.of(told)) == list(selection.of(expected))

@@ -164,6 +164,8 @@ CAUSES = {
     "pyxis_missing": "该节点没有安装 Slurm 的容器插件",
     "nccl_topology": "NCCL 找不到各节点共同计划中的网卡",
     "triton_missing": "torch.compile 缺少 Triton",
+    "torch_internal": "torch 内部检查失败",
+    "zero3_disagreement": "ZeRO 3 下各 rank 执行了不同的层",
     "cache_race": "多个进程同时准备同一份缓存数据",
     "ddp_device": "模型不在交给 DDP 的那块 GPU 上",
     "checkpoint_ranks": "分布式检查点保存或读取失败",

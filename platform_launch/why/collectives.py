@@ -124,9 +124,10 @@ class Collectives:
         return None, ""
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
-        """Return the ranks that say nothing, where most others of the whole job do."""
-        size = max(self.world_sizes, default=0) or max(rows) + 1
-        missing = sorted(set(range(size)) - set(rows)) if size <= _MOST_RANKS else []
+        """Return the ranks that say nothing of any group, where most others of the whole job do."""
+        reported = {rank for others in self.groups.values() for rank in others}
+        size = max(self.world_sizes, default=0) or (max(reported) + 1 if len(rows) > 1 else 0)
+        missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
 
 

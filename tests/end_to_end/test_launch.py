@@ -140,10 +140,17 @@ def test_a_plain_accelerate_script_needs_no_backend_to_train_on_cpu_nodes(tmp_pa
 def test_one_failing_node_ends_the_simulation_with_its_exit_code(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(9)\ntime.sleep(600)\n"
+        "import os, sys, time, traceback\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    try:\n"
+        "        open('/data/nowhere/clip.json')\n"
+        "    except OSError:\n"
+        "        traceback.print_exc()\n"
+        "        sys.exit(9)\n"
+        "time.sleep(600)\n"
     )
-    done = simulate_two_nodes(script, tmp_path / "logs")
-    assert done.returncode != 0
+    done = simulate_two_nodes(script, tmp_path / "logs", "--launcher", "python")
+    assert done.returncode == 9, done.stdout
     assert re.search(r"\[node 0\] [0-9:]{8} \[ERROR\] node 1, ", done.stdout), done.stdout
     assert "[ranks-left" not in done.stdout  # it left with a code of its own
     (log,) = (tmp_path / "logs").glob("*_node1_*.log")

@@ -217,6 +217,7 @@ def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tm
         assert sorted(launch.events("node-left-early")) == [0, 1]
 
 
+@takes_long
 def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_ended(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     script = TRAINING.with_name("hanging_jax.py")
@@ -228,6 +229,7 @@ def test_process_of_jax_that_is_waited_for_is_named_by_its_stack_and_the_job_end
             assert "in fall_asleep" in culprit["words"]
 
 
+@takes_long
 def test_training_that_moves_is_never_called_a_hang(tmp_path: Path) -> None:
     flags = ["--hang-after", "12", "--on-hang", "stop", *WITHOUT_TORCHRUN]
     with lab(tmp_path, "none", flags, ["--steps", "300"]) as launch:

@@ -17,6 +17,7 @@ from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
+from tests.lab.needs import takes_long
 from tests.procguard.agent_lab import TOKEN, AgentNode, node_in, wait_for
 from tests.procguard.server_process import Running, server
 
@@ -119,6 +120,7 @@ def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[
     assert states == dict.fromkeys(WORKERS, "exited")
 
 
+@takes_long
 def test_server_and_agent_come_and_go_and_the_training_stays(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, SLEEP)
     reach(lab, "running")

@@ -10,12 +10,14 @@ from pathlib import Path
 import httpx
 
 from platform_launch.hardware import running
+from tests.lab.needs import takes_long
 from tests.procguard.agent_lab import LIMIT_S, wait_for
 
 _MARK = "PROCGUARD_TEST_OF_THE_DEMO"
 TRAINING = "import os, time\nprint('rank', os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
 
 
+@takes_long
 def test_the_demo_runs_a_group_and_leaves_nothing(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)

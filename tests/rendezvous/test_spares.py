@@ -16,6 +16,7 @@ from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.run.gathering import Gathering
 from platform_launch.rendezvous.run.settlement import Settlement
 from platform_launch.rendezvous.run.state import Report, RunPhase, RunState
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import live, until
 from tests.rendezvous.nodes import fingerprint
@@ -86,6 +87,7 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
             assert (settlement.outcome.replaced, settlement.outcome.bad) == (bad, bad)
 
 
+@takes_long
 def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -> None:
     script = Path(__file__).with_name("races.py")
     done = subprocess.run(

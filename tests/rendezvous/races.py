@@ -55,7 +55,7 @@ LIMIT_S = float(os.environ.get("RACES_LIMIT_S", "240"))
 class Node:
     """A node: ``held`` is the rank it trains with, None while it does not; ``dead`` is for good.
 
-    ``away``: its cable is pulled, or was and it has not heard yet what the others did meanwhile.
+    ``cut``: its cable is pulled. ``away``: it is or was, and the node has not heard what came since.
     """
 
     me: Fingerprint
@@ -64,6 +64,7 @@ class Node:
     held: int | None = None
     waits: bool = False
     stopped: bool = False
+    cut: bool = False
     away: bool = False
     spare: bool = False
     lost: bool = False
@@ -155,7 +156,7 @@ class Job:
         train = any(node.held is not None for node in chosen)
         for node in chosen:
             if kind in ("cut", "part"):
-                node.away = True
+                node.cut = node.away = True
                 machine = self._machines[self.nodes.index(node)]
                 machine.cut() if kind == "cut" else machine.part()
                 continue
@@ -171,7 +172,8 @@ class Job:
 
     def _wake_all(self) -> None:
         for node in self.nodes:
-            if node.away and not node.dead:
+            if node.cut:
+                node.cut = False
                 self._machines[self.nodes.index(node)].heal()
                 self._note(f"heal {node.me.host}")
         self._until(lambda: not any(node.away and not node.dead for node in self.nodes))
@@ -225,9 +227,9 @@ class Job:
         if isinstance(message, ConsoleLine):
             node.said.append(message.text)
         elif isinstance(message, Standby):
-            node.waits, node.away = True, False
+            node.waits, node.away = True, node.cut
         elif isinstance(message, AllHere):
-            node.waits, node.held, node.away = False, message.node_rank, False
+            node.waits, node.held, node.away = False, message.node_rank, node.cut
             node.spare, node.master = False, message.host
             if message.node_rank != node.me.node_rank:
                 node.me = replace(node.me, node_rank=message.node_rank, stand_in=True)

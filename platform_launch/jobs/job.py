@@ -120,7 +120,7 @@ class Job:
         if self.spares and self.nodes < 2:
             raise InputError(
                 f"spares {self.spares} beside {self.nodes} node: expected at least 2 nodes that train",
-                "node 0 cannot be replaced; raise nodes, or leave the spares out",
+                "with one node nobody is left when it is lost; raise nodes, or leave the spares out",
             )
         names.check_path(self.entrypoint, "entrypoint")
         self._check_placement()

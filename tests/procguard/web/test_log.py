@@ -82,11 +82,16 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     assert server.api.post("groups/merged/start").is_success
     first, second = agents["gn6"], agents["gn7"]
     wait_for(lambda: all(one.reports[0].pid is not None for one in (first, second)), "both run")
-    first.write(0, b"\x1b[1;31mred\x1b[0m begin\n" + b"".join(b"step %d\n" % n for n in range(1, 701)))
-    time.sleep(0.6)  # marks of time are half a second apart
-    second.write(0, b"rank one\nRuntimeError: out of memory\nthe end\n")
-    time.sleep(0.6)
-    first.write(0, b"ConnectionError: peer has gone\n")
+
+    def arrives(agent: Agent, text: bytes, so_far: int) -> None:
+        agent.write(0, text)
+        read = "groups/merged/log?limit=5000"
+        wait_for(lambda: len(server.api.get(read).json()["lines"]) == so_far, "the server has the lines")
+        time.sleep(0.6)  # marks of time are half a second apart
+
+    arrives(first, b"\x1b[1;31mred\x1b[0m begin\n" + b"".join(b"step %d\n" % n for n in range(1, 701)), 701)
+    arrives(second, b"rank one\nRuntimeError: out of memory\nthe end\n", 704)
+    arrives(first, b"ConnectionError: peer has gone\n", 705)
 
     page = visit("/groups/merged/log")
     lines = page.locator("#log-lines .line")

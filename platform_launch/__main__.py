@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from importlib.util import find_spec
 
 # Import name → package, for the core dependencies of pyproject.toml.
@@ -16,6 +17,8 @@ def main() -> int:
     # Started by path, Python puts this package's own folder first: its rooms would shadow other modules.
     if __spec__ is None:
         sys.path[0] = __file__.rsplit("/", 2)[0]
+    # Said at every start where the old package is installed too, as NVIDIA's resiliency extension does.
+    warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     if sys.argv[1:2] == ["_helper"]:  # started by a command that has checked the interpreter
         from platform_launch.helper import main as helper
 

@@ -13,7 +13,7 @@ from platform_launch.why.clock import Span
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.exceptions import Raised
-from platform_launch.why.line import NOWHERE, Where
+from platform_launch.why.line import NOWHERE, YEAR_S, Where
 from platform_launch.why.signatures import Signature, SignatureRole
 from platform_launch.why.steps import StepEnd
 
@@ -88,7 +88,8 @@ class Sighting:
         mine, others = self.span, other.span
         if self.raised is not None or not (mine.exact and others.exact):
             return False
-        return (others.not_before_s or 0.0) < (mine.not_before_s or 0.0) - _NOTABLY_S
+        ahead_s = (mine.not_before_s or 0.0) - (others.not_before_s or 0.0)
+        return (ahead_s + YEAR_S / 2) % YEAR_S - YEAR_S / 2 > _NOTABLY_S
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class Episode:
 class Strand:
     """What one node (or pod) says in one log.
 
-    ``finished_at`` is the last line in which the launcher called this training a success.
+    ``finished_at`` is the last line in which the launcher called this training a success. ``homes`` are the
+    hosts of the ranks of the largest communicator seen, of ``homes_of`` ranks; "" where two claim one.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -146,15 +148,18 @@ class Strand:
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
         self.homes: dict[int, str] = {}
+        self.homes_of = 0
         self.lines_read = 0
         self.survived: list[Sighting] = []
         self.first_error: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
 
-    def live(self, rank: int, host: str) -> None:
-        """Take note of the host of a rank; one that two hosts claim has none."""
-        if len(self.homes) < _MOST_WHERES:
+    def live(self, rank: int, size: int, host: str) -> None:
+        """Take note of the host of a rank of a communicator of ``size``; smaller ones count ranks anew."""
+        if size > self.homes_of:
+            self.homes, self.homes_of = {}, size
+        if size == self.homes_of and (rank in self.homes or len(self.homes) < _MOST_WHERES):
             self.homes[rank] = host if self.homes.get(rank, host) == host else ""
 
     def add(self, event: Sighting, parting_lines: int) -> Sighting:

@@ -88,14 +88,19 @@ def _at_home(where: Where, strands: Sequence[Strand]) -> Where:
     """Add the host of a rank, where the logs tell elsewhere on which host it runs."""
     if where.rank is None or any(part is not None for part in (where.node, where.pod, where.host)):
         return where
-    hosts = {host for strand in strands if (host := strand.homes.get(where.rank))}
+    largest = max((strand.homes_of for strand in strands), default=0)
+    hosts = {
+        strand.homes[where.rank]
+        for strand in strands
+        if strand.homes_of == largest and where.rank in strand.homes
+    }
     hosts |= {
         ending.where.host
         for strand in strands
         for ending in strand.episode.endings
         if ending.where.rank == where.rank and ending.where.host
     }
-    return replace(where, host=hosts.pop()) if len(hosts) == 1 else where
+    return replace(where, host=hosts.pop()) if len(hosts) == 1 and "" not in hosts else where
 
 
 def _cancelled_on(strands: Sequence[Strand]) -> Where:

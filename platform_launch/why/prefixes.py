@@ -68,7 +68,7 @@ _SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # Of a file that grep put before its line.
-_FILE_RANK = re.compile(r"(?:^|[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
+_FILE_RANK = re.compile(r"(?:^|(?<!local)(?<!node)(?<!group)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 _SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")

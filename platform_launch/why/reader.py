@@ -38,7 +38,7 @@ _LAUNCHER = re.compile(
 # What a shell prints of a command before it runs it (set -x).
 _TRACED = re.compile(r"\+{1,5} \S")
 # NCCL's start-up tells which rank a host has.
-_HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks \d")
+_HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<endpoint>\w\S*)")
 
@@ -86,13 +86,14 @@ class LogReader:
 
     def remarks(self) -> list[str]:
         """Say what was not read."""
-        said = ", ".join(
-            f'"{shown(head.decode(errors="replace"))}"' for head in sorted(self._scanner.left_out)
-        )
-        name = self._source.name
-        return (
-            [f"{name} is full of {said}: of such lines only the first and the last were read"] if said else []
-        )
+        name, left_out = self._source.name, self._scanner.left_out
+        said = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
+        remarks = []
+        if said:
+            remarks.append(f"{name} is full of {said}: of such lines only the first and the last were read")
+        if "traceback" in self._scanner.worn:
+            remarks.append(f"{name} is full of tracebacks: not all of them were read")
+        return remarks
 
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
@@ -116,7 +117,7 @@ class LogReader:
         strand = self._strand(line.where)
         strand.collectives.read(line.text, line.where.rank)
         if line.where.host is not None and (home := _HOME.search(line.text)):
-            strand.live(int(home[1]), line.where.host)
+            strand.live(int(home[1]), int(home[2]), line.where.host)
             return True
         if fact := _FACTS.search(line.text):
             strand.facts.setdefault("rendezvous", fact["endpoint"])

@@ -66,5 +66,10 @@ def _rejoined(data: bytes) -> bytes:
 def _goes_on(text: str, below: str) -> bool:
     """Tell whether a line looks like the rest of the one above, and not like one more of its kind."""
     first, second = _FIRST_WORD.match(text), _FIRST_WORD.match(below)
-    same = first is not None and second is not None and first[1] == second[1]
+    same = first is not None and second is not None and _kind(first[1]) == _kind(second[1])
     return not same and _GOES_ON.match(below) is not None
+
+
+def _kind(word: str) -> str:
+    """Return a word without its digits: gn01 and gn02 begin lines of one kind, and so do two times of day."""
+    return re.sub(r"\d+", "", word)

@@ -183,12 +183,14 @@ class Scanner:
     """Walks through one log. Set ``everything`` to get each line that follows, not only promising ones.
 
     ``left_out`` are the messages that fill the log, by how they begin: of these most lines are not read.
+    ``worn`` are the words of :mod:`sieve` that fill it: lines with no rarer one are not read.
     """
 
     def __init__(self, stream: Readable | Iterable[bytes]) -> None:
         self.everything = False
         self.lines_read = 0
         self.left_out: set[bytes] = set()
+        self.worn: set[str] = set()
         self._stream = stream
         self._vocabulary = Vocabulary()
         self._before = b""
@@ -267,7 +269,7 @@ class Scanner:
         """
         size = os.fstat(file.fileno()).st_size
         end, at, stretch = _next_line(file, size - _BLOCK_BYTES), 0, _STRETCH_BYTES
-        worn, heads = set[str](), list[bytes]()
+        heads = list[bytes]()
         while at < end:
             stop = min(at + stretch, end)
             while at < stop:
@@ -276,9 +278,9 @@ class Scanner:
                 yield block, False
             if at >= end:
                 break
-            worn, heads = self._filling(block, worn, heads)
+            heads = self._filling(block, heads)
             begin, first, read, counts = at, self.lines_read, 0, Counter[str]()
-            search = sieve.hits(file, begin, _wanted(worn), heads)
+            search = sieve.hits(file, begin, _wanted(self.worn), heads)
             try:
                 for hit in search:
                     counts[hit.word] += 1
@@ -294,7 +296,7 @@ class Scanner:
                         at, read = at + len(block), read + len(block)
                         yield block, False
                     if read > _DENSE_BYTES and read * _DENSE > at - begin:
-                        worn |= sieve.frequent(counts)
+                        self.worn |= sieve.frequent(counts)
                         break
                 else:
                     after = sieve.count_lines(file, begin) - sieve.count_lines(file, end)
@@ -321,18 +323,18 @@ class Scanner:
         self._before = os.pread(file.fileno(), min(at, _LOOKBACK_BYTES), max(0, at - _LOOKBACK_BYTES))
         return at
 
-    def _filling(self, block: bytes, worn: set[str], heads: list[bytes]) -> tuple[set[str], list[bytes]]:
-        """Return the words and the messages that fill the log, which are not searched for any more."""
+    def _filling(self, block: bytes, heads: list[bytes]) -> list[bytes]:
+        """Find the words and the messages that fill the log, to search for them no more; return these."""
         lines = block.split(b"\n")
         if filling := sieve.heads(lines, _tells_at_all):
             heads = list(dict.fromkeys([*filling, *heads]))[: sieve.MOST_HEADS]
         else:
             heads = []
         rest = [line for line in lines if not any(head in line for head in heads)]
-        worn = worn | sieve.common(STEMS, WHOLE_WORDS, squeeze(b"\n".join(rest)))
+        self.worn |= sieve.common(STEMS, WHOLE_WORDS, squeeze(b"\n".join(rest)))
         self.left_out |= set(heads)
-        self._vocabulary.skipped |= bool(worn or heads)
-        return worn, heads
+        self._vocabulary.skipped |= bool(self.worn or heads)
+        return heads
 
     def _with_tail(self) -> Iterator[tuple[bytes, bool]]:
         """Yield the blocks, the last one in two parts: what comes before the log's end, and the end."""

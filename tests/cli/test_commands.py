@@ -31,6 +31,22 @@ def launch(
     )
 
 
+def test_the_old_package_of_nvml_beside_ours_is_not_spoken_of(tmp_path: Path) -> None:
+    # As pynvml 13 does it, by a file that Python reads at its start.
+    (tmp_path / "sitecustomize.py").write_text(
+        """
+import sys, warnings
+class Redirect:
+    def find_spec(self, name, path, target=None):
+        if name == "pynvml":
+            warnings.warn("The pynvml package is deprecated. Please install nvidia-ml-py.", FutureWarning, 2)
+sys.meta_path.insert(0, Redirect())
+"""
+    )
+    done = launch("--version", env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_json_stands_alone_on_stdout() -> None:
     done = launch("run", "--print-env", "--format", "json", "--assume-gpus", "8xH100", env=TWO_NODES)
     assert done.returncode == 0, done.stderr

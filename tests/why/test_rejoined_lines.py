@@ -45,3 +45,10 @@ def test_lines_of_equal_length_stay_what_they_are(explain_text: Explain) -> None
     verdict = explain_text(f"{rows}{error}\n{progress(3)}")
     assert verdict.cause == "disk_full"
     assert verdict.evidence[0].text.startswith(error)
+
+
+def test_lines_of_hosts_in_turn_are_not_one(explain_text: Explain) -> None:
+    said = [f"gn{1 + n % 2:02d}: step {n // 2:4d} | loss 2.9" for n in range(50)]
+    rows = "".join(f"{line:<99}.\n" for line in said)
+    verdict = explain_text(f"{rows}gn01: RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
+    assert (verdict.cause, verdict.evidence[0].line) == ("ecc", 51)

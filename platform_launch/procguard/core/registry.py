@@ -107,9 +107,13 @@ class WorkerEntry:
         self.ended_at = ended_at
         self.same = self.same + 1 if same else 1
         self.report = report
-        if before is None or not same or (before.asked, len(before.gpus)) != (report.asked, len(report.gpus)):
+        if before is None or not same or _at_a_glance(before) != _at_a_glance(report):
             self.said = report
         return not same or (before is not None and before.reason != report.reason)
+
+
+def _at_a_glance(report: WorkerReport) -> tuple[bool, list[int]]:
+    return report.asked, [gpu.index for gpu in report.gpus]
 
 
 @dataclass

@@ -124,11 +124,12 @@ def run_together(
                 lost = True
                 continue
             restarts, is_spare = attempt.restarts, False
+            # It may have moved to another place and back, which a comparison of places does not show.
+            meeting = replace(meeting, master_addr=attempt.place.master_addr)
             if attempt.place != place:
                 place = attempt.place
                 stand_in = fingerprint.stand_in or place.node_rank != fingerprint.node_rank
                 fingerprint = replace(fingerprint, node_rank=place.node_rank, stand_in=stand_in)
-                meeting = replace(meeting, master_addr=place.master_addr)
                 training = training_at(place)
             rank = place.node_rank
             failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))

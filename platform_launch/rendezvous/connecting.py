@@ -152,6 +152,7 @@ class Connector:
                     return participant
             if participant is not None:
                 participant.close()
+        self._meet = self._usual
         return None
 
     def reconnect(self, known: Participant) -> Participant | None:
@@ -198,9 +199,11 @@ class Connector:
                 spare=meet.spare,
                 details=meet.details,
             )
-        except (NoRendezvousError, StoreError) as error:
+        except (NoRendezvousError, RejectedError, StoreError) as error:
             if store is not None:
                 store.close()
+            if isinstance(error, RejectedError):
+                raise
             if isinstance(error, NoRendezvousError):
                 obstacle = str(error)
             where = f"{meet.host}:{self.port} ({found.address})"

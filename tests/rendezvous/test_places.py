@@ -5,16 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from queue import Queue
 
 import pytest
 
+from platform_launch.console import Console
+from platform_launch.launch import run
+from platform_launch.launch.attempt import JobMovedError
+from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.run import MeetingPlace, run_together
+from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.training_command import NodePlace, TrainingCommand
+from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import Meet
-from platform_launch.rendezvous.messages import InvalidMessageError, decode, encode
-from platform_launch.rendezvous.run.launcher import RunTask
+from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.run.arriving import Arrival
+from platform_launch.rendezvous.run.launcher import Moved, RunTask, StopAll
+from platform_launch.rendezvous.run.leaving import GivenUpError
 from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.supervise import Command, Outcome
+from platform_launch.supervise.signals import SignalInbox
 from tests.rendezvous.live import PURPOSE, Live, live
 from tests.rendezvous.nodes import fingerprint
 
@@ -76,6 +91,72 @@ def test_a_place_is_opened_only_by_who_was_started_there_and_after_a_first_start
         task(rejoining=True),
     ):
         assert not is_own_turn_later(other)
+
+
+def test_a_spare_remembers_a_run_that_it_waited_beside_while_the_nodes_gather_again() -> None:
+    search = Search(task(spare=True), fingerprint(2))
+    search.heard(begun(2))
+    search.heard(WAITING)
+    assert search.restarts == 2
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_told_to_end_between_two_starts_a_node_ends_the_job_and_a_spare_does_not(spare: bool) -> None:
+    ending = NodeEnding(EndKind.STOPPED, 2, "somewhere", 143, stopped_by="SIGTERM")
+    commands: Queue[Message | None] = Queue()
+    commands.put(StopAll(ending))
+    arrival = Arrival(task(spare=spare), task().node, None, commands, lambda _said: None)
+    with pytest.raises(GivenUpError) as told:
+        arrival._pause(60.0)
+    assert told.value.ending == (None if spare else ending)
+
+
+class ScriptedAttempt:
+    """An attempt of a node that hears at once how it goes; each of ``ways`` is a host or ends its meeting."""
+
+    hung, health = False, None
+
+    def __init__(self, ways: Iterator[str | JobMovedError], task: RunTask) -> None:
+        self._way = next(ways)
+        self.output = TrainingOutput(Path(task.log_path), lambda: b"")
+        self.place = NodePlace(task.node.node_rank, task.master_addr)
+        self.restarts = task.node.restarts_used
+
+    def meet(self) -> None:
+        if isinstance(self._way, JobMovedError):
+            raise self._way
+        self.place = replace(self.place, master_addr=self._way)
+
+    def train(self) -> Outcome:
+        return Outcome(1, None, 1.0, None, None, ())
+
+    def was_in_the_way(self, _outcome: Outcome) -> bool:
+        return False
+
+    def settle(self, _outcome: Outcome, not_again: object) -> RunOutcome:
+        return RunOutcome(1, restart=not_again is None)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways: Iterator[str | JobMovedError] = iter([JobMovedError(Moved("node7", 0)), "node0", "node0"])
+    looked_for: list[str] = []
+
+    def attempt(_training: object, _again: object, of: RunTask, *_rest: object) -> ScriptedAttempt:
+        looked_for.append(of.master_addr)
+        return ScriptedAttempt(ways, of)
+
+    def training_at(_place: NodePlace) -> TrainingCommand:
+        return TrainingCommand(Command((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
+
+    monkeypatch.setattr(run, "Attempt", attempt)
+    meeting = MeetingPlace("node0", 1, 2, max_restarts=1)
+    run_together(training_at, fingerprint(1), meeting, Console(), SignalInbox(), RunReporter())
+    assert looked_for == ["node0", "node7", "node0"]
 
 
 def test_a_task_with_a_place_that_is_not_in_its_list_is_no_task() -> None:

@@ -66,7 +66,8 @@ class Arrived:
 class Arrival:
     """Leads to the start, or to its refusal. ``participant`` is what takes part by now, for who must leave.
 
-    ``meet`` says how this node would come to node 0.
+    ``meet`` says how this node would come to node 0, and ``elsewhere`` how to the places where others may
+    have opened a rendezvous; ``obstacle`` says of one that was reached why this node does not join there.
     """
 
     def __init__(
@@ -96,6 +97,15 @@ class Arrival:
             port = self.lead.port or self._task.rendezvous_port
             return Meet("127.0.0.1", port, PURPOSE, self._me, self._secret)
         return self._meet_at(self._task.master_addr)
+
+    @property
+    def elsewhere(self) -> list[Meet]:
+        """See above; empty where this node leads."""
+        return [] if self.lead is not None else [self._meet_at(host) for host in self._search.elsewhere]
+
+    def obstacle(self, meet: Meet, found: Participant) -> str:
+        """See above. May raise StoreError."""
+        return self._search.obstacle(meet, found)
 
     def _meet_at(self, host: str) -> Meet:
         task = self._task
@@ -128,6 +138,7 @@ class Arrival:
                 return self._conclude(self.participant, state)
             with suppress(StoreError):  # it comes to the next start, a moment later
                 self.participant.leave()
+            self.participant.close()
             self._wait_again(lost=state.outcome is None or 0 in state.outcome.replaced)
             self._pause(_AGAIN_S)
 
@@ -137,7 +148,9 @@ class Arrival:
         host = task.places.hosts[task.places.own or 0]
         mine = () if self._spare else (me.node_rank,)
         self._say(
-            "WARN", f"node 0, {task.master_addr}, is lost: the nodes may meet here, at {host}", "place-opened"
+            "WARN",
+            f"node 0, {task.master_addr}, is not heard: the nodes may meet here, at {host}",
+            "place-opened",
         )
         self._task = replace(task, master_addr=host, spare=False, replaced=(*task.replaced, *mine))
         self._me = replace(me, node_rank=0, stand_in=True, restarts_used=self._search.restarts)
@@ -243,8 +256,8 @@ class Arrival:
             pause=self._pause_seeking,
             say=self._emit,
             examine=self._examine,
-            elsewhere=[] if self.lead is not None else list(map(self._meet_at, self._search.elsewhere)),
-            obstacle=self._search.obstacle,
+            elsewhere=self.elsewhere,
+            obstacle=self.obstacle,
         )
 
     def _examine(self, me: Fingerprint) -> Fingerprint:
@@ -273,8 +286,8 @@ class Arrival:
         except Empty:
             return
         if command is None or not self._task.rejoining:
-            # Of a job that trained already all nodes end with this one.
-            if isinstance(command, StopAll) and self._task.node.restarts_used:
+            # Of a job that trained already all nodes end with this one, unless it is a spare.
+            if isinstance(command, StopAll) and self._task.node.restarts_used and not self._spare:
                 raise GivenUpError(command.ending)
             raise GivenUpError
         self._early.append(command)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet, NeverReachedError
 from platform_launch.rendezvous.ending import NodeEnding
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.participant import RejectedError
+from platform_launch.rendezvous.participant import Participant, RejectedError
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.store import StoreError
 
@@ -17,8 +18,17 @@ _LIMIT_S = 10.0
 _PAUSE_S = 0.1
 
 
-def refuse(meet: Meet, ending: NodeEnding) -> None:
-    """Come as a node that cannot start, and leave once node 0 has heard it; give up after a while."""
+def refuse(
+    meet: Meet,
+    ending: NodeEnding,
+    *,
+    elsewhere: Sequence[Meet] = (),
+    obstacle: Callable[[Meet, Participant], str] = lambda _meet, _found: "",
+) -> None:
+    """Come as a node that cannot start, and leave once node 0 has heard it; give up after a while.
+
+    ``elsewhere`` and ``obstacle`` are those of a ``Connector``: the nodes may gather at another place by now.
+    """
     me = replace(meet.me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code)
     connector = Connector(
         replace(meet, me=me),
@@ -26,6 +36,8 @@ def refuse(meet: Meet, ending: NodeEnding) -> None:
         answer_limit_s=CONNECT_LIMIT_S,
         pause=time.sleep,
         say=_say_nothing,
+        elsewhere=[replace(other, me=me) for other in elsewhere],
+        obstacle=obstacle,
     )
     deadline = time.monotonic() + _LIMIT_S
     with suppress(NeverReachedError, RejectedError, StoreError):

@@ -27,6 +27,7 @@ class Search:
         self._me = me
         self._moves = bool(task.places.hosts) and not task.rejoining
         self._beside: RunState | None = None
+        self._restarts = me.restarts_used
         self.begin(lost=task.lost)
 
     def begin(self, *, lost: bool) -> None:
@@ -37,11 +38,12 @@ class Search:
     def heard(self, state: RunState) -> None:
         """Take what node 0 says while this node waits."""
         self._beside = state
+        self._restarts = max(self._restarts, state.restarts_used)  # while nodes gather none is said
 
     @property
     def restarts(self) -> int:
         """How many restarts this node has seen, or heard of while it waited."""
-        return max(self._me.restarts_used, self._beside.restarts_used if self._beside is not None else 0)
+        return self._restarts
 
     @property
     def is_needed_no_more(self) -> bool:

@@ -93,7 +93,8 @@ class TakingPart:
             lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
         if lead is None and ending is not None:
-            refuse(self._arrival.meet, ending)
+            arrival = self._arrival
+            refuse(arrival.meet, ending, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
 
     def _ending_for(self, error: LostError) -> NodeEnding:
         lines = self._stay.coordinator_excerpt if self._stay is not None else ()

@@ -123,11 +123,9 @@ class Cluster:
         until(arrived, lambda: f"job is {seen.get('JobState')}, not {states}\n{job.text}", pause_s=0.1)
         return seen
 
-    def wait_for_text(self, job: Job, text: str, *, times: int = 1) -> None:
-        """Wait until a text stands in the job's output so many times."""
-        until(
-            lambda: job.text.count(text) >= times, lambda: f"{text!r} does not come\n{job.text}", pause_s=0.1
-        )
+    def wait_for_text(self, job: Job, text: str) -> None:
+        """Wait until a text stands in the job's output."""
+        until(lambda: text in job.text, lambda: f"{text!r} does not come\n{job.text}", pause_s=0.1)
 
     def lose(self, node: Host) -> None:
         """Take a node away as a power cut does: its slurmd and every process of its jobs, at once."""

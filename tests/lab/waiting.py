@@ -9,6 +9,7 @@ from typing import TypeVar
 
 # A dear question is asked less often: this many times what it cost remains for everything else.
 _OF_ITS_COST = 9
+_LONGEST_PAUSE_S = 2.0
 # Far beyond what a machine needs whose every core is busy with something else.
 LIMIT_S = 600.0
 
@@ -20,14 +21,15 @@ def until(
 ) -> Answer:
     """Ask until the answer is true and return it; fail with ``what`` when that never comes."""
     deadline = time.monotonic() + LIMIT_S
-    spent_s = _spent_s()
-    while not (found := answer()):
+    while True:
+        before_s = _spent_s()
+        if found := answer():
+            return found
+        cost_s = _spent_s() - before_s
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()
-        before_s, spent_s = spent_s, _spent_s()
-        time.sleep(max(pause_s, _OF_ITS_COST * (spent_s - before_s)))
-    return found
+        time.sleep(max(pause_s, min(_OF_ITS_COST * cost_s, _LONGEST_PAUSE_S)))
 
 
 def _spent_s() -> float:
     """Return the processor time of this process and of those that it has waited for."""
-    return sum(os.times()[:4])
+    return time.process_time() + sum(os.times()[2:4])

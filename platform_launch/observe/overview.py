@@ -11,13 +11,23 @@ from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
 
-_MOST_LINES = 20
+MOST_LINES = 20
+"""So many places fit a screen."""
 # While something moves, whoever is waited for now is so for a moment.
 _STILL_S = 10.0
 
 
 def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[str]:
-    """Return the lines, the largest group of ranks first."""
+    """Return what fits a terminal: the places of most ranks, and the nodes that are silent."""
+    lines = place_lines(nodes)
+    if len(lines) > MOST_LINES:
+        lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more places (--stacks shows all)"]
+    lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
+    return lines
+
+
+def place_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
+    """Return a line for each place where ranks are, the largest group of ranks first."""
     groups: dict[tuple[str, str], list[tuple[NodeSnapshot, RankSnapshot]]] = {}
     for node in nodes:
         for rank in node.ranks:
@@ -31,9 +41,6 @@ def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> 
             parts = [f"node {node.node_rank}", node.host, f"pid {rank.state.pid}", gpu]
             who += f" ({', '.join(part for part in parts if part)})"
         lines.append(f"{who}: {', '.join(part for part in (state, place) if part)}")
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more places (--stacks shows all)"]
-    lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
     return lines
 
 

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import httpx
 import pytest
 
 from platform_launch.cli.procguard import main
+from platform_launch.observe.processes import ProcessState
+from platform_launch.observe.snapshot import RankSnapshot
+from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.wire import (
@@ -28,7 +32,7 @@ from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.settings import ServerSettings
 from tests.procguard.agent_lab import AgentNode, node_in
-from tests.procguard.serving import TOKEN, Served, served, until
+from tests.procguard.serving import TOKEN, FakeAgent, Served, served, until
 
 TRAINING = """
 import os, time
@@ -93,6 +97,59 @@ def test_ranks_are_seen_with_their_stacks_by_operators_alone(
         post(server.person("viewer"), "/groups/train/inspect", status=403)
         assert main(("ctl", "inspect", "train", "--stacks", "--server", server.url)) == 0
         assert "reads_its_shard" in capsys.readouterr().out
+
+
+def test_of_many_ranks_a_page_gets_what_fits_it_and_a_file_gets_all(server: Served) -> None:
+    people, agent = server.person(), FakeAgent(server, "gn6", 64)
+    other = FakeAgent(server, "gn7", 6)
+    names = [f"gn6-{number}" for number in range(64)] + [f"gn7-{number}" for number in range(6)]
+    post(people, "/groups", {"name": "train", "settings": {"master_addr": "gn6", "command": "train"}}, 201)
+    post(people, "/move", {"workers": names, "group": "train"}, 204)
+    post(people, "/groups/train/start")
+
+    def running() -> bool:
+        agent.beat()
+        other.beat()
+        return str(people.get("/api/v1/groups/train").json()["phase"]) == "running"
+
+    until(running)
+
+    def inspected(query: str) -> dict[str, Any]:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(post, people, f"/groups/train/inspect{query}")
+
+            def answered() -> bool:
+                tell(agent, 0)
+                tell(other, 64)
+                return asked.done()
+
+            until(answered)
+        found: dict[str, Any] = asked.result()
+        # On a busy machine the server's limit may have come first.
+        return found if found["ranks"] == len(names) else inspected(query)
+
+    part, whole = inspected(""), inspected("?whole=true")
+    assert (part["ranks"], part["more_ranks"], part["more_places"]) == (70, 6, 15)
+    assert (len(part["lines"]), count_ranks(part["stacks"])) == (20, 64)
+    assert (whole["more_ranks"], whole["more_places"]) == (0, 0)
+    assert (len(whole["lines"]), count_ranks(whole["stacks"])) == (35, 70)
+
+
+def tell(agent: FakeAgent, first: int) -> None:
+    """Answer what a node is asked: two ranks each are at a place of their own."""
+    body = {"node": agent.node, "instance": agent.instance, "workers": list(agent.reports.values())}
+    answer = agent.http.post("/api/v1/agent/heartbeat", json=body).json()
+    for number, question in answer.get("questions", {}).items():
+        rank = first + int(number)
+        stack = ThreadStack(True, (PythonFrame("/job/train.py", rank // 2, "step"),))
+        snapshot = RankSnapshot(rank, rank, ProcessState(100 + rank, "python", "S"), (stack,))
+        seen = RanksSeen(number=int(number), question=question, ranks=(snapshot,))
+        taken = agent.http.post("/api/v1/agent/ranks", json=seen.model_dump(mode="json"))
+        assert taken.status_code == 200, taken.text
+
+
+def count_ranks(lines: list[str]) -> int:
+    return sum(line.startswith("rank ") for line in lines)
 
 
 def test_two_who_ask_at_once_ask_once_and_late_answers_are_left() -> None:

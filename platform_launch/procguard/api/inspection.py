@@ -35,9 +35,9 @@ class Inspection(Shape):
     """What all ranks of a running group do now.
 
     ``lines`` hold the ranks, those at the same place in one line; ``finding`` says who keeps the others
-    waiting, and is empty while something moves; ``stacks`` are those of all threads, of
-    64 ranks at most: those at the rarest places. ``silent`` lists the
-    workers whose agents did not answer.
+    waiting, and is empty while something moves; ``stacks`` are those of all threads. Unless the whole was
+    asked for, there are 20 lines at most and stacks of the 64 ranks at the rarest places: ``more_places`` and
+    ``more_ranks`` count the rest. ``silent`` lists the workers whose agents did not answer.
     """
 
     group: str
@@ -48,4 +48,6 @@ class Inspection(Shape):
     finding: list[str]
     lines: list[str]
     stacks: list[str]
+    more_places: int = 0
+    more_ranks: int = 0
     silent: list[str]

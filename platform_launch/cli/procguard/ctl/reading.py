@@ -150,12 +150,12 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
 @click.option(
     "--stacks",
     is_flag=True,
-    help="Show whole stacks, of the 64 ranks at the rarest places where there are more.",
+    help="Show every rank's whole stacks.",
 )
 @connected
 def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     """Show what all ranks of a running group are doing now."""
-    found = client.send("POST", f"/groups/{segment(name)}/inspect")
+    found = client.send("POST", f"/groups/{segment(name)}/inspect{'?whole=true' if stacks else ''}")
     if as_json:
         print_json(found)
         return
@@ -164,6 +164,8 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     click.echo(f"{found['ranks']} ranks on {found['nodes']} nodes{since}")
     for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
         click.echo(plain(line))
+    if found["more_places"] and not stacks:
+        click.echo(f"and {found['more_places']} more places (--stacks shows all)")
     if found["silent"]:
         click.echo(plain(f"no answer from {shown_list(found['silent'])}"))
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Request, Security
+from fastapi import APIRouter, Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
+from starlette.responses import Response
 
 from platform_launch.observe.hang import judge
-from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
+from platform_launch.observe.overview import MOST_LINES, finding_lines, place_lines, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.procguard.api.inspection import Inspection, RanksSeen, RanksTaken
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
@@ -41,6 +42,7 @@ async def _node_of(
     return node_of(bearer(request.headers), parts)
 
 
+_Whole = Annotated[bool, Query(description="All places and the stacks of all ranks, however many.")]
 _Node = Annotated[str, Depends(_node_of)]
 
 
@@ -48,14 +50,17 @@ _Node = Annotated[str, Depends(_node_of)]
     "/groups/{name}/inspect",
     operation_id="inspect",
     tags=["groups"],
+    response_model=Inspection,
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
-async def inspect(name: str, parts: Parts, _person: Operator) -> Inspection:
+async def inspect(name: str, parts: Parts, _person: Operator, whole: _Whole = False) -> Response:
     """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
     run, workers = await to_thread.run_sync(_running, parts, name)
     asked = [_name(worker) for worker in workers if not worker.silent]
     answers = await parts.inspections.ask((name, run.generation), asked, _LIMIT_S)
-    return await to_thread.run_sync(_seen, run, workers, answers)
+    # Written there as well: the whole of thousands of ranks would hold heartbeats up here.
+    document = await to_thread.run_sync(lambda: _seen(run, workers, answers, whole).model_dump_json())
+    return Response(document, media_type="application/json")
 
 
 @router.post(
@@ -81,7 +86,7 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
     return run, [worker for worker in shapes if worker.generation == run.generation and worker.state in alive]
 
 
-def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> Inspection:
+def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers, whole: bool) -> Inspection:
     places = {place.worker: place for place in run.places}
     nodes, silent = [], {}
     for worker in workers:
@@ -92,20 +97,21 @@ def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers) -> I
             nodes.append(_seen_at(run, place, worker, seen))
     moved = [seen.moved_s_ago for seen in answers.values() if seen.moved_s_ago is not None]
     moved_s_ago = min(moved, default=None)
-    stacks, seen_ranks = stack_lines(rarest(nodes, _MOST_STACKS)), sum(len(node.ranks) for node in nodes)
-    if seen_ranks > _MOST_STACKS:
-        stacks.append(f"and {seen_ranks - _MOST_STACKS} more ranks, at these places or at commoner ones")
+    lines, ranks = place_lines(nodes), sum(len(node.ranks) for node in nodes)
+    shown_lines, shown_ranks = (len(lines), ranks) if whole else (MOST_LINES, _MOST_STACKS)
     world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
     silent_nodes = {rank: worker for worker, rank in silent.items()}
     return Inspection(
         group=run.group,
         run=run.number,
-        ranks=seen_ranks,
+        ranks=ranks,
         nodes=len({node.node_rank for node in nodes}),
         moved_s_ago=moved_s_ago,
         finding=finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago),
-        lines=overview(nodes, {}),
-        stacks=stacks,
+        lines=lines[:shown_lines],
+        stacks=stack_lines(nodes if whole else rarest(nodes, shown_ranks)),
+        more_places=max(0, len(lines) - shown_lines),
+        more_ranks=max(0, ranks - shown_ranks),
         silent=sorted(silent),
     )
 

@@ -5,12 +5,13 @@
   const dialog = $("#inspect");
   const status = $("#inspect-status");
   const again = $("#inspect-again");
+  const save = $("#inspect-save");
   const address = `/api/v1/groups/${encodeURIComponent(dialog.dataset.group)}/inspect`;
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
 
-  function show(id, lines) {
-    $(`#inspect-${id}`).textContent = lines.join("\n");
-    $(`#inspect-${id}`).hidden = lines.length === 0;
+  function show(id, text) {
+    $(`#inspect-${id}`).textContent = text;
+    $(`#inspect-${id}`).hidden = !text;
   }
 
   function few(workers) {
@@ -25,28 +26,45 @@
     return parts.join(" ");
   }
 
-  async function ask() {
-    again.disabled = true;
+  function shown({ finding = [], lines = [], stacks = [], more_places: places = 0, more_ranks: ranks = 0 }) {
+    show("finding", finding.join("\n"));
+    show("lines", lines.join("\n"));
+    show("more-places", places ? say("inspect.more_places", { n: places }) : "");
+    show("stacks", stacks.join("\n"));
+    show("more-ranks", ranks ? say("inspect.more_ranks", { n: ranks }) : "");
+    $("#inspect-more").hidden = save.hidden = !stacks.length;
+  }
+
+  // The page shows what a person can read; a file takes all places and stacks, as they are by then.
+  async function ask(query, take) {
+    again.disabled = save.disabled = true;
     status.textContent = say("inspect.asking");
     try {
-      const answer = await fetch(address, { method: "POST", headers });
+      const answer = await fetch(address + query, { method: "POST", headers });
       const found = await answer.json();
       status.textContent = answer.ok ? told(found) : sentence(found.error, found.hint);
-      show("finding", found.finding ?? []);
-      show("lines", found.lines ?? []);
-      show("stacks", found.stacks ?? []);
-      $("#inspect-more").hidden = !found.stacks?.length;
+      if (answer.ok || !query) take(found);
     } catch {
       status.textContent = say("failed");
     }
-    again.disabled = false;
+    again.disabled = save.disabled = false;
+  }
+
+  function file(found) {
+    const link = element("a");
+    const text = [...found.finding, ...found.lines, "", ...found.stacks, ""].join("\n");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+    link.download = `${found.group}-${found.run}-stacks.txt`;
+    link.click();
+    URL.revokeObjectURL(link.href);
   }
 
   // The button comes and goes with the group's state.
   document.addEventListener("click", ({ target }) => {
     if (!target.closest("#inspect-open")) return;
     dialog.showModal();
-    ask();
+    ask("", shown);
   });
-  again.addEventListener("click", ask);
+  again.addEventListener("click", () => ask("", shown));
+  save.addEventListener("click", () => ask("?whole=true", file));
 })();

@@ -11,13 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from platform_launch.errors import InputError
 from platform_launch.procguard.server import webhooks as webhooks_module
 from platform_launch.procguard.server.settings import Webhook, read_settings
-from platform_launch.procguard.server.webhooks import Notice, body
+from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
 from tests.procguard.serving import FakeAgent, served, until
 
 ROOT = Path(__file__).parents[2]
@@ -89,18 +91,65 @@ def test_each_receiver_gets_its_own_form() -> None:
     assert body("dingtalk", notice) == body("wecom", notice) == {"msgtype": "text", "text": {"content": line}}
 
 
-def test_a_webhook_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_nobody_is_called_by_what_a_detail_holds() -> None:
+    notice = Notice("g", "failed", '<!channel> <at user_id="all">all</at> a < b', "", "https://pg.example")
+    assert "<" not in body("slack", notice)["text"]
+    assert "&lt;!channel&gt;" in body("slack", notice)["text"]
+    told = body("feishu", notice)["content"]["text"]
+    assert not re.search("</?at", told)
+    assert told.endswith(" a < b https://pg.example")
+
+
+def test_what_is_long_is_cut_to_what_every_receiver_takes() -> None:
+    notice = Notice("g", "failed", "\u574f" * 1000, "", f"https://pg.example/{'x' * 400}")
+    told = body("wecom", notice)["text"]["content"]
+    assert len(told.encode()) <= 2048
+    assert told.endswith(notice.url)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "content", "told"),
+    [
+        ("slack", 200, "ok", ""),
+        ("json", 204, "", ""),
+        ("json", 200, '{"code": 1}', ""),  # a receiver of one's own says what it likes
+        ("slack", 404, "no_service", "HTTP 404"),
+        ("feishu", 200, '{"StatusCode": 0, "code": 0, "msg": "success"}', ""),
+        (
+            "feishu",
+            200,
+            '{"code": 19024, "msg": "Key Words Not Found"}',
+            "code='19024': 'Key Words Not Found'",
+        ),
+        ("dingtalk", 200, '{"errcode": 0, "errmsg": "ok"}', ""),
+        ("dingtalk", 200, '{"errcode": 310000, "errmsg": "no keyword"}', "errcode='310000': 'no keyword'"),
+        ("wecom", 200, '{"errcode": 45009, "errmsg": "freq"}', "errcode='45009': 'freq'"),
+        ("wecom", 200, "<html>log in</html>", "its answer is not JSON"),
+    ],
+)
+def test_a_refusal_with_http_200_is_one(kind: str, status: int, content: str, told: str) -> None:
+    assert refusal(kind, httpx.Response(status, text=content)) == told
+
+
+@pytest.mark.parametrize(
+    "hooks", ["[{url: hooks.example/t0ps3cret, kind: slack}]", "[hooks.example/t0ps3cret]", "x/t0ps3cret"]
+)
+def test_a_webhook_that_is_none_is_refused_without_its_address(tmp_path: Path, hooks: str) -> None:
     config = tmp_path / "procguard.yaml"
-    config.write_text("webhooks: [{url: 'hooks.example', kind: slack}]\n")
-    with pytest.raises(InputError, match="webhooks"):
+    config.write_text(f"webhooks: {hooks}\n")
+    with pytest.raises(InputError, match="webhooks") as refused:
         read_settings(config)
+    assert "t0ps3cret" not in str(refused.value)
 
 
 def test_alerts_and_board_ask_for_what_the_server_measures(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         FakeAgent(server, "gn6").beat()
         text = server.client().get("/metrics").text
-    measured = set(re.findall(r"^# TYPE (\w+)", text, re.M))
+    families = list(text_string_to_metric_families(text))
+    samples = [sample for family in families for sample in family.samples]
+    measured = {sample.name for sample in samples} | {family.name for family in families}
+    labels = {(sample.name, *label) for sample in samples for label in sample.labels.items()}
     alerts = yaml.safe_load((ROOT / "configs/procguard-alerts.yaml").read_text())
     rules = [rule for group in alerts["groups"] for rule in group["rules"]]
     assert all({"alert", "expr", "labels", "annotations"} <= rule.keys() for rule in rules)
@@ -111,3 +160,6 @@ def test_alerts_and_board_ask_for_what_the_server_measures(tmp_path: Path) -> No
     asked += [target["expr"] for panel in panels for target in panel["targets"]]
     names = {name for expression in asked for name in re.findall(r"procguard_\w+", expression)}
     assert names - measured == set()
+    chosen = {found for text in asked for found in re.findall(r'(procguard_\w+)\{(\w+)="(\w+)"\}', text)}
+    assert chosen
+    assert chosen - labels == set()

@@ -55,7 +55,7 @@ def why_not(
         return "the command holds a zero byte, which no program can be given: correct the group's command"
     if allowed is not None and not is_allowed(order.command, allowed):
         return (
-            f"{shown(shlex.join(order.command))} is not allowed on this node: its agent is limited to "
+            "the group's command is not allowed on this node: its agent is limited to "
             f"{shown_list(allowed)}; start it with a further --allow, or change the group's command"
         )
     directory = directory / order.directory

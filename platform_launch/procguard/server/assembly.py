@@ -83,7 +83,6 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         check_private(settings.tls_key)
     with serving(settings.database_url) as database:
         secret = read_or_make(settings.data / "session-secret")
-        webhooks = Webhooks(settings.webhooks, settings.page_url)
         logs = Logs(settings.data / "logs", settings.log_limit_mib * _MIB)
         try:
             control = Control(database.store, log_size=logs.size, heartbeat_s=settings.heartbeat_s)
@@ -101,6 +100,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             control_loop=ControlLoop(control.tick),
             join_token=token,
         )
+        webhooks = Webhooks(settings.webhooks, settings.page_url, parts.meter.webhooks)
         room = LogRetention(
             logs,
             int(settings.logs_limit_gib * _GIB),

@@ -29,14 +29,16 @@ class Metrics:
         )
         self.log_bytes = self._counter("procguard_log_bytes", "Bytes of log that agents sent.")
         self.log_refused = self._counter("procguard_log_refused", "Chunks of log the disk had no room for.")
-        self.logins = Counter(
-            "procguard_logins", "Logins that were tried, by result.", ["result"], registry=self._registry
+        self.logins = self._by_result(
+            "procguard_logins", "Logins that were tried, by result.", "succeeded", "failed", "throttled"
         )
-        self.joins = Counter(
+        self.joins = self._by_result(
             "procguard_joins",
             "Joins of agents that were tried, by result.",
-            ["result"],
-            registry=self._registry,
+            *("succeeded", "failed", "refused", "throttled"),
+        )
+        self.webhooks = self._by_result(
+            "procguard_webhook_messages", "Messages to webhooks, by result.", "sent", "lost"
         )
         self._registry.register(_CurrentState(queries))
         self._lock = threading.Lock()
@@ -51,6 +53,13 @@ class Metrics:
 
     def _counter(self, name: str, meaning: str) -> Counter:
         return Counter(name, meaning, registry=self._registry)
+
+    def _by_result(self, name: str, meaning: str, *results: str) -> Counter:
+        """Return a counter that begins with a zero for each result: increase() misses what begins with 1."""
+        counter = Counter(name, meaning, ["result"], registry=self._registry)
+        for result in results:
+            counter.labels(result)
+        return counter
 
 
 class _CurrentState(Collector):
@@ -81,7 +90,7 @@ class _CurrentState(Collector):
         gpus = [gpu for node in nodes for gpu in node.gpus]
         known = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
         yield GaugeMetricFamily("procguard_gpus", "GPUs that agents report.", len(gpus))
-        mean = sum(known) / len(known) if known else 0.0
+        mean = sum(known) / len(known) if known else None
         yield GaugeMetricFamily("procguard_gpu_utilization_percent", "Mean use of all GPUs.", mean)
         restarts = sum(group.restarts_used for group in groups_now)
         yield GaugeMetricFamily(

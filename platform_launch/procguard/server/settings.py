@@ -186,4 +186,6 @@ def _problem_text(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         return f"{shown(key)} is not a key"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["loc"][:1] == ("webhooks",) and not {"kind", "events"} & set(problem["loc"]):
+        return f"{key}: {message}"  # an address of a webhook is a secret
     return f"{key}={shown(str(problem['input']))}: {message}" if key else message

@@ -10,70 +10,37 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from prometheus_client import Counter
 
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.server.settings import Webhook
+from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
 
 TOLD = ("failed", "failing", "degraded", "recovered", "finished")
 _TRIES = 5
 _FIRST_PAUSE_S = 2.0
 _TIMEOUT_S = 10.0
 _MOST_WAITING = 200
-_LONGEST = 600
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Notice:
-    """What a message says."""
-
-    group: str
-    action: str
-    detail: str
-    at: str
-    url: str
-
-    @property
-    def text(self) -> str:
-        """Return it in one line."""
-        line = f"ProcGuard: {self.group} {self.action}: {self.detail}"[:_LONGEST]
-        return f"{line} {self.url}" if self.url else line
-
-
-def body(kind: str, notice: Notice) -> dict[str, Any]:
-    """Return the JSON document that a kind of receiver takes."""
-    if kind == "slack":
-        return {"text": notice.text}
-    if kind == "feishu":
-        return {"msg_type": "text", "content": {"text": notice.text}}
-    if kind in ("dingtalk", "wecom"):
-        return {"msgtype": "text", "text": {"content": notice.text}}
-    return {
-        "group": notice.group,
-        "event": notice.action,
-        "detail": notice.detail[:_LONGEST],
-        "at": notice.at,
-        "url": notice.url,
-        "text": notice.text,
-    }
-
-
 class Webhooks:
-    """Sends in a thread of its own, from :meth:`start` to :meth:`stop`; a message is tried five times."""
+    """Sends in a thread of its own, from :meth:`start` to :meth:`stop`; a message is tried five times.
 
-    def __init__(self, hooks: tuple[Webhook, ...], page: str) -> None:
+    ``counted`` counts what became of each, by result.
+    """
+
+    def __init__(self, hooks: tuple[Webhook, ...], page: str, counted: Counter) -> None:
         self._hooks = hooks
         self._page = page.rstrip("/")
         self._waiting: deque[tuple[float, int, Webhook, Notice]] = deque(maxlen=_MOST_WAITING)
         self._something = threading.Condition()
         self._leaving = False
         self._thread = threading.Thread(target=self._work, name="procguard-webhooks", daemon=True)
-        self.sent = self.lost = 0
+        self._counted = counted
 
     def start(self) -> None:
         """Begin, where there is anybody to tell."""
@@ -106,13 +73,13 @@ class Webhooks:
                 _, attempt, hook, notice = due
                 trouble = self._send(client, hook, notice)
                 if not trouble:
-                    self.sent += 1
+                    self._counted.labels("sent").inc()
                 elif attempt < _TRIES:
                     again = time.monotonic() + _FIRST_PAUSE_S * 2 ** (attempt - 1)
                     with self._something:
                         self._waiting.append((again, attempt + 1, hook, notice))
                 else:
-                    self.lost += 1
+                    self._counted.labels("lost").inc()
                     # Its path is the receiver's secret: only the host is named.
                     _LOG.warning(
                         "%s was not told of %s: %s", urlsplit(hook.url).hostname, notice.group, trouble
@@ -136,4 +103,4 @@ class Webhooks:
             answer = client.post(hook.url, json=body(hook.kind, notice))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return type(error).__name__
-        return "" if answer.is_success else f"HTTP {answer.status_code}"
+        return refusal(hook.kind, answer)

@@ -196,7 +196,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "node-quoted": Kind("ERROR", "  | {lines}", ("node",)),
     # Runs on several nodes from one of them.
-    "nodes-run-finished": Kind("SUCCESS", "ended well on all {nodes} nodes after {duration}"),
+    "nodes-run-finished": Kind("SUCCESS", "ended well on {nodes} of {nnodes} nodes after {duration}"),
     "nodes-run-stopped": Kind("WARN", "stopped after {duration}; exit code {exit_code}", ("exit_code",)),
     "nodes-run-failed": Kind(
         "ERROR", "failed after {duration}, first on {first_failed}; exit code {exit_code}", ("exit_code",)

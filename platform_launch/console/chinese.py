@@ -74,7 +74,7 @@ EVENTS = {
     "helper-killed": "本节点上负责会合的进程被杀死",
     "node-left-early": "节点 {node}（{host}）：有 rank 先于其他 rank 结束，其他 rank 因此失去连接",
     "node-hung": "训练卡在节点 {node}（{host}），--on-hang 要求结束",
-    "nodes-run-finished": "全部 {nodes} 个节点正常结束，用时 {duration}",
+    "nodes-run-finished": "{nodes}/{nnodes} 个节点正常结束，用时 {duration}",
     "nodes-run-stopped": "{duration} 后被停止；退出码 {exit_code}",
     "nodes-run-failed": "{duration} 后失败，最先失败的是 {first_failed}；退出码 {exit_code}",
     "gpus-not-split": "{gpus} 个 GPU 无法分给 {nodes} 个节点：改用 CPU 模拟",

@@ -111,7 +111,7 @@ class WaitingCluster:
         strangers = [rank for rank in ranks if rank not in known]
         if strangers:
             raise UsageError(
-                f"--nodes {shown(nodes)}: no node {strangers[0]} in this cluster of {len(self.members)}: "
+                f"{shown(nodes)}: no node {strangers[0]} in this cluster of {len(self.members)}: "
                 f"expected 0–{len(self.members) - 1}",
                 "dist-launch hosts lists the nodes",
             )

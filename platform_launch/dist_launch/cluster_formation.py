@@ -81,10 +81,10 @@ class ClusterFormation:
                 self._silent.add(rank)
                 left = self._coordinator.has_left(member)
                 how = "left" if left else f"has been silent for {silent_s:.0f} s"
-                self._say("WARN", f"node {rank} ({member.place}) {how}")
+                self._say("WARN", f"node {rank} on {member.place} {how}")
             elif silent_s == 0.0 and rank in self._silent:
                 self._silent.remove(rank)
-                self._say("INFO", f"node {rank} ({member.place}) is heard again")
+                self._say("INFO", f"node {rank} on {member.place} is heard again")
 
     def _await_readiness(self) -> None:
         """Say once for each roster that all nodes can be reached, and what hinders those that cannot."""

@@ -90,7 +90,9 @@ class JobRun:
                 self._tell("go", self._parts.values())
                 await self._follow()
                 first = self._failed_first.member.place if self._failed_first else ""
-                ending = RunEnding(self._code, len(self._parts), time.monotonic() - began, first)
+                ending = RunEnding(
+                    self._code, len(self._parts), self._nnodes, time.monotonic() - began, first
+                )
         finally:
             beat.cancel()
             for part in self._parts.values():
@@ -141,9 +143,7 @@ class JobRun:
             raise family(
                 f"job {self.job.name!r} was started nowhere: {len(unready)} of {len(self._parts)} nodes "
                 f"cannot run it: {told}",
-                "dist-launch verify looks at each node"
-                if family is NodesAbsentError
-                else "dist-launch kill ends what is left of an earlier job",
+                "dist-launch verify looks at each node",
             )
 
     async def _open(self, part: _JobPart, archive: bytes) -> None:

@@ -61,7 +61,10 @@ class JobSupervisor:
         left = list(job_records.processes(self._folder, self._name, job_records.records(self._folder)))
         if left:
             pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
-            raise JobRefusedError(f"job {self._name!r} still has {len(left)} process(es) here: {pids}")
+            raise JobRefusedError(
+                f"job {self._name!r} still has {len(left)} process(es) here: {pids}; "
+                "dist-launch kill ends them"
+            )
         job_records.forget(self._folder, self._name)
         if problems := hindrances(self._folder):
             raise JobRefusedError("; ".join(problems))

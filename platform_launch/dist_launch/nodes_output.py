@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
@@ -16,6 +17,8 @@ from platform_launch.topology import node_prefix
 
 # Nodes that do the same say the same within this time, or it is not folded.
 _FOLD_S = 0.4
+# As the launcher and most loggers begin a line; clocks and starts of nodes differ.
+_TIME = re.compile(rb"^\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? ")
 
 
 class NodesOutput:
@@ -138,23 +141,35 @@ class _NodeStream:
         return self._own_prefix.sub(b"", lines)
 
 
+@dataclass
+class _HeldLine:
+    """A line as it came first, and the nodes that said it so far."""
+
+    line: bytes
+    ranks: list[int] = field(default_factory=list)
+
+
 class _LineFolder:
-    """Holds each line for a moment and writes it once for all nodes that say it: ``[rank-0-3] epoch 1``."""
+    """Holds each line for a moment and writes it once for all nodes that say it: ``[rank-0-3] epoch 1``.
+
+    A time at its beginning does not count: the first node's is shown.
+    """
 
     def __init__(self, ranks: set[int], show: Callable[[bytes, bool], None]) -> None:
         self._ranks = ranks
         self._show = show
-        self._held: dict[tuple[bytes, bool], list[int]] = {}
+        self._held: dict[tuple[bytes, bool], _HeldLine] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, rank: int, lines: bytes, is_stderr: bool) -> None:
         for line in lines.splitlines(keepends=True):
-            ranks = self._held.setdefault((line, is_stderr), [])
-            if rank in ranks:  # the same again: what came before must stay before
+            said = (_TIME.sub(b"", line), is_stderr)
+            held = self._held.setdefault(said, _HeldLine(line))
+            if rank in held.ranks:  # the same again: what came before must stay before
                 self.flush()
-                ranks = self._held.setdefault((line, is_stderr), [])
-            ranks.append(rank)
-        if all(len(ranks) == len(self._ranks) for ranks in self._held.values()):
+                held = self._held.setdefault(said, _HeldLine(line))
+            held.ranks.append(rank)
+        if all(len(held.ranks) == len(self._ranks) for held in self._held.values()):
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FOLD_S, self.flush)
@@ -164,5 +179,5 @@ class _LineFolder:
             self._timer.cancel()
             self._timer = None
         held, self._held = self._held, {}
-        for (line, is_stderr), ranks in held.items():
-            self._show(f"[rank-{compact(ranks).replace(' ', '')}] ".encode() + line, is_stderr)
+        for (_, is_stderr), one in held.items():
+            self._show(f"[rank-{compact(one.ranks).replace(' ', '')}] ".encode() + one.line, is_stderr)

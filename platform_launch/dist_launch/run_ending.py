@@ -10,10 +10,14 @@ from platform_launch.events import Event, event
 
 @dataclass(frozen=True)
 class RunEnding:
-    """``first_failed`` names the node whose failure the others followed, empty where none failed first."""
+    """``nodes`` of ``nnodes`` took part.
+
+    ``first_failed`` names the node whose failure the others followed, empty where none failed first.
+    """
 
     exit_code: int
     nodes: int
+    nnodes: int
     duration_s: float
     first_failed: str = ""
 
@@ -22,6 +26,7 @@ class RunEnding:
         fields: dict[str, object] = {
             "exit_code": self.exit_code,
             "nodes": self.nodes,
+            "nnodes": self.nnodes,
             "duration": _shown(self.duration_s),
             "first_failed": self.first_failed,
         }

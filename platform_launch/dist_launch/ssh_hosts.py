@@ -55,7 +55,7 @@ class _HostsRun:
         finally:
             await self._output.close()
         took_s = time.monotonic() - began
-        return RunEnding(self._code, len(self._hosts), took_s, self._first_failed or "")
+        return RunEnding(self._code, len(self._hosts), len(self._hosts), took_s, self._first_failed or "")
 
     async def _one(self, number: int) -> None:
         host = self._hosts[number]

@@ -76,6 +76,17 @@ def test_what_a_launcher_marks_with_its_node_is_marked_once_and_folded(tmp_path:
     assert "[rank-2] Step 1" in write(tmp_path / "plain", talk)
 
 
+def test_a_time_at_the_beginning_of_a_line_does_not_keep_it_from_being_folded(tmp_path: Path) -> None:
+    def talk(output: NodesOutput) -> None:
+        for rank in range(4):
+            output.feed(
+                rank, f"22:18:4{rank} [INFO] nodes: 4\n2026-11-22 22:18:47,{rank} step\n".encode(), False
+            )
+
+    lines = write(tmp_path / "out", talk, fold=True)
+    assert lines == ["[rank-0-3] 22:18:40 [INFO] nodes: 4", "[rank-0-3] 2026-11-22 22:18:47,0 step"]
+
+
 def test_a_node_that_repeats_itself_is_heard_each_time(tmp_path: Path) -> None:
     lines = write(tmp_path / "out", lambda output: output.feed(0, b"tick\ntick\n", False), fold=True)
     assert lines == ["[rank-0] tick", "[rank-0] tick"]

@@ -48,6 +48,14 @@ def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
         expect(page.locator("#inspect-status")).to_contain_text("Ranks seen: 1, on 1 node(s).")
         page.locator("#inspect-more summary").press("Enter")
         expect(page.locator("#inspect-stacks")).to_contain_text("main thread")
+
+        def saved() -> bool:
+            with page.expect_download() as download:
+                page.get_by_role("button", name="Save all stacks").press("Enter")
+            assert download.value.suggested_filename == "stuck-1-stacks.txt"
+            return "waits_for_a_shard" in download.value.path().read_text()
+
+        wait_for(saved, "a file of the rank's stacks")
         page.keyboard.press("Escape")
         expect(page.locator("#inspect")).to_be_hidden()
 

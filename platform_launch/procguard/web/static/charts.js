@@ -28,11 +28,19 @@
   const BRIEF_S = 60; // one measurement alone has no span that an axis could show
   const ofAxis = (_plot, from, to) => [Math.min(from, to - BRIEF_S), to];
 
+  // A value between two that nobody measured has no line, and would be invisible.
+  function alone(values) {
+    const known = (at) => (values[at] ?? null) !== null;
+    const found = values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
+    return found.length ? found : null;
+  }
+
   function draw(place, title, unit, most, times, lines) {
     const figure = element("figure", undefined, "chart");
-    const last = lines.map(([name, values]) => `${name} ${shown(values.findLast((one) => one !== null), unit)}`);
+    const now = (values) => shown(values.slice(-2).findLast((one) => one !== null), unit); // what ended has none
+    const last = lines.map(([name, values]) => `${name} ${now(values)}`);
     const caption = element("figcaption");
-    caption.append(element("b", title), element("span", lines.length === 1 ? shown(lines[0][1].findLast((one) => one !== null), unit) : "", "muted"));
+    caption.append(element("b", title), element("span", lines.length <= 2 ? now(lines[0][1]) : "", "muted"));
     const canvas = element("div");
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${title}: ${last.slice(0, 8).join(", ")}`);
@@ -57,7 +65,7 @@
           stroke: many ? `hsl(${(index * 47) % 360} 60% 50%)` : paint(STROKES[index % STROKES.length]),
           width: many ? 1 : 1.5,
           value: (_plot, value) => shown(value, unit),
-          points: { show: times.length === 1 },
+          points: { show: false, filter: () => alone(lines[index][1]) },
         })),
       ],
     }, [times, ...lines.map(([, values]) => values)], canvas);

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,19 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 from platform_launch.errors import InputError
+from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.server import webhooks as webhooks_module
 from platform_launch.procguard.server.settings import Webhook, read_settings
 from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
+from platform_launch.procguard.server.webhooks import Webhooks
 from tests.procguard.serving import FakeAgent, served, until
 
 ROOT = Path(__file__).parents[2]
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @contextmanager
@@ -89,6 +94,21 @@ def test_each_receiver_gets_its_own_form() -> None:
     assert body("slack", notice) == {"text": line}
     assert body("feishu", notice) == {"msg_type": "text", "content": {"text": line}}
     assert body("dingtalk", notice) == body("wecom", notice) == {"msgtype": "text", "text": {"content": line}}
+
+
+def test_what_waits_for_a_busy_receiver_is_told_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks_module, "_FIRST_PAUSE_S", 0.01)
+    registry = CollectorRegistry()
+    counted = Counter("messages", "-", ["result"], registry=registry)
+    with receiver([503] * 4) as (busy, late), receiver([]) as (url, at_once):
+        webhooks = Webhooks((Webhook(url=busy), Webhook(url=url)), "", counted)
+        webhooks.start()
+        for number, action in enumerate(("failed", "finished", "failed")):
+            webhooks.hear(AuditEvent(id=number, at=NOW, who="server", action=action, object="g", detail=""))
+        until(lambda: len(late) == len(at_once) == 3)
+        webhooks.stop()
+    assert [message["event"] for message in late] == ["failed", "finished", "failed"]
+    assert registry.get_sample_value("messages_total", {"result": "sent"}) == 6
 
 
 def test_nobody_is_called_by_what_a_detail_holds() -> None:

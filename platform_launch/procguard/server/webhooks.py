@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import httpx
@@ -27,6 +28,16 @@ _MOST_WAITING = 200
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass
+class _Receiver:
+    """Whom to tell, what of, and how often the first of it was tried. Nobody is told of the end first."""
+
+    hook: Webhook
+    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))
+    tries: int = 0
+    due: float = 0.0
+
+
 class Webhooks:
     """Sends in a thread of its own, from :meth:`start` to :meth:`stop`; a message is tried five times.
 
@@ -34,9 +45,8 @@ class Webhooks:
     """
 
     def __init__(self, hooks: tuple[Webhook, ...], page: str, counted: Counter) -> None:
-        self._hooks = hooks
+        self._receivers = [_Receiver(hook) for hook in hooks]
         self._page = page.rstrip("/")
-        self._waiting: deque[tuple[float, int, Webhook, Notice]] = deque(maxlen=_MOST_WAITING)
         self._something = threading.Condition()
         self._leaving = False
         self._thread = threading.Thread(target=self._work, name="procguard-webhooks", daemon=True)
@@ -44,7 +54,7 @@ class Webhooks:
 
     def start(self) -> None:
         """Begin, where there is anybody to tell."""
-        if self._hooks:
+        if self._receivers:
             self._thread.start()
 
     def stop(self) -> None:
@@ -52,7 +62,7 @@ class Webhooks:
         with self._something:
             self._leaving = True
             self._something.notify_all()
-        if self._hooks:
+        if self._receivers:
             self._thread.join()
 
     def hear(self, event: AuditEvent) -> None:
@@ -62,39 +72,40 @@ class Webhooks:
         where = f"{self._page}/groups/{event.object}" if self._page else ""
         notice = Notice(event.object, event.action, event.detail, event.at.isoformat(), where)
         with self._something:
-            for hook in self._hooks:
-                if event.action in hook.events:
-                    self._waiting.append((time.monotonic(), 1, hook, notice))
+            for receiver in self._receivers:
+                if event.action in receiver.hook.events:
+                    receiver.waiting.append(notice)
             self._something.notify_all()
 
     def _work(self) -> None:
         with httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as client:
             while (due := self._next()) is not None:
-                _, attempt, hook, notice = due
-                trouble = self._send(client, hook, notice)
-                if not trouble:
-                    self._counted.labels("sent").inc()
-                elif attempt < _TRIES:
-                    again = time.monotonic() + _FIRST_PAUSE_S * 2 ** (attempt - 1)
+                receiver, notice = due
+                trouble = self._send(client, receiver.hook, notice)
+                receiver.tries += 1
+                if trouble and receiver.tries < _TRIES:
+                    receiver.due = time.monotonic() + _FIRST_PAUSE_S * 2 ** (receiver.tries - 1)
                     with self._something:
-                        self._waiting.append((again, attempt + 1, hook, notice))
-                else:
-                    self._counted.labels("lost").inc()
+                        if len(receiver.waiting) < _MOST_WAITING:
+                            receiver.waiting.appendleft(notice)
+                    continue
+                receiver.tries, receiver.due = 0, 0.0
+                self._counted.labels("lost" if trouble else "sent").inc()
+                if trouble:
                     # Its path is the receiver's secret: only the host is named.
-                    _LOG.warning(
-                        "%s was not told of %s: %s", urlsplit(hook.url).hostname, notice.group, trouble
-                    )
+                    where = f"{receiver.hook.kind} at {urlsplit(receiver.hook.url).hostname}"
+                    _LOG.warning("%s was not told of %s: %s", where, notice.group, trouble)
 
-    def _next(self) -> tuple[float, int, Webhook, Notice] | None:
+    def _next(self) -> tuple[_Receiver, Notice] | None:
         """Wait for a message that is due; None at the end."""
         with self._something:
             while not self._leaving:
                 now = time.monotonic()
-                for entry in list(self._waiting):
-                    if entry[0] <= now:
-                        self._waiting.remove(entry)
-                        return entry
-                first = min((entry[0] for entry in self._waiting), default=now + 3600)
+                waiting = [receiver for receiver in self._receivers if receiver.waiting]
+                for receiver in waiting:
+                    if receiver.due <= now:
+                        return receiver, receiver.waiting.popleft()
+                first = min((receiver.due for receiver in waiting), default=now + 3600)
                 self._something.wait(first - now)
             return None
 

@@ -75,7 +75,7 @@ def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
         return Verdict("nothing")
     notes, where = list[str](), common_place([ending.where for _, ending in every])
     if endings:
-        ending = max(endings, key=lambda e: e.where.rank is not None)
+        ending = min(endings, key=lambda e: (e.where.rank is None, e.time or "9"))
         where = ending.where
         notes.append(f"{str(where) or 'a process'} ended with exit code {ending.exit_code}")
     error = next((error for error in errors if error.clear), errors[0] if errors else None)
@@ -165,4 +165,5 @@ def _is_meeting(signature_id: str) -> bool:
 def _processes(event: Sighting) -> int:
     """Return how many ranks (or nodes, where no rank is named) an event names."""
     ranks = {(w.node, w.pod, w.task, w.rank) for w in event.wheres if w.rank is not None}
-    return len(ranks) or len({(w.node, w.pod, w.host, w.task) for w in event.wheres if w != NOWHERE}) or 1
+    others = {(w.node, w.pod, w.host, w.task, w.worker) for w in event.wheres if w != NOWHERE}
+    return len(ranks) or len(others) or 1

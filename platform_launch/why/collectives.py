@@ -14,11 +14,15 @@ from dataclasses import dataclass, field
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
 _WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)")
+_CAUGHT = "Watchdog caught collective operation timeout"
+_AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(r"store based barrier.*world_size=(\d+)")
 _WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
 _MOST_RANKS = 100_000
 _MOST_NAMED = 8
+# Ranks of one group that run different operations are not further apart than this.
+_NEAR = 8
 
 
 @dataclass
@@ -47,10 +51,11 @@ class Collectives:
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
         work, progress = _WORK.search(text), _PROGRESS.search(text)
         barrier = _BARRIER.search(text) if "barrier" in text else None
-        if not (work or progress or barrier):
+        caught = _CAUGHT in text
+        if not (work or progress or barrier or caught):
             return
-        named = _RANK.search(text)
-        rank = int(named[1]) if named else rank
+        if rank is None and (named := _RANK.search(text)):
+            rank = int(named[1])
         if rank is None or len(self.barrier) > _MOST_RANKS:
             return
         if barrier:
@@ -59,6 +64,8 @@ class Collectives:
         group = _GROUP.search(text)
         name = (group[2] or group[1]) if group else ""
         row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
+        if name and (at_work := _AT_WORK.search(text)):
+            self._name_group(row, rank, int(at_work[1]))
         if work and row.sequence is None:
             row.sequence, row.operation = int(work[1]), work[2]
         elif work and not name and row.sequence != int(work[1]):
@@ -66,6 +73,13 @@ class Collectives:
             row.mixed = True
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
+
+    def _name_group(self, row: _Progress, rank: int, sequence: int) -> None:
+        """Take the operation over that the line before told without its group, as torch prints the two."""
+        nameless = self.groups.get("", {})
+        if (told := nameless.get(rank)) is not None and told.sequence == sequence and not told.mixed:
+            row.sequence, row.operation = told.sequence, told.operation
+            del nameless[rank]
 
     def merge(self, other: Collectives) -> None:
         """Add the table of another log."""
@@ -96,25 +110,26 @@ class Collectives:
             others = max(enqueued.values())
             return late[0], f"{_ranks(late)} started {_say(enqueued, late)} collectives, the others {others}"
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
-        if any(row.mixed for row in rows.values()):
-            sequences = {}
+        operations: dict[str, list[int]] = {}
+        for rank, row in rows.items():
+            if row.operation:
+                operations.setdefault(row.operation, []).append(rank)
+        apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
+        if any(row.mixed for row in rows.values()) or (len(operations) > 1 and apart > _NEAR):
+            # Of several groups that count for themselves.
+            sequences, operations = {}, {}
         if late := _lowest(sequences):
             return late[0], (
                 f"{_ranks(late)} timed out at number {_say(sequences, late)} "
                 f"({rows[late[0]].operation}), the others at {max(sequences.values())}"
             )
-        operations: dict[str, list[int]] = {}
-        for rank, row in rows.items():
-            if row.operation:
-                operations.setdefault(row.operation, []).append(rank)
         if len(operations) == 2:
             few, many = sorted(operations.values(), key=len)
             if len(few) < len(many):
-                return few[
-                    0
-                ], f"{_ranks(few)} ran {rows[few[0]].operation}, the others {rows[many[0]].operation}"
+                ran, others_ran = rows[few[0]].operation, rows[many[0]].operation
+                return few[0], f"{_ranks(few)} ran {ran}, the others {others_ran}"
         if whole and (missing := self._missing(rows)):
-            alone = missing[0] if len(missing) == 1 else None
+            alone = missing[0] if len(missing) == 1 and self.world_sizes else None
             return alone, f"{_ranks(missing)} reported no timeout: look there first"
         if len(rows) > 1 and all(row.completed in (-1, 0) for row in rows.values()):
             return None, (

@@ -16,7 +16,7 @@ from platform_launch.why.line import NOWHERE, Line, Where
 TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)\b")
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
-_BLOCK_FIELD = re.compile(r"\s+(host|rank|exitcode)\s*: (.*)")
+_BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
@@ -39,13 +39,14 @@ _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
 class Ending:
     """A process that ended with an error. A negative ``exit_code`` is a signal.
 
-    ``is_root`` is torchrun's opinion: the first one that failed on this node.
+    ``is_root`` is torchrun's opinion: the first one that failed on this node, at ``time`` by its clock.
     """
 
     exit_code: int
     where: Where
     line: Line
     is_root: bool = True
+    time: str = ""
 
 
 class SummaryBlock:
@@ -71,7 +72,9 @@ class SummaryBlock:
         ranks = _RANKS.match(self._fields.get("rank", ""))
         rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
         said = Where(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
-        return Ending(int(code[0]), said.filled(line.where), line, self._is_root)
+        return Ending(
+            int(code[0]), said.filled(line.where), line, self._is_root, self._fields.get("time", "").strip()
+        )
 
 
 def ending_of(said: Event, line: Line) -> Ending | None:

@@ -67,7 +67,7 @@ def _choose(
             if (
                 cause.where == NOWHERE
                 and cause.log == first.log
-                and abs(cause.start - first.start) <= _CLOSE_LINES
+                and abs(cause.number - first.number) <= _CLOSE_LINES
             ):
                 cause.where = first.where
         elif waited_for := ended_before(first, strands, catalogue):

@@ -7,18 +7,13 @@ import re
 from dataclasses import dataclass
 
 from platform_launch.why.prefixes import Prefixes, time_of, where_of
+from platform_launch.why.said import host_of, ranks_within
 
 _SHOWN_CHARACTERS = 400
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-_NCCL_HOST = re.compile(r"(\w[\w.-]*):\d+:\d+ \[\d+\] ")
-_INNER_RANK = re.compile(
-    r"\bRank (\d{1,7})\]|\[[^][]{0,40}\brank[=: ]{1,2}(\d{1,7})\b|\bRankID:(\d{1,7})\b"
-    r"|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:",
-    re.I,
-)
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
 YEAR_S = 366 * 86400.0
 
@@ -31,6 +26,7 @@ class Where:
     host: str | None = None
     pod: str | None = None
     task: int | None = None
+    worker: str | None = None
     rank: int | None = None
     local_rank: int | None = None
     gpu: str | None = None
@@ -41,7 +37,10 @@ class Where:
         return dataclasses.replace(other, **known)
 
     def __str__(self) -> str:
-        named = (("node", self.node), ("pod", self.pod), ("host", self.host), ("task", self.task))
+        named = (
+            ("node", self.node), ("pod", self.pod), ("host", self.host), ("task", self.task),
+            ("worker", self.worker),
+        )  # fmt: skip
         parts = [f"{name} {value}" for name, value in named if value is not None]
         if self.rank is not None:
             parts.append(f"rank {self.rank}")
@@ -95,13 +94,11 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     """Take a line apart. Never fails: what is not text becomes replacement characters."""
     whole = plain(data)
     prefix = prefixes.split(whole)
-    process = Where(**where_of(prefix.found)) if prefix.found else NOWHERE  # type: ignore[arg-type]
+    process = Where(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
     text = prefix.text
-    said: dict[str, object] = {}
-    if host := _NCCL_HOST.match(text):
-        said["host"] = host[1]
-    if rank := _INNER_RANK.search(text):
-        said["rank"] = int(next(number for number in rank.groups() if number))
+    said: dict[str, object] = {**ranks_within(text)}
+    if host := host_of(text):
+        said["host"] = host
     where = process.filled(Where(**said)) if said else process  # type: ignore[arg-type]
     return Line(
         number,
@@ -112,7 +109,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
         time_of(prefix.found),
         _is_mild(text, prefix.found),
         prefix.writer,
-        prefix.found.get("severity", "") in ("E", "F"),
+        prefix.found.get("severity", "") in ("E", "F") or prefix.found.get("level") == "ERROR",
     )
 
 
@@ -131,7 +128,7 @@ def shown(text: str) -> str:
 def _is_mild(text: str, found: dict[str, str]) -> bool:
     if "severity" in found:
         return found["severity"] in "WI"
-    if "loguru" in found:
-        return found["loguru"] in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
+    if level := found.get("loguru") or found.get("level"):
+        return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
     # What NCCL calls a warning is the reason of its failure.
     return _MILD.search(text, 0, 60) is not None and "NCCL WARN" not in text

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from platform_launch.why.said import place_in
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
 
@@ -20,7 +22,9 @@ _KNOWN = re.compile(
     | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
     | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
-    | (?:[Rr]ank|RANK)[ ]?(?P<rank_word>\d{{1,7}}):[ ]
+    | (?:[Rr]ank|RANK)(?::[ ]|[ =])?(?P<rank_word>\d{{1,7}})[ ]?[:|,-][ ]
+    | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
+    | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
     | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
     | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
@@ -37,9 +41,10 @@ _KNOWN = re.compile(
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}):[ ]
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}):[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
-      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ](?:[TDPE]P\d{{1,4}}[ ]?)+)?(?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
+      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?(?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
     | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
+    | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
     | \[?(?P<severity>[EWIF])(?P<month>\d{{1,2}}?)(?P<day>\d\d)[ ](?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)[ ]?
     | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
     | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
@@ -48,7 +53,7 @@ _KNOWN = re.compile(
     | (?<=\dZ[ ])(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:[ ]
     | \[[ ]{{0,5}}\d{{1,9}}\.\d{{3,9}}\][ ]
     | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
-    | \[\d\d:\d\d:\d\d(?:[ ][A-Z]+\d{{1,4}})*\][ ]
+    | \[\d\d:\d\d:\d\d(?P<clocked>(?:[ ][A-Z]{{1,4}}\d{{1,4}}){{0,5}})\][ ]
     """,
     re.VERBOSE,
 )
@@ -64,24 +69,24 @@ _VARYING = re.compile(
 _FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b")
 _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
-_SAID_RANK = re.compile(r"\brank[ =:_-]?(\d{1,7})\b", re.I)
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # Of a file that grep put before its line.
 _FILE_RANK = re.compile(r"(?:^|(?<!local)(?<!node)(?<!group)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
-_SAID_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
-_HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
-_RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
-_HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
-_POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
+# A worker that serves or trains a part of a model, as vLLM names it.
+_PARALLEL_WORKER = re.compile(r"[Ww]orker((?:_[TDPEC]P\d{1,4}){1,4})\b")
 
 
 @dataclass
 class Prefix:
-    """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is."""
+    """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is.
+
+    ``said`` is the place that forms learned from the log seem to name.
+    """
 
     text: str
     found: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str | int] = field(default_factory=dict)
     writer: str = ""
 
 
@@ -131,9 +136,11 @@ class Prefixes:
         known = _KNOWN.match(prefix.text)
         if known is None or not known.end():
             return False
-        names = {name: value for name, value in known.groupdict().items() if value is not None}
+        names = {name: value for name, value in known.groupdict().items() if value}
         for name, value in names.items():
             prefix.found.setdefault(name, value)
+        # Of labels within labels the inner ones are nearer.
+        prefix.said.update(_labelled(names.get("labels", "")))
         who = [value for name, value in names.items() if name in _IDENTITIES]
         prefix.writer += "".join(f"{value};" for value in who)
         prefix.text = prefix.text[known.end() :]
@@ -146,7 +153,7 @@ class Prefixes:
                 continue
             head = known[0]
             prefix.writer += _FLEETING.sub("", head).strip() + ";"
-            prefix.found.update({n: v for n, v in _said(head).items() if n not in prefix.found})
+            prefix.said = {**place_in(head), **prefix.said}
             prefix.text = prefix.text[known.end() :]
             return True
         return False
@@ -171,6 +178,10 @@ _IDENTITIES = frozenset(
         "pod",
         "rank",
         "rank_word",
+        "rank_aside",
+        "worker",
+        "parallel",
+        "clocked",
         "local_rank",
         "mpi",
         "sagemaker",
@@ -191,30 +202,37 @@ _IDENTITIES = frozenset(
 )
 
 
-def where_of(found: dict[str, str]) -> dict[str, str | int]:
+def where_of(prefix: Prefix) -> dict[str, str | int]:
     """Return the place that prefixes name, by the names of Where's fields."""
+    found = prefix.found
     place: dict[str, str | int] = {}
-    labels = _said(found.get("labels", ""))
     for name in ("node", "task", "local_rank"):
         if name in found:
             place[name] = int(found[name])
-    for name in ("rank", "rank_word", "mpi", "sagemaker", "horovod", "ompi_rank", "said_rank"):
+    for name in ("rank", "rank_word", "rank_aside", "mpi", "sagemaker", "horovod", "ompi_rank"):
         if name in found:
             place.setdefault("rank", int(found[name]))
     if named := _FILE_RANK.search(found.get("file", "")):
         place.setdefault("rank", int(named[1]))
-    if "said_rank" in labels:
-        kind = "node" if _SKYPILOT.match(found["labels"]) else "rank"
-        place.setdefault(kind, int(labels["said_rank"]))
-    for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo", "said_host"):
+    for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
         if name in found:
             place.setdefault("host", found[name])
-    if "said_host" in labels:
-        place.setdefault("host", labels["said_host"])
-    for name in ("pod", "said_pod"):
+    for name in ("worker", "parallel", "clocked"):
         if name in found:
-            place.setdefault("pod", found[name])
-    return place
+            place.setdefault("worker", found[name].strip())
+    if "pod" in found:
+        place["pod"] = found["pod"]
+    return {**prefix.said, **place}
+
+
+def _labelled(labels: str) -> dict[str, str | int]:
+    """Return the place that labels in round brackets name, as Ray, SkyPilot and vLLM write them."""
+    said = place_in(labels) if labels else {}
+    if "rank" in said and _SKYPILOT.match(labels):
+        said["node"] = said.pop("rank")
+    if worker := _PARALLEL_WORKER.match(labels):
+        said["worker"] = worker[1].strip("_").replace("_", " ")
+    return said
 
 
 def time_of(found: dict[str, str]) -> float | None:
@@ -254,18 +272,3 @@ def _template(head: str) -> str:
     parts.append(re.escape(head[end:]))
     return "".join(parts)
 
-
-def _said(head: str) -> dict[str, str]:
-    """Return the place that a prefix of no known form seems to name."""
-    said = {}
-    if rank := _SAID_RANK.search(head):
-        said["said_rank"] = rank[1]
-    if address := _SAID_IP.search(head):
-        said["said_host"] = address[1]
-    if number := _RANK_ALONE.fullmatch(head):
-        said["said_rank"] = number[1]
-    if host := _HOST_ALONE.fullmatch(head) or _HOST_AND_UNIT.search(head):
-        said["said_host"] = host[1]
-    elif pod := _POD_AND_CONTAINER.fullmatch(head):
-        said["said_pod"] = pod[1]
-    return said

@@ -30,6 +30,7 @@ _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL 
 _MOST_STRANDS = 2048
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
+_LINES_OF_A_REPORT = 12
 _MOST_RECOVERED = 500
 # A launcher that tells of its children's end raises too, and that means nothing.
 _LAUNCHER = re.compile(
@@ -203,6 +204,9 @@ class LogReader:
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
+        if signature.below:
+            following = self._scanner.following(_LINES_OF_A_REPORT)
+            match = self._catalogue.goes_on(match, (parse(0, data, self._prefixes).text for data in following))
         raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
         kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
@@ -234,6 +238,7 @@ class LogReader:
             self._take_ending(ending)
         if not match.signature.patterns and self._had_consequence(chain.where):
             role = SignatureRole.SUSPECT
+        match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = match.where.filled(chain.where).filled(raised.line.where)
         event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
         if raised.text != chain.links[-1].text and not chain.root:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -51,6 +52,7 @@ class Signature:
     because: str = ""
     everywhere: str = ""
     patterns: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     count: str = ""
     exit_codes: tuple[int, ...] = ()
@@ -105,6 +107,17 @@ class Catalogue:
             if found is not None and _counts(signature.count, found):
                 return Match(signature, found.start(), *_told(found))
         return None
+
+    def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
+        """Return a match with what the lines that follow its line tell besides."""
+        for text in texts:
+            for pattern in match.signature.below:
+                if found := re.search(pattern, text):
+                    where, details = _told(found)
+                    match = replace(
+                        match, where=match.where.filled(where), details=(*match.details, *details)
+                    )
+        return match
 
     def of_event(self, said: Event) -> Signature | None:
         """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""

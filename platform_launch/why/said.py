@@ -1,0 +1,80 @@
+"""What words in a line say of its writer's place: ranks of several kinds, hosts, pods."""
+
+from __future__ import annotations
+
+import re
+
+_RANK = re.compile(
+    r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)", re.I
+)
+# Ranks of a part of the job, which say nothing of the process's place in the whole.
+_PARTS = frozenset(
+    ["dp", "tp", "pp", "ep", "cp", "sp", "mp", "fsdp", "attn", "moe", "tensor", "pipeline", "data", "expert"]
+    + ["model", "context", "sequence", "parallel", "replica", "shard", "group", "stage"]
+)
+_KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
+_BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
+_NAMED = re.compile(
+    r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I
+)
+_IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
+_HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
+_HOST_IN_BRACKETS = re.compile(
+    r"[\[<](?:host[=:] ?)?((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"
+    r"|[a-z][\w-]{0,60}(?:\.[a-z][\w-]{0,60}){2,6}|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
+)
+_HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
+_POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
+# NCCL's, UCX's and Open MPI's own prefixes.
+_HOST_AND_PROCESS = re.compile(
+    r"(\w[\w.-]*):\d+:\d+ \[\d+\] "
+    r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)([A-Za-z][\w.-]*):(?:\d+ ?:\d{1,3}(?::\d+)?|\d{5,7})\] "
+)
+_RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
+
+
+def ranks_in(text: str) -> dict[str, int]:
+    """Return the ranks that a text gives its writer, by the names of Where's fields.
+
+    A text that names several ranks of one kind speaks of others.
+    """
+    said: dict[str, int] = {}
+    for found in _RANK.finditer(text):
+        kind = (found["kind"] or "").strip(" _-").lower()
+        if kind in _PARTS:
+            continue
+        name = _KINDS.get(kind, "rank")
+        if said.setdefault(name, int(found["number"])) != int(found["number"]):
+            return {}
+    return said
+
+
+def ranks_within(text: str) -> dict[str, int]:
+    """Return the ranks that a line names in brackets, as loggers do."""
+    if "rank" not in text and "Rank" not in text and "RANK" not in text and "[process=" not in text:
+        return {}
+    brackets = [bracket[1] for bracket in _BRACKET.finditer(text)]
+    if brackets:
+        return next((said for said in map(ranks_in, brackets) if said), {})
+    named = _NAMED.search(text)
+    return {"rank": int(next(number for number in named.groups() if number))} if named else {}
+
+
+def host_of(text: str) -> str | None:
+    """Return the host that a library puts before its own lines, None where there is none."""
+    found = _HOST_AND_PROCESS.match(text)
+    return (found[1] or found[2]) if found else None
+
+
+def place_in(head: str) -> dict[str, str | int]:
+    """Return the place that a prefix of no known form seems to name."""
+    said: dict[str, str | int] = {**ranks_in(head)}
+    if number := _RANK_ALONE.fullmatch(head):
+        said["rank"] = int(number[1])
+    if address := _IP.search(head):
+        said["host"] = address[1]
+    elif host := _HOST_ALONE.fullmatch(head) or _HOST_AND_UNIT.search(head) or _HOST_IN_BRACKETS.match(head):
+        said["host"] = host[1]
+    elif pod := _POD_AND_CONTAINER.fullmatch(head):
+        said["pod"] = pod[1]
+    return said

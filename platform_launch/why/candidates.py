@@ -10,6 +10,7 @@ from platform_launch.why.order import earliest
 from platform_launch.why.signatures import Catalogue, SignatureRole
 
 _FEW_LINES = 2
+_LINES_OF_A_START = 20
 _VAGUE = 2
 # What programs try and do without.
 _OFTEN_CAUGHT = frozenset(
@@ -106,6 +107,18 @@ def left_by_itself(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting 
             signature, SignatureRole.CAUSE, strand.log, root.line.number, root.line.number, root.line.shown,
             root.where, details={"exit code": str(root.exit_code)},
         )  # fmt: skip
+    return None
+
+
+def never_met(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+    """Return the roll call of processes that was not complete, where the log ends with it."""
+    for strand in strands:
+        table = strand.collectives
+        met = table.members_line
+        if met is None or not table.absent() or strand.lines_read - met.number > _LINES_OF_A_START:
+            continue
+        signature = catalogue["barrier_absent"]
+        return Sighting(signature, signature.role, strand.log, met.number, met.number, met.shown, NOWHERE)
     return None
 
 

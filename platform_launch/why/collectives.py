@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from platform_launch.why.line import Line
+
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
 _WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)")
@@ -18,6 +20,9 @@ _CAUGHT = "Watchdog caught collective operation timeout"
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(r"store based barrier.*world_size=(\d+)")
+# Lightning's roll call: one line a process, and one when all are there.
+_MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
+_ALL_CAME = "All distributed processes registered"
 _WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
 _MOST_RANKS = 100_000
 _MOST_NAMED = 8
@@ -43,9 +48,21 @@ class Collectives:
     groups: dict[str, dict[int, _Progress]] = field(default_factory=dict)
     barrier: set[int] = field(default_factory=set)
     world_sizes: Counter[int] = field(default_factory=Counter)
+    members: set[int] = field(default_factory=set)
+    members_line: Line | None = None
+    all_came: bool = False
 
-    def read(self, text: str, rank: int | None) -> None:
-        """Take what a line says; ``rank`` is whose line it is."""
+    def read(self, line: Line) -> bool:
+        """Take what a line says; return True if that is all it says."""
+        text, rank = line.text, line.where.rank
+        if member := _MEMBER.search(text):
+            self.members.add(int(member[1]))
+            self.world_sizes[int(member[2])] += 1
+            self.members_line = line
+            return True
+        if _ALL_CAME in text:
+            self.all_came = True
+            return True
         if "orld" in text or "WORLD" in text or "nranks" in text:
             for found in _WORLD.finditer(text):
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
@@ -53,14 +70,14 @@ class Collectives:
         barrier = _BARRIER.search(text) if "barrier" in text else None
         caught = _CAUGHT in text
         if not (work or progress or barrier or caught):
-            return
+            return False
         if rank is None and (named := _RANK.search(text)):
             rank = int(named[1])
         if rank is None or len(self.barrier) > _MOST_RANKS:
-            return
+            return False
         if barrier:
             self.barrier.add(rank)
-            return
+            return False
         group = _GROUP.search(text)
         name = (group[2] or group[1]) if group else ""
         row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
@@ -73,6 +90,7 @@ class Collectives:
             row.mixed = True
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
+        return False
 
     def _name_group(self, row: _Progress, rank: int, sequence: int) -> None:
         """Take the operation over that the line before told without its group, as torch prints the two."""
@@ -86,6 +104,9 @@ class Collectives:
         for name, rows in other.groups.items():
             self.groups.setdefault(name, {}).update(rows)
         self.barrier |= other.barrier
+        self.members |= other.members
+        self.members_line = self.members_line or other.members_line
+        self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
 
     def finding(self) -> tuple[int | None, str]:
@@ -98,11 +119,11 @@ class Collectives:
 
     def absent(self) -> str:
         """Return which ranks did not come to the start-up barrier, as far as that can be told."""
-        size = max(self.world_sizes, default=0)
-        missing = sorted(set(range(size)) - self.barrier) if size <= _MOST_RANKS else []
-        if not self.barrier or not missing or len(missing) == size:
+        size, came = max(self.world_sizes, default=0), self.barrier or self.members
+        missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
+        if not came or not missing or len(missing) == size:
             return ""
-        return f"of {size} ranks these did not report the barrier: {_ranks(missing)}"
+        return f"of {size} ranks these did not report their start: {_ranks(missing)}"
 
     def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, str]:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
@@ -160,6 +181,8 @@ def _say(numbers: dict[int, int], ranks: Iterable[int]) -> int:
 
 
 def _ranks(ranks: list[int]) -> str:
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"ranks {ranks[0]}–{ranks[-1]}"
     named = ", ".join(str(rank) for rank in ranks[:_MOST_NAMED])
     more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"

@@ -11,6 +11,7 @@ from platform_launch.why.candidates import (
     best_suspect,
     ended_before,
     left_by_itself,
+    never_met,
     standing_behind,
 )
 from platform_launch.why.events import Sighting, Strand, all_events
@@ -84,4 +85,6 @@ def _choose(
         return waited_for, []
     if chosen is not None:
         return chosen, []
+    if not any(strand.first_error for strand in strands) and (met := never_met(strands, catalogue)):
+        return met, []
     return None, [f"perhaps: {named(event)}" for event in suspects[:MOST_OTHERS]]

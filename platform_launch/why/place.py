@@ -13,6 +13,8 @@ from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
+_ENDS = frozenset(("job_cancelled", "time_limit", "terminated", "interrupted", "killed"))
+_SOON_LINES = 20
 _MOST_NAMED = 8
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
@@ -35,8 +37,8 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
             notes.append(text)
         if behind is not None and behind != where.rank:
             where = Where(rank=behind)
-    elif event.signature.id == "barrier_absent" and (text := table.absent()):
-        notes.append(text)
+    elif event.signature.id == "barrier_absent" or _is_soon_after(event, table):
+        notes += [text] if (text := table.absent()) else []
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(strands))
     where = _with_steps(where, _steps(strands), ended=ending is not None)
@@ -44,6 +46,12 @@ def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]
     if where == NOWHERE and event.of_one_process:
         where = _only_ended(strands)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
+
+
+def _is_soon_after(event: Sighting, table: Collectives) -> bool:
+    """Tell whether the job was ended while its processes still met."""
+    met = table.members_line
+    return event.signature.id in _ENDS and met is not None and 0 < event.number - met.number <= _SOON_LINES
 
 
 def common_place(places: Sequence[Where]) -> Where:

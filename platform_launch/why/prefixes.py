@@ -30,6 +30,7 @@ _KNOWN = re.compile(
     | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
     | \[(?P<ompi_host>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<ompi_rank>\d{{1,7}})\]
       (?:\[[\w./:]{{1,100}}\])?[ ]?
+    | \[(?P<mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
     | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
@@ -41,7 +42,8 @@ _KNOWN = re.compile(
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}):[ ]
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}}):[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
-      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?(?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
+      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
+      (?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
     | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
     | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
@@ -184,6 +186,7 @@ _IDENTITIES = frozenset(
         "clocked",
         "local_rank",
         "mpi",
+        "mpi_label",
         "sagemaker",
         "algo",
         "horovod",
@@ -209,7 +212,7 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
     for name in ("node", "task", "local_rank"):
         if name in found:
             place[name] = int(found[name])
-    for name in ("rank", "rank_word", "rank_aside", "mpi", "sagemaker", "horovod", "ompi_rank"):
+    for name in ("rank", "rank_word", "rank_aside", "mpi", "mpi_label", "sagemaker", "horovod", "ompi_rank"):
         if name in found:
             place.setdefault("rank", int(found[name]))
     if named := _FILE_RANK.search(found.get("file", "")):
@@ -271,4 +274,3 @@ def _template(head: str) -> str:
         end = varying.end()
     parts.append(re.escape(head[end:]))
     return "".join(parts)
-

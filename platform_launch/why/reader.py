@@ -116,7 +116,8 @@ class LogReader:
         if self._catalogue.is_noise(line.text) or _TRACED.match(line.text):
             return False
         strand = self._strand(line.where)
-        strand.collectives.read(line.text, line.where.rank)
+        if strand.collectives.read(line):
+            return True
         if line.where.host is not None and (home := _HOME.search(line.text)):
             strand.live(int(home[1]), int(home[2]), line.where.host)
             return True
@@ -206,7 +207,9 @@ class LogReader:
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
-            match = self._catalogue.goes_on(match, (parse(0, data, self._prefixes).text for data in following))
+            match = self._catalogue.goes_on(
+                match, (parse(0, data, self._prefixes).text for data in following)
+            )
         raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
         kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention

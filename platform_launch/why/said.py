@@ -9,18 +9,19 @@ _RANK = re.compile(
 )
 # Ranks of a part of the job, which say nothing of the process's place in the whole.
 _PARTS = frozenset(
-    ["dp", "tp", "pp", "ep", "cp", "sp", "mp", "fsdp", "attn", "moe", "tensor", "pipeline", "data", "expert"]
-    + ["model", "context", "sequence", "parallel", "replica", "shard", "group", "stage"]
+    """
+    attn context cp data dp ep expert fsdp group model moe mp parallel pipeline pp replica sequence shard sp
+    stage tensor tp
+    """.split()  # noqa: SIM905
 )
 _KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
 _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
-_NAMED = re.compile(
-    r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I
-)
+_NAMED = re.compile(r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I)
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
 _HOST_IN_BRACKETS = re.compile(
-    r"[\[<](?:host[=:] ?)?((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"
+    r"[\[<](?:host[=:] ?)?"
+    r"((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"
     r"|[a-z][\w-]{0,60}(?:\.[a-z][\w-]{0,60}){2,6}|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")

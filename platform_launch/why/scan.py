@@ -47,27 +47,27 @@ _DENSE = 16
 # Each line that a signature matches holds one of these (a test asks every example in signatures.yaml).
 STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
-    badzip barrier broken cancel cannot cause certificate channels child clients closed collective
+    badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed collective
     communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn cusparse
     cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir enet
     enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
-    fatal finite forbidden found gated glibc hccl heartbeat hostfile ibvwc identification illegal
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
     jaxworker invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mlx mnnvl mountnfs munge must ninja nodenotready nranks nvrm nvidiacontainer nvml nvrtc
+    missing mlx mnnvl mountnfs munge must netcc neth ninja nodenotready nranks nvrm nvidiacontainer nvml nvrtc
     offline ompi oomreaper option ordinal outofmemory panic permitted pickling pluginload pmix preempt
     pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
     resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
-    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown stalled statedict
-    subset supported symbol taint termadmin termination termowner throttl timeout toomany traceback
-    trainingfinished truncated unable unauthor undefined unhandled unknown unreachable recognized
+    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
+    stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
+    traceback trainingfinished truncated unable unauthor undefined unhandled unknown unreachable recognized
     vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended ending eof exit
     extensions ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu
-    oom orte outside pipe port prte ready same see slots space stale such terminate terminated timed
-    unhealthy use using wandb warn xid
+    oom orte outside pipe port prte ready registered same see slots space stale such terminate terminated
+    timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 _TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)
 

@@ -188,8 +188,8 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
     return filling if filled else []
 
 
-# The error codes of Ascend, EI0006 for instance: a digit ends no word.
-_CODES = r"\be[cfhijlz][0-9]"
+# The error codes of Ascend, EI0006 for instance (a digit ends no word), and the way of an error through NCCL.
+_CODES = r"\be[cfhijlz][0-9]|\.(cc|h):[0-9]+ -> [236]"
 # What grep -n -b sets before a line.
 _PLACE = "^[0-9]+:[0-9]+:"
 # Bytes as they are, whatever the user's language: that is ten times as fast.

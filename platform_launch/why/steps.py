@@ -21,7 +21,7 @@ _SRUN = re.compile(
 )
 _MPI = (
     re.compile(
-        r"(?:mpirun|mpiexec|prterun|orterun) noticed that process rank (?P<rank>\d+) with PID \d+ on node "
+        r"(?:mpirun|mpiexec|prterun|orterun) noticed that process rank (?P<rank>\d+) with PID \S+ on node "
         r"(?P<host>[\w.-]+) exited on signal (?P<number>\d+)"
     ),
     re.compile(

@@ -103,7 +103,7 @@ def test_ranks_that_never_came_to_the_barrier_are_listed(explain_text: Explain) 
     )
     verdict = explain_text(log)
     assert verdict.cause == "barrier_absent"
-    assert "of 6 ranks these did not report the barrier: ranks 3, 5" in verdict.notes
+    assert "of 6 ranks these did not report their start: ranks 3, 5" in verdict.notes
 
 
 def test_confirmation_at_the_end_does_not_outrank_a_fault_of_the_code(explain_text: Explain) -> None:

@@ -27,7 +27,8 @@ _OTHERS = (
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
     ),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
-    # Of Paddle's launcher.
+    # Of Determined's master and Paddle's launcher.
+    re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),

@@ -138,7 +138,7 @@ def _with_steps(where: Where, steps: Sequence[StepEnd], *, ended: bool) -> Where
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
     if len(hosts) == 1:
         where = where.filled(Where(host=places[0].host))
-        if len(places) == 1 and where.rank is None:
+        if len(places) == 1 and where.rank is None and not steps[0].was_asked:
             where = where.filled(places[0])
     elif where.rank is not None and not ended:
         # Started by srun itself, a task is a rank.

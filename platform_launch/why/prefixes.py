@@ -35,6 +35,8 @@ _KNOWN = re.compile(
     | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
+    | [0-9a-f]{{8}}[ ]\|\|[ ]
+    | [│┃][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
     | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
     | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)

@@ -28,7 +28,7 @@ _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,1
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
 # NCCL's, UCX's and Open MPI's own prefixes.
 _HOST_AND_PROCESS = re.compile(
-    r"(\w[\w.-]*):\d+:\d+ \[\d+\] "
+    r"([\w.<>-]{1,100}):\d+:\d+ \[\d+\] "
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)([A-Za-z][\w.-]*):(?:\d+ ?:\d{1,3}(?::\d+)?|\d{5,7})\] "
 )
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")

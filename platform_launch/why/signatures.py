@@ -14,7 +14,16 @@ from platform_launch.why.line import Where, shown
 from platform_launch.why.literals import PatternSet, branches
 
 _FILE = Path(__file__).with_name("signatures.yaml")
-_PLACES = {"node": int, "host": str, "pod": str, "task": int, "rank": int, "local_rank": int, "gpu": str}
+_PLACES = {
+    "node": int,
+    "host": str,
+    "pod": str,
+    "task": int,
+    "worker": str,
+    "rank": int,
+    "local_rank": int,
+    "gpu": str,
+}
 
 _SAID = {"have": "counted", "want": "expected"}
 

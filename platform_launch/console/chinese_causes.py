@@ -12,6 +12,8 @@ WORDS = {
     "first sign": "最早的迹象",
     "seen": "见于",
     "raised at": "抛出位置",
+    "raised by": "抛出者",
+    "code": "代码",
     "details": "细节",
     "means": "含义",
     "fix": "处理办法",
@@ -91,6 +93,8 @@ CAUSES = {
     # Devices.
     "cuda_out_of_memory": "CUDA 显存不足",
     "device_out_of_memory": "加速卡显存不足",
+    "kv_cache": "显存不足以容纳所要求的 KV 缓存",
+    "engine_failed": "推理引擎的进程失败",
     "jax_out_of_memory": "XLA 显存不足",
     "device_assert": "GPU 上的断言失败",
     "illegal_memory_access": "GPU 核函数访问了非法内存",

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import Sighting, Strand, all_events
+from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
+from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, Where, shown
 from platform_launch.why.place import common_place, fill_place, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
@@ -23,15 +25,20 @@ def verdict_of(
     event.where = event.where.filled(_twin(event, strands))
     where, notes = fill_place(event, _exit_of(strands, event), strands)
     title, code = signature.title, None
+    rule: ExceptionRule | None = None
+    words: dict[str, str] = {}
     if raised is not None:
-        frame = raised.frame
-        place = (frame.file, frame.line, frame.function) if frame else ()
-        code = Code(raised.type, raised.message, *place) if raised.type or frame else None
-        if not signature.patterns and raised.type:
-            title = shown(raised.text)
+        unknown_kind = not signature.patterns and bool(raised.type)
+        code = _code(raised, told=unknown_kind)
+        if unknown_kind:
+            title = shown(f"{raised.type}: {' '.join(raised.said.split())}".removesuffix(": "))
+            rule, words = rule_of(raised) or (None, {})
+    meaning, fix = advice(rule.id, words) if rule else (signature.meaning, signature.fix)
     others = _processes(event) - 1
     if others > 0:
         notes.insert(0, f"the same on {others} other" + ("s" if others > 1 else ""))
+    if event.handling:
+        notes.append(f"raised while handling {shown(event.handling)}")
     if event.ended_as:
         notes.append(f"it ended as {shown(event.ended_as)}")
     notes += who_ended(where, strands)
@@ -43,17 +50,19 @@ def verdict_of(
     facts = {name: value for strand in strands for name, value in strand.facts.items()}
     details = {
         **event.details,
+        **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
     everywhere = signature.everywhere if len(_hosts(event, strands)) > 1 else ""
     return Verdict(
         kind=kind,
-        retry="no" if everywhere else None,
-        retry_reason=everywhere,
+        retry="no" if everywhere else rule.retry or None if rule else None,
+        retry_reason=everywhere or (rule.because if rule else ""),
         cause=signature.id,
         title=title,
-        meaning=signature.meaning,
-        fix=signature.fix,
+        meaning=meaning,
+        fix=fix,
+        advice=rule.id if rule else None,
         source=signature.source,
         where=where,
         exception=code,
@@ -61,6 +70,22 @@ def verdict_of(
         notes=tuple(notes),
         details=details,
     )
+
+
+def _code(raised: Raised, *, told: bool) -> Code | None:
+    """Return what is shown of an exception; who raised it is ``told`` where nothing is known of it."""
+    frame, inner = raised.frame, raised.innermost if told else None
+    if not raised.type and frame is None:
+        return None
+    library = inner if inner is not None and inner.package else None
+    code = Code(
+        raised.type,
+        raised.said,
+        package=library.package if library else None,
+        innermost=library.place if library else None,
+        code="" if inner is None or inner.source.startswith("raise ") else inner.source,
+    )
+    return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
 
 
 def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:

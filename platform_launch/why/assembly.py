@@ -14,6 +14,8 @@ from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
+# What code tries on purpose: the handler's own exception then says what is wrong.
+_LOOKUPS = frozenset(("AttributeError", "IndexError", "KeyError", "StopIteration"))
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 
@@ -132,7 +134,7 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 
 
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
-    root = chain.links[min(chain.root, len(chain.links) - 1)]
+    root = _root(chain)
     known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
@@ -141,6 +143,18 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     if known and (not summed_up or chain.root == 0 or known[-1][0] is root):
         return known[-1]
     return root, Match(catalogue["python_exception"], 0, NOWHERE)
+
+
+def _root(chain: Chain) -> Raised:
+    """Return the first cause of a chain; of a lookup that failed, what its handler raised on purpose."""
+    index = min(chain.root, len(chain.links) - 1)
+    root = chain.links[index]
+    for link in chain.links[index + 1 :]:
+        on_purpose = link.handling and link.innermost and link.innermost.source.startswith("raise ")
+        if not on_purpose or root.type not in _LOOKUPS:
+            break
+        root = link
+    return root
 
 
 def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:

@@ -42,6 +42,7 @@ class Sighting:
     where: Where
     raised: Raised | None = None
     ended_as: str = ""
+    handling: str = ""
     span: Span = field(default_factory=Span)
     count: int = 1
     wheres: set[Where] = field(default_factory=set)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from platform_launch.why.line import Line, Where, shown
 
@@ -25,32 +25,56 @@ _LINK = re.compile(r"The above exception was the direct cause of|During handling
 _INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop"}
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
+_PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
+_STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
+# Python's own import, between the line that imports and what could not be imported.
+_IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
+# What a message ends its line with when it goes on in the next one.
+_GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
+_LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
 @dataclass(frozen=True)
 class TracebackFrame:
-    """A place in the code: one entry of a traceback."""
+    """A place in the code: one entry of a traceback. ``source`` is the line of code, where it was printed."""
 
     file: str
     line: int
     function: str
+    source: str = ""
 
     @property
     def is_library(self) -> bool:
         """Tell whether this is code that the user did not write."""
         return _LIBRARY.search(self.file) is not None
 
+    @property
+    def package(self) -> str:
+        """The installed package it belongs to, ``json (Python)`` for what Python brings, "" for own code."""
+        if found := _PACKAGE.match(self.file):
+            return found["name"]
+        found = _STANDARD.match(self.file)
+        return f"{found['name']} (Python)" if found else ""
+
+    @property
+    def place(self) -> str:
+        """File, line and function; the file of a package without the folders above it."""
+        found = _PACKAGE.match(self.file) or _STANDARD.match(self.file)
+        inside = f" in {self.function}" if self.function else ""
+        return f"{found['path'] if found else self.file}:{self.line}{inside}"
+
 
 @dataclass(frozen=True)
 class Raised:
     """An exception as it was printed.
 
-    ``frame`` is the innermost one of the user's own code; ``entry`` the function of the outermost one.
-    ``more`` are the lines that the message goes on with.
+    ``frame`` is the innermost one of the user's own code, ``innermost`` that of any code; ``entry`` the
+    function of the outermost one. ``more`` are the lines that the message goes on with. ``handling`` tells
+    that it came up while the exception before it was handled, not because of it.
     """
 
     type: str
@@ -59,11 +83,19 @@ class Raised:
     frame: TracebackFrame | None = None
     entry: str = ""
     more: list[Line] = field(default_factory=list)
+    innermost: TracebackFrame | None = None
+    handling: bool = False
 
     @property
     def text(self) -> str:
         """Return the exception's own line."""
         return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def said(self) -> str:
+        """Return the whole message, of all its lines."""
+        lines = [self.message, *(shown(line.text) for line in self.more)]
+        return "\n".join(line for line in lines if line)
 
 
 @dataclass
@@ -103,7 +135,7 @@ class Traceback:
         self._frames: (
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
-        self._linked = False
+        self._linked = self._handling = False
         self._idle_lines = 0
         self.last_line = line
 
@@ -124,12 +156,11 @@ class Traceback:
             if not self.chain.links:
                 self.chain.frames = frames
         elif ending := _ENDING.match(text):
-            own = [frame for frame in frames if not frame.is_library]
-            entry = frames[0].function if frames else ""
-            message = shown(ending[2] or "")
-            self.chain.links.append(Raised(ending[1], message, line, own[-1] if own else None, entry))
-            self._frames, self._linked, self._idle_lines = None, False, 0
+            self.chain.links.append(_raised(ending, line, frames, handling=self._handling))
+            self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
         else:
+            if frames and not frames[-1].source and text.startswith((" ", "\t")):
+                frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
             return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
         return True
@@ -142,8 +173,8 @@ class Traceback:
                 self.done = True
                 return False
             self._frames = []
-        elif _LINK.search(text):
-            self._linked = True
+        elif link := _LINK.search(text):
+            self._linked, self._handling = True, link[0].startswith("During")
         elif spawned := _INNER_LINK.search(text):
             self._linked, self.chain.root = True, len(self.chain.links)
             if self.chain.where.rank is None:
@@ -159,9 +190,26 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        open_ended = last.text.rstrip().endswith((":", "...")) or text.startswith((" ", "\t"))
+        ended = last.text.rstrip()
+        open_ended = (
+            ended.endswith(_GOES_ON) or text.startswith((" ", "\t")) or _LISTS.search(ended) is not None
+        )
         if open_ended and line.number == last.number + 1 and len(raised.more) < _MOST_MESSAGE_LINES:
             raised.more.append(line)
+
+
+def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:
+    own = [frame for frame in frames if not frame.is_library]
+    inner = [frame for frame in frames if not _IMPORT.search(frame.file)]
+    return Raised(
+        ending[1],
+        shown(ending[2] or ""),
+        line,
+        own[-1] if own else None,
+        frames[0].function if frames else "",
+        innermost=inner[-1] if inner else None,
+        handling=handling,
+    )
 
 
 def is_frame(text: str) -> bool:

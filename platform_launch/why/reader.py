@@ -246,6 +246,8 @@ class LogReader:
         event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
+        if not chain.root and raised.handling and raised.text != chain.links[0].text:
+            event.handling = chain.links[0].text
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 
 from platform_launch.console.languages import cause_title, current, why_word
+from platform_launch.why.exception_rules import advice
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Where, shown
 from platform_launch.why.signatures import Catalogue
@@ -30,13 +31,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Code:
-    """The exception and the innermost place in the user's own code, if there is one."""
+    """The exception and the innermost place in the user's own code, if there is one.
+
+    Of an exception that no signature knows also the installed ``package`` that raised it, where in it
+    (``innermost``), and the line of ``code`` that did.
+    """
 
     type: str
     message: str
     file: str | None = None
     line: int | None = None
     function: str | None = None
+    package: str | None = None
+    innermost: str | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,10 @@ class Verdict:
     it), ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished``
     (the launcher reported success) or ``nothing`` (no line looks like an error).
     ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
-    (peer, path, device …). ``retry`` is whether starting the same again is worth it: "no", "same_node",
-    "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint`` is equal for
-    equal failures.
+    (peer, path, device …). ``advice`` is the rule that ``meaning`` and ``fix`` of an unknown exception
+    come from (``exception_rules.yaml``). ``retry`` is whether starting the same again is worth it: "no",
+    "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
+    is equal for equal failures.
     """
 
     kind: str
@@ -66,6 +75,7 @@ class Verdict:
     title: str = ""
     meaning: str = ""
     fix: str = ""
+    advice: str | None = None
     source: str = ""
     where: Where = field(default_factory=Where)
     exception: Code | None = None
@@ -124,13 +134,19 @@ class Verdict:
         if code is not None and code.file is not None:
             inside = f" in {code.function}" if code.function else ""
             place = shown(f"{code.file}:{code.line}{inside}")
+        inner = shown(code.innermost) if code is not None and code.innermost else ""
+        meaning, fix = self.meaning, self.fix
+        if self.advice is not None:
+            meaning, fix = advice(self.advice, self.details, current())
         return [
             (self._kind_word, self.headline()),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("raised at", place),
+            ("raised by", inner),
+            ("code", code.code if code is not None else ""),
             ("details", ", ".join(f"{name} {value}" for name, value in self.details.items())),
-            ("means", self.meaning),
-            ("fix", self.fix),
+            ("means", meaning),
+            ("fix", fix),
             ("retry", self._retry_line()),
             *(("then", consequence.text) for consequence in self.consequences),
             *(("note", note) for note in self.notes),

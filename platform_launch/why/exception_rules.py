@@ -1,0 +1,95 @@
+"""What to make of an exception that no signature knows: by its type, its words and who raised it.
+
+The rules stand in ``exception_rules.yaml``, whose head explains each field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from platform_launch.why.exceptions import Raised
+from platform_launch.why.line import shown
+
+_FILE = Path(__file__).with_name("exception_rules.yaml")
+_LONGEST_VALUE = 120
+# What is said in place of a value that a message does not give.
+_UNSAID = "…"
+
+
+@dataclass(frozen=True)
+class ExceptionRule:
+    """One kind of exception: when it applies, and what an expert says of it at first sight."""
+
+    id: str
+    meaning: str
+    fix: str
+    meaning_zh: str
+    fix_zh: str
+    example: tuple[str, ...]
+    type: str = ""
+    message: str = ""
+    package: str | None = None
+    code: str = ""
+    retry: str = ""
+    because: str = ""
+
+    def matches(self, raised: Raised) -> dict[str, str] | None:
+        """Return what the named groups of its conditions found; None if it does not apply."""
+        inner = raised.innermost
+        package, source = (inner.package, inner.source) if inner else ("", "")
+        found: dict[str, str] = {}
+        for pattern, text in zip(
+            self._patterns, (raised.type.rpartition(".")[2], package, source, raised.said), strict=True
+        ):
+            match = pattern.search(text) if pattern else None
+            if pattern and match is None:
+                return None
+            found |= {name: value for name, value in (match.groupdict() if match else {}).items() if value}
+        return {name: _bounded(value) for name, value in found.items()}
+
+    @cached_property
+    def _patterns(self) -> tuple[re.Pattern[str] | None, ...]:
+        whole = (f"^(?:{self.type})$" if self.type else "", self.package, self.code, self.message)
+        return tuple(re.compile(source) if source else None for source in whole)
+
+
+def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:
+    """Return the first rule that applies to an exception, and the words it found; None if none does."""
+    for rule in rules():
+        if (found := rule.matches(raised)) is not None:
+            return rule, found
+    return None
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[ExceptionRule, ...]:
+    """Return the shipped rules, in the order in which they are tried."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entries = yaml.load(_FILE.read_bytes(), Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    return tuple(
+        ExceptionRule(**{key: tuple(value) if isinstance(value, list) else value for key, value in e.items()})
+        for e in entries
+    )
+
+
+def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tuple[str, str]:
+    """Return what a rule says that an exception means, and what to do, with the words that were found."""
+    rule = next(rule for rule in rules() if rule.id == rule_id)
+    said = (rule.meaning_zh, rule.fix_zh) if language == "zh" else (rule.meaning, rule.fix)
+    return _filled(said[0], found), _filled(said[1], found)
+
+
+def _filled(template: str, found: Mapping[str, str]) -> str:
+    """Return a rule's text with the words that were found."""
+    return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1], _UNSAID), template)
+
+
+def _bounded(value: str) -> str:
+    value = shown(value)
+    return value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,137 @@
+"""What is said of an exception that no signature knows: all of its message, who raised it, what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from platform_launch.console.languages import choose
+from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of, rules
+from platform_launch.why.exceptions import Raised, TracebackFrame
+from platform_launch.why.line import parse
+from tests.why.conftest import Explain, uncaught
+
+ALL = [(rule, rule.example) for rule in rules()]
+
+
+def raised(example: tuple[str, ...]) -> Raised:
+    """Make an exception of an example's lines; one that begins with / is the file and the code."""
+    frame = None
+    if example[0].startswith("/"):
+        file, _, code = example[0].partition(": ")
+        frame, example = TracebackFrame(file, 7, "f", code), example[1:]
+    name, _, message = example[0].partition(": ")
+    more = [parse(number, line.encode()) for number, line in enumerate(example[1:], 2)]
+    return Raised(name, message, parse(1, example[0].encode()), innermost=frame, more=more)
+
+
+@pytest.mark.parametrize(("rule", "example"), ALL, ids=[rule.id for rule, _ in ALL])
+def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
+    rule: ExceptionRule, example: tuple[str, ...]
+) -> None:
+    found = rule_of(raised(example))
+    assert found is not None
+    assert found[0].id == rule.id
+    texts = [*advice(rule.id, found[1]), *advice(rule.id, found[1], "zh")]
+    assert not [text for text in texts if re.search(r"\{\w+\}|…", text)]
+
+
+def test_chinese_says_the_same_of_the_same_words() -> None:
+    for rule in rules():
+        english = [set(re.findall(r"\{\w+\}", text)) for text in (rule.meaning, rule.fix)]
+        chinese = [set(re.findall(r"\{\w+\}", text)) for text in (rule.meaning_zh, rule.fix_zh)]
+        assert english == chinese, rule.id
+        assert all(re.search("[一-鿿]", text) for text in (rule.meaning_zh, rule.fix_zh)), rule.id
+
+
+def test_ids_are_unique_and_retries_known() -> None:
+    assert len({rule.id for rule in rules()}) == len(rules())
+    assert {rule.retry for rule in rules()} <= {"", "no", "same_node", "another_node"}
+
+
+def test_a_library_that_raised_is_named_with_its_place_and_line_of_code(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("ValueError: the plan is odd", "[rank3]: "))
+    code = verdict.exception
+    assert code is not None
+    assert (code.file, code.line) == ("/workspace/train.py", 88)
+    assert (code.package, code.innermost) == ("torch", "torch/nn/module.py:1 in _call_impl")
+    assert code.code == "return forward_call(*args)"
+    assert (verdict.advice, verdict.where.rank) == ("raised_by_package", 3)
+    assert "torch" in verdict.meaning
+
+
+def test_message_of_several_lines_is_told_whole(explain_text: Explain) -> None:
+    log = uncaught("ValueError: 2 fields are wrong:\n  width: too small\n  height: too big")
+    verdict = explain_text(log + "wandb: waiting\n")
+    assert verdict.title == "ValueError: 2 fields are wrong: width: too small height: too big"
+    assert verdict.exception is not None
+    assert verdict.exception.message.splitlines()[1:] == ["width: too small", "height: too big"]
+
+
+def test_asserted_line_stands_for_a_message(explain_text: Explain) -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "/workspace/train.py", line 9, in <module>\n'
+        "    assert args.batch % world_size == 0\n"
+        "AssertionError\n"
+    )
+    verdict = explain_text(log)
+    assert verdict.exception is not None
+    assert verdict.exception.code == "assert args.batch % world_size == 0"
+    assert verdict.advice == "assertion_of_sizes"
+
+
+LOOKUP = (
+    "Traceback (most recent call last):\n"
+    '  File "/workspace/registry.py", line 9, in find\n'
+    "    return KINDS[name]\n"
+    "KeyError: 'round'\n"
+    "\n"
+    "During handling of the above exception, another exception occurred:\n"
+    "\n"
+    "Traceback (most recent call last):\n"
+    '  File "/workspace/train.py", line 3, in <module>\n'
+    "    find(name)\n"
+    '  File "/workspace/registry.py", line 11, in find\n'
+    "    {code}\n"
+    "ValueError: 'round' is no kind of mask; there are: box, poly\n"
+)
+
+
+def test_what_a_failed_lookup_was_turned_into_answers(explain_text: Explain) -> None:
+    verdict = explain_text(LOOKUP.format(code="raise ValueError("))
+    assert verdict.title.startswith("ValueError: 'round' is no kind of mask")
+    assert "raised while handling KeyError: 'round'" in verdict.notes
+
+
+def test_another_fault_while_handling_one_does_not_hide_it(explain_text: Explain) -> None:
+    verdict = explain_text(LOOKUP.format(code="close(float(name))"))
+    assert verdict.title == "KeyError: 'round'"
+    assert any(note.startswith("it ended as ValueError") for note in verdict.notes)
+
+
+def test_variable_that_is_not_set_is_told_from_a_missing_key(explain_text: Explain) -> None:
+    log = uncaught("KeyError: 'DATA_ROOT'").replace(
+        "/env/lib/python3.11/site-packages/torch/nn/module.py", "/usr/lib/python3.11/os.py"
+    )
+    assert explain_text(log).advice == "environment_variable"
+
+
+def test_advice_is_given_in_chinese_with_the_same_words(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokens'")
+    )
+    choose("zh")
+    try:
+        said = "\n".join(verdict.lines())
+    finally:
+        choose("en")
+    assert "Trainer.__init__() 不认识参数 tokens" in said
+
+
+def test_words_of_a_log_are_bounded_and_harmless_in_advice(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("KeyError: '" + "x{meaning}\x1b[31m" * 90 + "'"))
+    assert verdict.advice == "key_of_library"
+    assert "\x1b" not in verdict.meaning
+    assert len(verdict.meaning) < 600

@@ -28,6 +28,7 @@ _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_l
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
+_HOOK = re.compile(r"\[rank\d{1,7}\]: $")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
@@ -100,7 +101,10 @@ class Raised:
 
 @dataclass
 class Chain:
-    """Exceptions of one process that led to one another; ``root`` is the index of the first cause."""
+    """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
+
+    ``hooked``: printed by the hook that torch.distributed sets for what nobody catches.
+    """
 
     start: int
     where: Where
@@ -109,12 +113,14 @@ class Chain:
     frames: list[TracebackFrame] = field(default_factory=list)
     headless: bool = False
     harmless: bool = False
+    hooked: bool = False
 
     @property
     def was_caught(self) -> bool:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
         entries = [link.entry for link in self.links if link.entry]
-        return bool(entries) and not self.headless and not _ENTRIES.intersection(entries)
+        uncaught = self.headless or self.hooked
+        return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
 
     @property
     def place(self) -> TracebackFrame | None:
@@ -129,6 +135,7 @@ class Traceback:
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
         self.chain = Chain(line.number, line.where, headless=opening is None)
+        self.chain.hooked = _HOOK.search(line.whole.removesuffix(line.text)) is not None
         self.done = False
         prefix = opening["prefix"] if opening else ""
         self.prefix = prefix if _REPEATED.fullmatch(prefix) else ""

@@ -141,6 +141,7 @@ class Verdict:
         return [
             (self._kind_word, self.headline()),
             *(("seen", str(evidence)) for evidence in self.evidence),
+            ("message", "" if code is None or self.advice else _rest(code.message)),
             ("raised at", place),
             ("raised by", inner),
             ("code", code.code if code is not None else ""),
@@ -178,6 +179,11 @@ class Verdict:
             ended = why_word("unknown: these logs only tell that processes ended")
             return ended + _at(place, f" on {place}")
         return f"{cause_title(self.cause or '', self.title)} [{self.cause}]" + _at(place, f" on {place}")
+
+
+def _rest(message: str) -> str:
+    """Return a message of several lines in one; of one line it is what was seen."""
+    return shown(" ".join(message.split())) if "\n" in message else ""
 
 
 def _label(name: str) -> str:

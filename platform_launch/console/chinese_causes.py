@@ -180,6 +180,7 @@ CAUSES = {
     "cache_race": "多个进程同时准备同一份缓存数据",
     "ddp_device": "模型不在交给 DDP 的那块 GPU 上",
     "checkpoint_ranks": "分布式检查点保存或读取失败",
+    "weights_only": "torch.load 拒绝了张量以外的对象",
     "checkpoint_corrupt": "检查点或文件不完整或已损坏",
     "checkpoint_mismatch": "检查点与模型不符",
     "shape_mismatch": "张量形状不匹配",

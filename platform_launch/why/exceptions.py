@@ -12,7 +12,7 @@ _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most rec
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
-_WHOLE_FRAME = re.compile(r'\s+File "[^"]+", line \d+, in \S')
+_WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
@@ -98,6 +98,15 @@ class Raised:
         lines = [self.message, *(shown(line.text) for line in self.more)]
         return "\n".join(line for line in lines if line)
 
+    def go_on(self, text: str, line: Line) -> bool:
+        """Take the next line as more of the message where that had not ended; return False if it had."""
+        ended = (self.more[-1] if self.more else self.line).text.rstrip()
+        goes_on = ended.endswith(_GOES_ON) or text.startswith((" ", "\t")) or _LISTS.search(ended) is not None
+        if not goes_on or not text.strip() or len(self.more) >= _MOST_MESSAGE_LINES:
+            return False
+        self.more.append(line)
+        return True
+
 
 @dataclass
 class Chain:
@@ -138,7 +147,7 @@ class Traceback:
         self.chain.hooked = _HOOK.search(line.whole.removesuffix(line.text)) is not None
         self.done = False
         prefix = opening["prefix"] if opening else ""
-        self.prefix = prefix if _REPEATED.fullmatch(prefix) else ""
+        self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
         self._frames: (
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
@@ -197,12 +206,8 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        ended = last.text.rstrip()
-        open_ended = (
-            ended.endswith(_GOES_ON) or text.startswith((" ", "\t")) or _LISTS.search(ended) is not None
-        )
-        if open_ended and line.number == last.number + 1 and len(raised.more) < _MOST_MESSAGE_LINES:
-            raised.more.append(line)
+        if line.number == last.number + 1:
+            raised.go_on(text, line)
 
 
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:

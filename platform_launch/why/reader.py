@@ -210,17 +210,29 @@ class LogReader:
             match = self._catalogue.goes_on(
                 match, (parse(0, data, self._prefixes).text for data in following)
             )
-        raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
+        raised = self._lone(line)
         kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
+
+    def _lone(self, line: Line) -> Raised | None:
+        """Return the exception that a line names without a traceback, with all of its message."""
+        raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
+        if raised is not None:
+            for number, data in enumerate(self._scanner.following(_LINES_OF_A_REPORT), line.number + 1):
+                if not data.strip():
+                    break
+                below = parse(number, data, self._prefixes)
+                if below.writer != line.writer or opens(below.text) or not raised.go_on(below.text, below):
+                    break
+        return raised
 
     def _take_unknown(self, line: Line) -> bool:
         strand = self._strand(line.where)
         if line.mild or not (line.grave or _ERROR.search(line.text)) or HARMLESS.match(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
-        if raised := lone(line):
+        if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             self._add(match, SignatureRole.SUSPECT, line, line.where, raised)
             return False

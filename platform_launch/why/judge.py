@@ -65,12 +65,10 @@ def _choose(
         cause = standing_behind(first, events)
         if cause is not first:
             notes = [f"it showed first as: {named(first)}"]
-            if (
-                cause.where == NOWHERE
-                and cause.log == first.log
-                and abs(cause.number - first.number) <= _CLOSE_LINES
-            ):
-                cause.where = first.where
+            if cause.log == first.log and abs(cause.number - first.number) <= _CLOSE_LINES:
+                cause.raised = cause.raised or first.raised
+                if cause.where == NOWHERE:
+                    cause.where = first.where
         elif waited_for := ended_before(first, strands, catalogue):
             return waited_for, [f"the others went on until: {named(first)}"]
         others = also(cause, first, events) if cause is not first or not equals else []

@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from platform_launch.why.clock import Clock, Span
-from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, opens
+from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, is_tagged, opens
 from platform_launch.why.line import NOWHERE, Line, Where
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
+# More lines than this that are tagged as torch's hook tags a traceback, and the tag is of the whole log.
+_MOST_TAGGED = 200
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "IndexError", "KeyError", "StopIteration"))
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
+# What stands above a traceback that ended its process, though code caught it to print it: serving engines say
+# so, and Hydra, which leaves its own frames out.
+_FATAL = re.compile(
+    r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
+    r"|WorkerProc failed to start)"
+)
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -41,6 +49,8 @@ class Assembly:
         self._finished: list[OpenTraceback] = []
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
+        self._fatal = -9
+        self._tagged = 0
         self._spawned: dict[str, tuple[int, Where]] = {}
 
     @property
@@ -54,6 +64,8 @@ class Assembly:
             self.close()
         if HARMLESS.match(line.text):
             self._harmless[line.writer] = line.number
+        if _FATAL.match(line.text):
+            self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
             self._spawned[line.writer] = line.number, Where(local_rank=int(spawned[1]))
         readings = self._open.get(line.writer, [])
@@ -62,12 +74,17 @@ class Assembly:
                 return True
         opening = opens(line.text)
         if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
+            self._tagged += is_tagged(line)
             return False
         if opening is None and self._hand_over(line):
             return True
         reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
             reading.traceback.chain.harmless = True
+        if self._tagged > _MOST_TAGGED:
+            reading.traceback.chain.hooked = False
+        if line.number - self._fatal <= 2:
+            reading.traceback.chain.fatal = True
         number, place = self._spawned.get(line.writer, (-9, NOWHERE))
         if line.number - number <= 2:
             reading.traceback.chain.where = line.where.filled(place)

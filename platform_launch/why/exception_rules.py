@@ -72,10 +72,7 @@ def rules() -> tuple[ExceptionRule, ...]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     entries = yaml.load(_FILE.read_bytes(), Loader=loader)  # noqa: S506 - both loaders are the safe ones
-    return tuple(
-        ExceptionRule(**{key: tuple(value) if isinstance(value, list) else value for key, value in e.items()})
-        for e in entries
-    )
+    return tuple(ExceptionRule(**{**entry, "example": tuple(entry["example"])}) for entry in entries)
 
 
 def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tuple[str, str]:

@@ -28,6 +28,7 @@ _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_l
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
+# What torch.distributed's hook puts before each line; where much else has it too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
@@ -112,7 +113,8 @@ class Raised:
 class Chain:
     """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
 
-    ``hooked``: printed by the hook that torch.distributed sets for what nobody catches.
+    ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
+    it, which is for what nobody catches.
     """
 
     start: int
@@ -122,13 +124,14 @@ class Chain:
     frames: list[TracebackFrame] = field(default_factory=list)
     headless: bool = False
     harmless: bool = False
+    fatal: bool = False
     hooked: bool = False
 
     @property
     def was_caught(self) -> bool:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
         entries = [link.entry for link in self.links if link.entry]
-        uncaught = self.headless or self.hooked
+        uncaught = self.headless or self.fatal or self.hooked
         return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
 
     @property
@@ -144,7 +147,7 @@ class Traceback:
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
         self.chain = Chain(line.number, line.where, headless=opening is None)
-        self.chain.hooked = _HOOK.search(line.whole.removesuffix(line.text)) is not None
+        self.chain.hooked = is_tagged(line)
         self.done = False
         prefix = opening["prefix"] if opening else ""
         self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
@@ -198,6 +201,8 @@ class Traceback:
         elif text.strip():
             self._go_on(text, line)
             self._idle_lines += 1
+            if self._idle_lines > _MOST_MESSAGE_LINES:
+                self.chain.hooked = False
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
@@ -222,6 +227,12 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         innermost=inner[-1] if inner else None,
         handling=handling,
     )
+
+
+def is_tagged(line: Line) -> bool:
+    """Tell whether a line begins as torch.distributed's hook begins those of a traceback."""
+    tag = line.whole[: len(line.whole) - len(line.text)]
+    return tag.endswith("]: ") and _HOOK.search(tag) is not None
 
 
 def is_frame(text: str) -> bool:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from platform_launch.console.languages import choose
+from platform_launch.console import languages
 from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of, rules
 from platform_launch.why.exceptions import Raised, TracebackFrame
 from platform_launch.why.line import parse
@@ -118,15 +118,14 @@ def test_variable_that_is_not_set_is_told_from_a_missing_key(explain_text: Expla
     assert explain_text(log).advice == "environment_variable"
 
 
-def test_advice_is_given_in_chinese_with_the_same_words(explain_text: Explain) -> None:
+def test_advice_is_given_in_chinese_with_the_same_words(
+    explain_text: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = explain_text(
         uncaught("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokens'")
     )
-    choose("zh")
-    try:
-        said = "\n".join(verdict.lines())
-    finally:
-        choose("en")
+    monkeypatch.setattr(languages, "_chosen", ["zh"])
+    said = "\n".join(verdict.lines())
     assert "Trainer.__init__() 不认识参数 tokens" in said
 
 
@@ -135,3 +134,30 @@ def test_words_of_a_log_are_bounded_and_harmless_in_advice(explain_text: Explain
     assert verdict.advice == "key_of_library"
     assert "\x1b" not in verdict.meaning
     assert len(verdict.meaning) < 600
+
+
+def test_traceback_that_its_printer_calls_the_end_is_a_cause(explain_text: Explain) -> None:
+    log = (
+        "(EngineCore pid=9) ERROR [core.py:8] EngineCore encountered a fatal error.\n"
+        "(EngineCore pid=9) ERROR [core.py:8] Traceback (most recent call last):\n"
+        '(EngineCore pid=9) ERROR [core.py:8]   File "/srv/engine.py", line 5, in step\n'
+        "(EngineCore pid=9) ERROR [core.py:8]     run()\n"
+        "(EngineCore pid=9) ERROR [core.py:8] RuntimeError: worker said 'HIP out of memory. Tried to'\n"
+        "(APIServer pid=1) ERROR [api.py:4] EngineDeadError: EngineCore encountered an issue.\n"
+    )
+    verdict = explain_text(log)
+    assert (verdict.kind, verdict.cause) == ("cause", "device_out_of_memory")
+
+
+def test_message_of_an_indented_excerpt_is_read(explain_text: Explain) -> None:
+    log = "".join(f"        {line}\n" for line in uncaught("ValueError: bad").splitlines())
+    assert explain_text(log).title == "ValueError: bad"
+
+
+def test_line_without_a_traceback_is_told_with_what_it_goes_on_with(explain_text: Explain) -> None:
+    log = (
+        "RuntimeError: Failed to import lib.nn because of the following error:\nNo module named 'lib._six'\n"
+    )
+    verdict = explain_text(log)
+    assert verdict.advice == "import_of_library"
+    assert verdict.details["reason"] == "No module named 'lib._six'"

@@ -53,6 +53,12 @@ class Assembly:
         self._tagged = 0
         self._spawned: dict[str, tuple[int, Where]] = {}
 
+    def another(self) -> Assembly:
+        """Return one for a part of the same log, without what is open here."""
+        another = Assembly(self._clock)
+        another._tagged = self._tagged
+        return another
+
     @property
     def is_open(self) -> bool:
         """Tell whether any writer is in the middle of a traceback."""

@@ -146,7 +146,7 @@ class LogReader:
         if not begins:
             return False
         self._recovered += 1
-        assembly = Assembly(self._clock)
+        assembly = self._tracebacks.another()
         for distance in range(begins, 0, -1):
             assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
         if not assembly.is_open or not assembly.take(line):

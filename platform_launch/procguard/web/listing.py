@@ -149,7 +149,10 @@ NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
 
 @dataclass(frozen=True)
 class Totals:
-    """The whole cluster in a few numbers. A GPU is busy while a worker that holds it runs."""
+    """The whole cluster in a few numbers. A GPU is busy while a worker that holds it runs.
+
+    Nobody knows what the GPUs of silent nodes do.
+    """
 
     nodes: int
     silent_nodes: int
@@ -158,6 +161,12 @@ class Totals:
     workers: dict[WorkerStatus, int]
     gpus: int
     busy_gpus: int
+    silent_gpus: int
+
+    @property
+    def free_gpus(self) -> int:
+        """GPUs that could be used now."""
+        return self.gpus - self.busy_gpus - self.silent_gpus
 
 
 def _gpu_count(workers: Sequence[WorkerGlance]) -> int:
@@ -169,10 +178,13 @@ def _gpu_count(workers: Sequence[WorkerGlance]) -> int:
 def totals(nodes: Sequence[NodeGlance]) -> Totals:
     """Count nodes, workers by status, and GPUs."""
     counts = Counter(worker.status for node in nodes for worker in node.workers)
-    gpus, busy = 0, 0
+    gpus, busy, silent = 0, 0, 0
     for node in nodes:
         held = _gpu_count(node.workers)
         gpus += held
+        if node.silent:
+            silent += held
+            continue
         running = [worker for worker in node.workers if worker.status is WorkerStatus.RUNNING]
         busy += held if len(running) == len(node.workers) else _gpu_count(running)
     return Totals(
@@ -183,6 +195,7 @@ def totals(nodes: Sequence[NodeGlance]) -> Totals:
         workers={status: counts[status] for status in _ORDER if counts[status]},
         gpus=gpus,
         busy_gpus=busy,
+        silent_gpus=silent,
     )
 
 

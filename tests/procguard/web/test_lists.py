@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
     GpuReport,
     Heartbeat,
@@ -18,6 +21,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.procguard.web.listing import totals
 from tests.procguard.serving import Served, served
 
 NODES = 130
@@ -87,3 +91,13 @@ def test_totals_count_all_nodes(many: httpx.Client) -> None:
     seen = many.get("/fragments/totals").text
     assert f">{NODES}</a>" in seen
     assert f"{NODES - 1} " in seen, "workers that are idle"
+
+
+def test_gpus_of_silent_nodes_are_neither_busy_nor_free() -> None:
+    def node(status: WorkerStatus, *, silent: bool = False) -> Any:
+        worker = SimpleNamespace(status=status, gpu_indexes=frozenset({0, 1}))
+        return SimpleNamespace(workers=[worker], silent=silent, drained=False, quarantine=None)
+
+    nodes = [node(WorkerStatus.RUNNING), node(WorkerStatus.IDLE), node(WorkerStatus.SILENT, silent=True)]
+    found = totals(nodes)
+    assert (found.gpus, found.busy_gpus, found.free_gpus, found.silent_gpus) == (6, 2, 2, 2)

@@ -25,6 +25,8 @@
   const shown = (value, unit) => (value === null || value === undefined ? "–"
     : `${value.toLocaleString(document.documentElement.lang, { maximumFractionDigits: value < 10 ? 2 : 0 })} ${unit}`);
 
+  // 100,000 would not fit beside the axis.
+  const short = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
   const BRIEF_S = 60; // one measurement alone has no span that an axis could show
   const ofAxis = (_plot, from, to) => [Math.min(from, to - BRIEF_S), to];
 
@@ -57,7 +59,7 @@
       cursor: { focus: { prox: 24 }, drag: { x: true, y: false } },
       focus: { alpha: 0.25 },
       scales: { x: { range: ofAxis }, y: { range: (_plot, low, high) => [0, most ?? Math.max(high || 1, 0.001) * 1.1] } },
-      axes: [{ ...axis, space: 90, values: (_plot, at) => at.map((one) => clock(one, at.at(-1) - at[0])) }, { ...axis, size: 46 }],
+      axes: [{ ...axis, space: 90, values: (_plot, at) => at.map((one) => clock(one, at.at(-1) - at[0])) }, { ...axis, size: 46, values: (_plot, at) => at.map((one) => short.format(one)) }],
       series: [
         { label: say("chart.time"), value: (_plot, at) => (at === null ? "–" : clock(at, 0)) },
         ...lines.map(([name], index) => ({

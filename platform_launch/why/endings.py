@@ -13,7 +13,9 @@ from platform_launch.events import Event
 from platform_launch.why.line import NOWHERE, Line, Where
 
 # Exit code and local rank.
-TORCHRUN_LINE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)\b")
+TORCHRUN_LINE = re.compile(
+    r"failed \(exitcode: (-?\d+)\) (?:for binary \S.{0,300}? with )?local_rank: (\d+)\b"
+)
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
 _BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")

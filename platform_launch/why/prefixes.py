@@ -21,8 +21,10 @@ _KNOWN = re.compile(
       (?:>[ ]){{1,3}}
     | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
+    | \[(?P<replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
     | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
-    | (?:[Rr]ank|RANK)(?::[ ]|[ =])?(?P<rank_word>\d{{1,7}})[ ]?[:|,-][ ]
+    | (?:[Rr]ank|RANK)[ =]?(?P<rank_word>\d{{1,7}})[ ]?[:|,-][ ]
+    | (?:[Rr]ank|RANK):[ ](?P<rank_said>\d{{1,7}})[ ]?[|-][ ]
     | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
     | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
@@ -76,6 +78,7 @@ _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # Of a file that grep put before its line.
+_FILE_NODE = re.compile(r"(?:^|[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 _FILE_RANK = re.compile(r"(?:^|(?<!local)(?<!node)(?<!group)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 # A worker that serves or trains a part of a model, as vLLM names it.
 _PARALLEL_WORKER = re.compile(r"[Ww]orker((?:_[TDPEC]P\d{1,4}){1,4})\b")
@@ -180,8 +183,10 @@ _IDENTITIES = frozenset(
     [
         "node",
         "pod",
+        "replica",
         "rank",
         "rank_word",
+        "rank_said",
         "rank_aside",
         "worker",
         "parallel",
@@ -214,19 +219,31 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
     for name in ("node", "task", "local_rank"):
         if name in found:
             place[name] = int(found[name])
-    for name in ("rank", "rank_word", "rank_aside", "mpi", "mpi_label", "sagemaker", "horovod", "ompi_rank"):
+    for name in (
+        "rank",
+        "rank_word",
+        "rank_said",
+        "rank_aside",
+        "mpi",
+        "mpi_label",
+        "sagemaker",
+        "horovod",
+        "ompi_rank",
+    ):
         if name in found:
             place.setdefault("rank", int(found[name]))
     if named := _FILE_RANK.search(found.get("file", "")):
         place.setdefault("rank", int(named[1]))
+    if named := _FILE_NODE.search(found.get("file", "")):
+        place.setdefault("node", int(named[1]))
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
         if name in found:
             place.setdefault("host", found[name])
     for name in ("worker", "parallel", "clocked"):
         if name in found:
             place.setdefault("worker", found[name].strip())
-    if "pod" in found:
-        place["pod"] = found["pod"]
+    if pod := found.get("pod") or found.get("replica"):
+        place["pod"] = pod
     return {**prefix.said, **place}
 
 

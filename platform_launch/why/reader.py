@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from platform_launch.events import Event as LauncherEvent
 from platform_launch.events import in_text
@@ -14,7 +15,7 @@ from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Where, parse, plain, shown
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
-from platform_launch.why.rejoin import rejoined
+from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.sources import LogSource
@@ -99,6 +100,10 @@ class LogReader:
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
         line = parse(number, data, self._prefixes)
+        if line.text.endswith(" "):
+            head = line.whole[: len(line.whole) - len(line.text)]
+            below = (plain(data).removeprefix(head) for data in self._scanner.following(_LINES_OF_A_REPORT))
+            line = replace(line, text=unwrapped(line.text, below))
         if not (opens(line.text) or "  File " in line.text) or is_frame(line.text):
             return line
         following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))

@@ -9,9 +9,12 @@ from typing import BinaryIO
 from platform_launch.why.scan import Readable
 
 _LARGEST = 1 << 20
-_WIDTHS = range(80, 401)
+_WIDTHS = range(60, 401)
 _FEWEST_CUTS = 3
 _GOES_ON = re.compile(r" ?[a-z,.;:)'\"\]]|[0-9a-f]{8}")
+# A console wraps a message between words, and leaves the space at the end of the line.
+_WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{24,} ")
+_MOST_WRAPPED = 6
 _FIRST_WORD = re.compile(r"\W*(\w+)")
 
 
@@ -46,8 +49,21 @@ def rejoined(stream: Readable | Iterable[bytes]) -> Readable | Iterable[bytes]:
     return RejoinedLog(stream) if isinstance(stream, Readable) else stream
 
 
+def unwrapped(text: str, following: Iterable[str]) -> str:
+    """Return an exception's line with the rest of its message, which a console wrapped below it."""
+    if not _WRAPPED.fullmatch(text):
+        return text
+    for _, below in zip(range(_MOST_WRAPPED), following, strict=False):
+        if not below.strip() or below[0] in " \t":
+            break
+        text += below
+        if not below.endswith(" "):
+            break
+    return text
+
+
 def _rejoined(data: bytes) -> bytes:
-    lines = data.split(b"\n")
+    lines = data.lstrip(b"`").split(b"\n")
     texts = [line.decode(errors="replace") for line in lines]
     width = max(map(len, texts))
     if width not in _WIDTHS:

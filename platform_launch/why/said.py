@@ -16,6 +16,8 @@ _PARTS = frozenset(
 )
 _KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
 _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
+# What stands further on in a line belongs to what was glued to it.
+_WITHIN = 300
 _NAMED = re.compile(r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I)
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
@@ -28,7 +30,7 @@ _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,1
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
 # NCCL's, UCX's and Open MPI's own prefixes.
 _HOST_AND_PROCESS = re.compile(
-    r"([\w.<>-]{1,100}):\d+:\d+ \[\d+\] "
+    r"([\w.<][\w.<>-]{0,100}):\d+:\d+ \[\d+\] "
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)([A-Za-z][\w.-]*):(?:\d+ ?:\d{1,3}(?::\d+)?|\d{5,7})\] "
 )
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
@@ -54,10 +56,10 @@ def ranks_within(text: str) -> dict[str, int]:
     """Return the ranks that a line names in brackets, as loggers do."""
     if "rank" not in text and "Rank" not in text and "RANK" not in text and "[process=" not in text:
         return {}
-    brackets = [bracket[1] for bracket in _BRACKET.finditer(text)]
+    brackets = [bracket[1] for bracket in _BRACKET.finditer(text, 0, _WITHIN)]
     if brackets:
         return next((said for said in map(ranks_in, brackets) if said), {})
-    named = _NAMED.search(text)
+    named = _NAMED.search(text, 0, _WITHIN)
     return {"rank": int(next(number for number in named.groups() if number))} if named else {}
 
 

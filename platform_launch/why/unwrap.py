@@ -10,6 +10,9 @@ _DEEPEST = 3
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
+# A terminal that a progress bar or another process writes into as well glues lines together by spaces.
+_GLUED = re.compile(rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[)")
+
 
 def unwrap(data: bytes) -> list[bytes]:
     """Return the lines that a line holds: itself, in most cases."""
@@ -19,6 +22,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
+    if b" " * 10 in data and _GLUED.search(data):
+        return _GLUED.split(data.lstrip())
     return [data]
 
 

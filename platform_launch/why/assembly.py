@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from platform_launch.why.clock import Clock, Span
-from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, is_tagged, opens
+from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, opens
 from platform_launch.why.line import NOWHERE, Line, Where
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
 _ATTENTION_LINES = 2000
 _MOST_OPEN = 4096
-# More lines than this that are tagged as torch's hook tags a traceback, and the tag is of the whole log.
-_MOST_TAGGED = 200
+# A line that is no part of a traceback, and is tagged as torch's hook tags those: with more than a message's
+# lines of them, the tag is of the whole log.
+_TAGGED = re.compile(rb"\[rank\d{1,7}\]: (?![ \t]|Traceback)")
+_LINES_ABOVE = 100
+_MOST_TAGGED = 12
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "IndexError", "KeyError", "StopIteration"))
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
@@ -42,22 +45,16 @@ class OpenTraceback:
 class Assembly:
     """Gives each line to the traceback it belongs to. Take what is complete from :meth:`finished`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, preceding: Callable[[int], list[bytes]]) -> None:
         self._clock = clock
+        self._preceding = preceding
         self._open: dict[str, list[OpenTraceback]] = {}
         self._latest: OpenTraceback | None = None
         self._finished: list[OpenTraceback] = []
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
         self._fatal = -9
-        self._tagged = 0
         self._spawned: dict[str, tuple[int, Where]] = {}
-
-    def another(self) -> Assembly:
-        """Return one for a part of the same log, without what is open here."""
-        another = Assembly(self._clock)
-        another._tagged = self._tagged
-        return another
 
     @property
     def is_open(self) -> bool:
@@ -80,14 +77,13 @@ class Assembly:
                 return True
         opening = opens(line.text)
         if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
-            self._tagged += is_tagged(line)
             return False
         if opening is None and self._hand_over(line):
             return True
         reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
         if line.number - self._harmless.get(line.writer, -9) <= 2:
             reading.traceback.chain.harmless = True
-        if self._tagged > _MOST_TAGGED:
+        if reading.traceback.chain.hooked and self._all_are_tagged():
             reading.traceback.chain.hooked = False
         if line.number - self._fatal <= 2:
             reading.traceback.chain.fatal = True
@@ -100,6 +96,10 @@ class Assembly:
         self._open.setdefault(line.writer, []).append(reading)
         self._attention_ends = line.number + _ATTENTION_LINES
         return True
+
+    def _all_are_tagged(self) -> bool:
+        above = self._preceding(_LINES_ABOVE)
+        return sum(_TAGGED.search(data) is not None for data in above) > _MOST_TAGGED
 
     def _hand_over(self, line: Line) -> bool:
         """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""

@@ -147,7 +147,7 @@ class Traceback:
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
         self.chain = Chain(line.number, line.where, headless=opening is None)
-        self.chain.hooked = is_tagged(line)
+        self.chain.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
         self.done = False
         prefix = opening["prefix"] if opening else ""
         self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
@@ -227,12 +227,6 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         innermost=inner[-1] if inner else None,
         handling=handling,
     )
-
-
-def is_tagged(line: Line) -> bool:
-    """Tell whether a line begins as torch.distributed's hook begins those of a traceback."""
-    tag = line.whole[: len(line.whole) - len(line.text)]
-    return tag.endswith("]: ") and _HOOK.search(tag) is not None
 
 
 def is_frame(text: str) -> bool:

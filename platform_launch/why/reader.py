@@ -54,7 +54,7 @@ class LogReader:
         self._catalogue = catalogue
         self._scanner = Scanner(rejoined(source.stream))
         self._clock = Clock(self._scanner)
-        self._tracebacks = Assembly(self._clock)
+        self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._prefixes = Prefixes()
         self._steps = StepReader()
         self._recovered = 0
@@ -151,7 +151,7 @@ class LogReader:
         if not begins:
             return False
         self._recovered += 1
-        assembly = self._tracebacks.another()
+        assembly = Assembly(self._clock, self._scanner.preceding)
         for distance in range(begins, 0, -1):
             assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
         if not assembly.is_open or not assembly.take(line):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.sentences import Sentence, quoted, said
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
@@ -92,7 +95,9 @@ def test_settings_concern_the_next_generation(cluster: Cluster) -> None:
     order = cluster.say("gn6", WorkerState.RUNNING, 1)
     assert (order.command, order.environment["MASTER_PORT"]) == (("train",), "29500")
     event = cluster.control.queries.events(limit=1)[0]
-    assert "command: 'train' → 'other'" in event.detail
+    assert 'command: "train" → "other"' in event.detail
+    change = said("change", setting="command", before='"train"', after='"other"')
+    assert (event.code, change in cast("list[Sentence]", event.values["changes"])) == ("changes", True)
     assert cluster.control.restart("g", "ann").changed
     assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.STOP
     for node in ("gn6", "gn7"):
@@ -554,10 +559,12 @@ def test_many_lost_nodes_are_one_entry(cluster: Cluster) -> None:
 
 
 def test_events_as_a_table_hold_no_formula(cluster: Cluster) -> None:
-    cluster.control.record("ann", "settings", "g", '=HYPERLINK("http://evil"), "quoted"')
+    cluster.control.record("ann", "settings", "g", quoted('=HYPERLINK("http://evil"), "quoted"'))
     lines = "".join(csv_lines(cluster.control.queries, EventFilter(who="ann"))).splitlines()
-    assert lines[0] == "id,at,who,action,on,detail"
-    assert lines[1].endswith(',ann,settings,g,"\'=HYPERLINK(""http://evil""), ""quoted"""')
+    assert lines[0] == "id,at,who,action,on,detail,code,values"
+    assert ',ann,settings,g,"\'=HYPERLINK(""http://evil""), ""quoted""",quoted,' in lines[1]
+    values = json.loads(next(csv.DictReader(lines))["values"])
+    assert values == {"text": '=HYPERLINK("http://evil"), "quoted"'}
 
 
 def test_an_answer_is_made_anew_only_when_it_says_something_new(cluster: Cluster) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
@@ -125,7 +126,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_the_database_is_for_its_owner_only(tmp_path: Path) -> None:
     with serving(f"sqlite:///{tmp_path}/data/procguard.db") as database:
-        Control(database.store, log_size=lambda *_: 0, heartbeat_s=2).record("ann", "look", "g", "")
+        Control(database.store, log_size=lambda *_: 0, heartbeat_s=2).record("ann", "look", "g", quoted(""))
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "data").iterdir()}
     assert set(modes) == {"procguard.db", "procguard.db-wal", "procguard.db-shm", "procguard.db.lock"}
     assert set(modes.values()) == {0o600}, modes
@@ -181,7 +182,7 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         cluster.control.create_group(NewGroup(name="g", settings=settings), "ann")
         cluster.control.move(["gn6-1", "gn6-0"], "g", "ann")
         cluster.control.start("g", "ann")
-        cluster.control.record("ann" * 100, odd, odd * 50, "nul\0" + odd)
+        cluster.control.record("ann" * 100, odd, odd * 50, quoted("nul\0" + odd))
         before = cluster.control._ledger
         cluster.kill_and_start()
         assert cluster.control._ledger.world == before.world
@@ -190,7 +191,7 @@ def test_whatever_was_written_is_read_back(database_url: str) -> None:
         assert run is not None
         assert run.commands == {"gn6": ("run", odd)}
         last, *older = cluster.control.queries.events(limit=3)
-        assert last.detail == "nul\ufffd" + odd
+        assert (last.detail, last.values) == ("nul\0" + odd, {"text": "nul\0" + odd})
         assert last.at.utcoffset() is not None
         assert cluster.control.queries.events(before=last.id, limit=2) == older
         assert cluster.control.queries.events(before=2**80, limit=10**9)[0] == last

@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.api.refused import Superseded, Unavailable
+from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import OrderAction, WorkerState
@@ -110,7 +111,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         # What is left of the last page of the log of changes may hold one more.
         for _ in range(1000):
             try:
-                cluster.control.record("ann", "fill", "disk", "x" * 4_000)
+                cluster.control.record("ann", "fill", "disk", quoted("x" * 4_000))
             except Unavailable:
                 break
         refuses_every_change(cluster)

@@ -135,6 +135,6 @@ def test_the_audit_log_keeps_the_newest(database_url: str, monkeypatch: pytest.M
     with serving(database_url) as database:
         with database.store.change() as change:
             for number in range(1, 1201):
-                change.event(utc_now(), "ann", "look", f"g{number}", "")
+                change.event(utc_now(), "ann", "look", f"g{number}")
         kept = database.store.events(None, 1000, EventFilter())
         assert [event.object for event in kept] == [f"g{number}" for number in range(1200, 700, -1)]

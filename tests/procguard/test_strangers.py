@@ -13,6 +13,7 @@ import pytest
 from limits import RateLimitItemPerMinute
 
 from platform_launch.errors import InputError
+from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database import store as store_module
@@ -105,9 +106,9 @@ def test_events_of_agents_push_nobodys_out(database_url: str, monkeypatch: pytes
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     with serving(database_url) as database:
         with database.store.change() as change:
-            change.event(at, "ann", "start", "g", "run 1")
+            change.event(at, "ann", "start", "g", quoted("run 1"))
             for _ in range(300):
-                change.event(at, "server", "rejoined", "gn6", "again")
+                change.event(at, "server", "rejoined", "gn6", quoted("again"))
         found = database.store.events(None, 1000, EventFilter())
         assert 20 <= len([event for event in found if event.action == "rejoined"]) < 40
         assert [event.who for event in found if event.action == "start"] == ["ann"]

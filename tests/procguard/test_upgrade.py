@@ -30,7 +30,11 @@ def test_groups_workers_users_and_what_runs_are_kept(tmp_path: Path) -> None:
         assert train["settings"]["command"] == "python train.py --name 'a b'"
         assert (train["settings"]["owners"], train["settings"]["environment"]) == ([], {})
         assert groups["spare"]["phase"] == "idle"
-        assert people.get("/api/v1/events").json()[-1]["action"] == "user-added"
+        kept = {event["id"]: event for event in people.get("/api/v1/events").json()}
+        told = {key: kept[3][key] for key in ("action", "object", "detail", "code", "values")}
+        detail = "2 worker(s) on gn6.lan, any command"
+        assert told == {"action": "joined", "object": "gn6", "detail": detail, "code": "", "values": {}}
+        assert detail in people.get("/events", headers={"Accept-Language": "zh"}).text
         worker = people.get("/api/v1/workers/gn6-1").json()
         assert (worker["rank"], worker["group"], worker["status"]) == (1, "train", "unknown")
         assert FakeAgent(server, "gn8").beat()["0"]["action"] == "stop", "new nodes join"

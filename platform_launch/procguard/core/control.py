@@ -7,13 +7,14 @@ takes it over after.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Superseded, Unavailable
+from platform_launch.procguard.api.sentences import Sentence, Value, listed, quoted, said
 from platform_launch.procguard.api.shapes.groups import (
     Changed,
     GroupPhase,
@@ -181,9 +182,8 @@ class Control:
             group = Group(new.name, settings, GroupPhase.IDLE, self._clock.now())
             with self._ledger.change(world.with_group(group)) as change:
                 change.put_group(group)
-                change.event(
-                    self._clock.now(), who, "create", group.name, f"like {new.like}" if new.like else ""
-                )
+                like = said("like", group=new.like) if new.like else None
+                change.event(self._clock.now(), who, "create", group.name, like)
             self.queries.changed()
             return self.queries.group(new.name)
 
@@ -195,7 +195,7 @@ class Control:
             with self._ledger.change(world) as change:
                 change.put_workers(world.workers[worker] for worker in group.workers)
                 change.delete_group(name)
-                change.event(self._clock.now(), who, "delete", name, "")
+                change.event(self._clock.now(), who, "delete", name)
             self._clock.forget(name)
         self.queries.changed()
 
@@ -203,13 +203,10 @@ class Control:
         """Change what the next run will be; the one under way keeps what it began with."""
         with self._ledger.writing:
             group = self._ledger.world.group(name)
-            detail = _differences(group.settings, settings)
-            if detail:
-                self._write(
-                    group,
-                    GroupStep(replace(group, settings=settings), (GroupEvent("settings", detail),)),
-                    who,
-                )
+            changes = _changes(group.settings, settings)
+            if changes:
+                event = GroupEvent("settings", said("changes", changes=changes))
+                self._write(group, GroupStep(replace(group, settings=settings), (event,)), who)
         return self.queries.group(name)
 
     def move(self, workers: Sequence[str], group: str | None, who: str) -> None:
@@ -226,8 +223,9 @@ class Control:
             after = world.moved(moved, group)
             with self._ledger.change(after) as change:
                 change.put_workers(after.workers[row.worker] for row in moved)
-                names = shown_list([str(row.worker) for row in moved])
-                change.event(self._clock.now(), who, "move", group or "no group", names)
+                names = listed([str(row.worker) for row in moved])
+                moved_to = said("workers" if group else "workers-taken-out", workers=names)
+                change.event(self._clock.now(), who, "move", group or "no group", moved_to)
         self.queries.changed()
 
     def start(self, name: str, who: str) -> Changed:
@@ -255,7 +253,7 @@ class Control:
                 changed = replace(entry.node, drained_by=who if drained else "")
                 with self._ledger.change(self._ledger.world) as change:
                     change.put_node(changed)
-                    change.event(self._clock.now(), who, "drain" if drained else "undrain", node, "")
+                    change.event(self._clock.now(), who, "drain" if drained else "undrain", node)
                 entry.node = changed
         self.queries.changed()
         return self.queries.node(node)
@@ -270,7 +268,7 @@ class Control:
                 raise RequestRefused(f"{node} is not in quarantine", "nothing is to be done")
             if entry.release != held.since:
                 with self._ledger.change(self._ledger.world) as change:
-                    change.event(self._clock.now(), who, "release", node, held.reason)
+                    change.event(self._clock.now(), who, "release", node, quoted(held.reason))
                 entry.release = held.since
         self.queries.changed()
         return self.queries.node(node)
@@ -281,7 +279,13 @@ class Control:
             self._joining.forget(node, who)
         self.queries.changed()
 
-    def record(self, who: str, action: str, object: str, detail: str) -> None:  # noqa: A002 - an event's word
+    def record(
+        self,
+        who: str,
+        action: str,
+        object: str,  # noqa: A002 - an event's word
+        detail: Sentence,
+    ) -> None:
         """Write an entry into the audit log."""
         with self._ledger.writing, self._ledger.change(self._ledger.world) as change:
             change.event(self._clock.now(), who, action, object, detail)
@@ -329,6 +333,14 @@ def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
     return [WorkerName.parse(failure.worker)] if failure and failure.worker and not failure.verdict else ()
 
 
-def _differences(before: GroupSettings, after: GroupSettings) -> str:
+def _changes(before: GroupSettings, after: GroupSettings) -> list[str | Sentence]:
     old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
-    return "; ".join(f"{key}: {old[key]!r} → {new[key]!r}" for key in new if old[key] != new[key])
+    return [
+        said("change", setting=key, before=_written(old[key]), after=_written(new[key]))
+        for key in new
+        if old[key] != new[key]
+    ]
+
+
+def _written(value: object) -> Value:
+    return said("unset") if value in (None, "", [], {}) else json.dumps(value, ensure_ascii=False)

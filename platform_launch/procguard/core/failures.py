@@ -1,29 +1,18 @@
-"""Which worker of a run failed first, and in whose words. Pure."""
+"""Which worker of a run failed first, and why. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.sentences import Sentence, Value, english, quoted, said
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 Members = Mapping[WorkerName, WorkerSnapshot]
-
-
-@dataclass(frozen=True)
-class FailureCause:
-    """Why a worker failed, in English.
-
-    ``code`` names the case for translations and ``values`` fill it in; it is empty for an agent's own words.
-    """
-
-    code: str
-    text: str
-    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ def earlier_exit(group: Group, run: GroupRun, members: Members) -> DatedFailure 
     return found
 
 
-def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> FailureCause | None:
+def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> Sentence | None:
     """Say why a worker cannot start this generation at all, None where it can or may still become ready."""
     report = member.report
     if report is None or report.generation < run.generation:
@@ -74,15 +63,11 @@ def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> FailureCause | None:
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.state is WorkerState.REFUSED:
-        return _reported(report) or _REFUSES
+        return reported(report) or _REFUSES
     if report.state is WorkerState.LOST:
-        return _reported(report) or FailureCause("forgetful", "its agent has lost its memory")
+        return reported(report) or said("forgetful")
     if report.state in (WorkerState.RUNNING, WorkerState.STOPPING, WorkerState.EXITED):
-        return FailureCause(
-            "too-early",
-            f"started generation {run.generation} before it was told to: is the database an old copy?",
-            {"run": str(run.generation)},
-        )
+        return said("too-early", run=str(run.generation))
     return None
 
 
@@ -97,32 +82,27 @@ def has_finished(run: GroupRun, member: WorkerSnapshot) -> bool:
     )
 
 
-def _why_failed(run: GroupRun, member: WorkerSnapshot, elapsed_s: float) -> FailureCause | None:
+def _why_failed(run: GroupRun, member: WorkerSnapshot, elapsed_s: float) -> Sentence | None:
     settings, report = run.settings, member.report
     if has_finished(run, member):
         return None
     if member.silent_s > settings.fail_after_s:
-        seconds = f"{member.silent_s:.0f}"
-        return FailureCause("silent", f"no heartbeat for {seconds} s", {"seconds": seconds})
+        return said("silent", seconds=f"{member.silent_s:.0f}")
     if report is None:
         return None
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.generation < run.generation or report.state is WorkerState.IDLE:
         # Twice in a row: a heartbeat that was overtaken on the network says old things once.
-        unknown = FailureCause("unknown-run", "lost: its agent knows nothing of this run")
-        return unknown if member.same > 1 else None
+        return said("unknown-run") if member.same > 1 else None
     if report.state is WorkerState.LOST:
-        return _reported(report) or FailureCause("lost", "lost: nobody can tell how it ended")
+        return reported(report) or said("lost")
     if report.state is WorkerState.REFUSED:
-        return _reported(report) or _REFUSES
+        return reported(report) or _REFUSES
     if report.state is WorkerState.EXITED:
         return _of_exit(report)
     if report.state is WorkerState.READY and elapsed_s > settings.ready_within_s:
-        seconds = f"{elapsed_s:.0f}"
-        return FailureCause(
-            "not-started", f"was told to start {seconds} s ago and has not", {"seconds": seconds}
-        )
+        return said("not-started", seconds=f"{elapsed_s:.0f}")
     return None
 
 
@@ -136,35 +116,29 @@ def _exited_by_itself(run: GroupRun, member: WorkerSnapshot) -> bool:
     )
 
 
-_REFUSES = FailureCause("refuses", "its agent refuses to start it")
+_REFUSES = said("refuses")
 
 
-def _reported(report: WorkerReport) -> FailureCause | None:
-    return FailureCause("", report.reason) if report.reason else None
+def reported(report: WorkerReport) -> Sentence | None:
+    """Return why a worker is what it is, as its agent says it; None where it says nothing."""
+    return quoted(report.reason) if report.reason else None
 
 
-def _from_the_future(report: WorkerReport, run: GroupRun) -> FailureCause:
-    return FailureCause(
-        "newer-run",
-        f"reports generation {report.generation}, newer than this run's ({run.generation}): "
-        "is the server's database an old copy? Start the group again",
-        {"reported": str(report.generation), "run": str(run.generation)},
-    )
+def _from_the_future(report: WorkerReport, run: GroupRun) -> Sentence:
+    return said("newer-run", reported=str(report.generation), run=str(run.generation))
 
 
-def _of_exit(report: WorkerReport) -> FailureCause:
+def _of_exit(report: WorkerReport) -> Sentence:
     if report.asked:
-        return _reported(report) or FailureCause("stopped", "was stopped on its node")
+        return reported(report) or said("stopped")
     if report.exit_code is None:
-        return _reported(report) or FailureCause("ended", "ended, nobody knows how")
+        return reported(report) or said("ended")
     code = str(report.exit_code)
-    if report.reason:
-        values = {"exit_code": code, "reason": report.reason}
-        return FailureCause("exit-reason", f"ended with exit code {code}: {report.reason}", values)
-    return FailureCause("exit", f"ended with exit code {code}", {"exit_code": code})
+    reason = reported(report)
+    return said("exit-reason", exit_code=code, reason=reason) if reason else said("exit", exit_code=code)
 
 
-def _failure(member: WorkerSnapshot, generation: int, cause: FailureCause) -> GroupFailure:
+def _failure(member: WorkerSnapshot, generation: int, cause: Sentence) -> GroupFailure:
     report = member.report
     about = report is not None and report.generation == generation
     return failure_of(
@@ -177,7 +151,7 @@ def _failure(member: WorkerSnapshot, generation: int, cause: FailureCause) -> Gr
 
 
 def failure_of(
-    cause: FailureCause,
+    cause: Sentence,
     worker: WorkerName | None,
     *,
     exit_code: int | None = None,
@@ -187,10 +161,30 @@ def failure_of(
     """Return what a group remembers of a failure."""
     return GroupFailure(
         worker=None if worker is None else str(worker),
-        text=cause.text,
+        text=english(cause),
         code=cause.code,
-        values=dict(cause.values),
+        values=cause.values,
         exit_code=exit_code,
         verdict=verdict,
         line=line,
     )
+
+
+def with_silent(failure: GroupFailure, workers: Value) -> GroupFailure:
+    """Return a failure at a time at which others were silent."""
+    silent = failure.model_copy(update={"values": {**failure.values, "silent": workers}})
+    return silent.model_copy(update={"text": english(sentence_of(silent))})
+
+
+def sentence_of(failure: GroupFailure) -> Sentence:
+    """Return why a group failed, but for whose failure it was."""
+    if not failure.code:
+        return quoted(failure.text)
+    what, silent = Sentence(code=failure.code, values=failure.values), failure.values.get("silent")
+    return what if silent is None else said("while-silent", what=what, workers=silent)
+
+
+def whose(failure: GroupFailure) -> Sentence:
+    """Return why a group failed, with the worker that failed first."""
+    what = sentence_of(failure)
+    return said("of-worker", worker=failure.worker, what=what) if failure.worker else what

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 
 from platform_launch.procguard.api.ranks import Place, RankProblem, WorkerName
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 
 ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
@@ -82,7 +83,7 @@ class GroupEvent:
     """Something to write into the audit log about a group."""
 
     action: str
-    detail: str = ""
+    detail: Sentence | None = None
 
 
 @dataclass(frozen=True)
@@ -99,3 +100,11 @@ class CannotStartError(Exception):
     def __init__(self, problems: tuple[RankProblem, ...]) -> None:
         super().__init__("; ".join(problem.text for problem in problems))
         self.problems = problems
+
+    @property
+    def sentences(self) -> list[str | Sentence]:
+        """Return what speaks against a start, a sentence each."""
+        return [
+            Sentence(code=f"problem.{one.code}", values=dict(one.values), text=one.text)
+            for one in self.problems
+        ]

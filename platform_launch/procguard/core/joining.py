@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.sentences import Sentence, said
 from platform_launch.procguard.api.wire import JoinRequest
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.ledger import Ledger, WorkerRow
@@ -94,7 +95,7 @@ class Joining:
                 )
         with self._ledger.change(world.with_rows((), mine)) as change:
             change.delete_node(name)
-            change.event(self._clock.now(), who, "forget", name, "")
+            change.event(self._clock.now(), who, "forget", name)
         self._registry.remove(name)
 
     def _is_alive(self, entry: NodeEntry) -> bool:
@@ -104,9 +105,7 @@ class Joining:
         owner = entry.node.hostname or "another machine"
         if join.instance not in entry.refused and len(entry.refused) < _MOST_TOLD:
             with self._ledger.change(self._ledger.world) as change:
-                detail = (
-                    f"an agent on {join.hostname or 'an unnamed host'} asked for the name; {owner} has it"
-                )
+                detail = said("name-taken", host=_host(join.hostname), owner=_host(entry.node.hostname))
                 change.event(self._clock.now(), "server", "join-refused", join.node, detail)
             entry.refused.add(join.instance)
         raise RequestRefused(
@@ -126,9 +125,9 @@ class Joining:
             change.put_node(node)
             change.put_workers(new)
             change.delete_workers(gone)
-            action, detail = _told(node, before)
-            if action:
-                change.event(self._clock.now(), "server", action, node.name, detail)
+            told = _told(node, before)
+            if told is not None:
+                change.event(self._clock.now(), "server", told[0], node.name, told[1])
 
     def _take_in(self, node: NodeRecord, same: NodeEntry | None) -> None:
         """Let the node be heard from now on. What the same installation reported before still holds."""
@@ -143,17 +142,21 @@ class Joining:
         self._registry.put(NodeEntry(node, workers, seen_at=clock_s))
 
 
-def _told(node: NodeRecord, before: NodeRecord | None) -> tuple[str, str]:
-    """Return the event of a join, an empty action where nothing is new."""
-    limited = "any command" if node.allowed is None else f"limited to {len(node.allowed)} command(s)"
-    detail = f"{node.workers} worker(s) on {node.hostname or 'an unnamed host'}, {limited}"
+def _told(node: NodeRecord, before: NodeRecord | None) -> tuple[str, Sentence] | None:
+    """Return the event of a join, None where nothing is new."""
+    limit = said("any-command") if node.allowed is None else said("limited-to", count=len(node.allowed))
+    detail = said("joined", workers=node.workers, host=_host(node.hostname), limit=limit)
     if before is None:
         return "joined", detail
     if before.instance != node.instance:
-        return "taken-over", f"{detail}; the agent on {before.hostname or 'an unnamed host'} was silent"
-    changed = [
+        return "taken-over", said("taken-over", joined=detail, host=_host(before.hostname))
+    changed: list[str | Sentence] = [
         name
         for name in ("workers", "hostname", "addresses", "version", "command", "allowed")
         if getattr(before, name) != getattr(node, name)
     ]
-    return ("rejoined", f"{detail}; changed: {', '.join(changed)}") if changed else ("", "")
+    return ("rejoined", said("rejoined", joined=detail, field=changed)) if changed else None
+
+
+def _host(name: str) -> str | Sentence:
+    return name or said("unnamed-host")

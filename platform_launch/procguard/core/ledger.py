@@ -12,6 +12,7 @@ from typing import Protocol
 from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
@@ -61,7 +62,7 @@ class StoreChange(Protocol):
     def delete_workers(self, workers: Iterable[WorkerName]) -> None:
         """Delete workers."""
 
-    def event(self, at: datetime, who: str, action: str, on: str, detail: str) -> None:
+    def event(self, at: datetime, who: str, action: str, on: str, detail: Sentence | None = None) -> None:
         """Add an entry to the audit log."""
 
 

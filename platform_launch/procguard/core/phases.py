@@ -6,27 +6,31 @@ decision that could not be written is simply made again from the reports, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase
+from platform_launch.procguard.api.sentences import Sentence, Value, listed, said
+from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.failures import (
     DatedFailure,
-    FailureCause,
     earlier_exit,
     failure_of,
     first_failure,
     has_finished,
+    reported,
+    whose,
     why_not_ready,
+    with_silent,
 )
 from platform_launch.procguard.core.freeze import Members
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupRun, GroupStep
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 from platform_launch.procguard.core.transitions import begin, enter
+
+_MOST_REASONS = 4
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,19 @@ def _prepare(group: Group, run: GroupRun, members: Members, moment: StepTime) ->
     for place in run.places:
         why = why_not_ready(run, members[place.worker])
         if why is not None:
-            cause = FailureCause("cannot-start", f"cannot start: {why.text}", {"reason": why.text})
-            return _fail(group, run, DatedFailure(moment.clock_s, failure_of(cause, place.worker)), moment.at)
+            failure = failure_of(said("cannot-start", reason=why), place.worker)
+            return _fail(group, run, DatedFailure(moment.clock_s, failure), moment.at)
     missing = waiting_for(group, members)
     if not missing:
         running = enter(group, GroupPhase.RUNNING, moment.at, started_at=moment.at)
-        return GroupStep(running, (GroupEvent("running", f"run {group.run_number}"),))
+        return GroupStep(running, (GroupEvent("running", said("run", run=group.run_number)),))
     if moment.elapsed_s > run.settings.ready_within_s:
-        reasons = [f"{worker} ({_why_missing(members[worker], run)})" for worker in missing]
-        values = {"seconds": f"{run.settings.ready_within_s:g}", "workers": shown_list(reasons, 4)}
-        text = f"not ready within {values['seconds']} s: {values['workers']}"
-        failure = failure_of(FailureCause("not-ready", text, values), missing[0])
+        cause = said(
+            "not-ready",
+            seconds=f"{run.settings.ready_within_s:g}",
+            workers=_reasons(run, members, missing),
+        )
+        failure = failure_of(cause, missing[0])
         return _fail(group, run, DatedFailure(moment.clock_s, failure), moment.at)
     return GroupStep(group)
 
@@ -90,15 +96,16 @@ def _watch(group: Group, run: GroupRun, members: Members, moment: StepTime) -> G
         return _fail(group, run, failed, moment.at, _overdue(run, members))
     if all(has_finished(run, members[place.worker]) for place in run.places):
         ended = enter(group, GroupPhase.FINISHED, moment.at, ended_at=moment.at)
-        return GroupStep(ended, (GroupEvent("finished", f"run {group.run_number}"),))
+        return GroupStep(ended, (GroupEvent("finished", said("run", run=group.run_number)),))
     silent = _overdue(run, members)
     if silent == group.silent:
         return GroupStep(group)
     events: tuple[GroupEvent, ...] = ()
     if not group.silent:
-        events = (GroupEvent("degraded", f"silent: {shown_list([str(worker) for worker in silent])}"),)
+        names = listed([str(worker) for worker in silent])
+        events = (GroupEvent("degraded", said("silent-workers", workers=names)),)
     elif not silent:
-        events = (GroupEvent("recovered", "every worker is heard again"),)
+        events = (GroupEvent("recovered", said("all-heard")),)
     return GroupStep(replace(group, silent=silent), events)
 
 
@@ -116,9 +123,9 @@ def _stop(group: Group, run: GroupRun, members: Members, moment: StepTime) -> Gr
         return _begin_or_fail(group, members, moment, 0)
     if then is GroupPhase.BACKING_OFF:
         return GroupStep(enter(group, then, moment.at, then=None))
-    detail = f"run {group.run_number}"
+    detail = said("run", run=group.run_number)
     if then is GroupPhase.FAILED and group.failure:
-        detail += f": {_whose(group.failure)}"
+        detail = said("run-failed", run=group.run_number, failure=whose(group.failure))
     ended = enter(group, then, moment.at, then=None, ended_at=moment.at)
     return GroupStep(ended, (GroupEvent(then.value, detail),))
 
@@ -141,10 +148,9 @@ def _begin_or_fail(group: Group, members: Members, moment: StepTime, restarts_us
     try:
         return begin(group, members, moment.at, restarts_used)
     except CannotStartError as error:
-        cause = FailureCause("cannot-start-again", f"cannot start again: {error}", {"reason": str(error)})
-        failure = failure_of(cause, None)
+        failure = failure_of(said("cannot-start-again", reason=error.sentences), None)
         ended = enter(group, GroupPhase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
-        return GroupStep(ended, (GroupEvent("failed", failure.text),))
+        return GroupStep(ended, (GroupEvent("failed", whose(failure)),))
 
 
 def _fail(
@@ -154,9 +160,7 @@ def _fail(
     failure = failed.failure.model_copy(update={"run_number": group.run_number, "generation": run.generation})
     others = [str(worker) for worker in overdue if str(worker) != failure.worker]
     if others:
-        silent = shown_list(others)
-        text = f"{failure.text} (silent at that time: {silent})"
-        failure = failure.model_copy(update={"text": text, "values": {**failure.values, "silent": silent}})
+        failure = with_silent(failure, listed(others))
     again = group.restarts_used < run.settings.max_restarts
     stopping = enter(
         group,
@@ -166,12 +170,12 @@ def _fail(
         failure=failure,
         failed_at=failed.at,
     )
-    after = f"; restart {group.restarts_used + 1} of {run.settings.max_restarts} follows" if again else ""
-    return GroupStep(stopping, (GroupEvent("failing", f"run {group.run_number}: {_whose(failure)}{after}"),))
-
-
-def _whose(failure: GroupFailure) -> str:
-    return f"{failure.worker}: {failure.text}" if failure.worker else failure.text
+    number, cause = group.run_number, whose(failure)
+    detail = said("run-failed", run=number, failure=cause)
+    if again:
+        most = run.settings.max_restarts
+        detail = said("run-fails", run=number, failure=cause, restart=group.restarts_used + 1, most=most)
+    return GroupStep(stopping, (GroupEvent("failing", detail),))
 
 
 def _is_ready(run: GroupRun, member: WorkerSnapshot) -> bool:
@@ -190,13 +194,22 @@ def _may_still_run(run: GroupRun, member: WorkerSnapshot) -> bool:
     return member.report is None or member.busy or member.says(run.generation, WorkerState.READY)
 
 
-def _why_missing(member: WorkerSnapshot, run: GroupRun) -> str:
+def _reasons(run: GroupRun, members: Members, missing: Sequence[WorkerName]) -> Value:
+    """Return the first workers that are missing, each with the reason."""
+    first: list[str | Sentence] = [
+        said("not-ready-worker", worker=str(worker), why=_why_missing(members[worker], run))
+        for worker in missing[:_MOST_REASONS]
+    ]
+    return first if len(missing) <= len(first) else said("list-cut", items=first, count=len(missing))
+
+
+def _why_missing(member: WorkerSnapshot, run: GroupRun) -> Sentence:
     report = member.report
     if member.silent_s > run.settings.silent_after_s or report is None:
-        return f"no heartbeat for {member.silent_s:.0f} s"
+        return said("silent", seconds=f"{member.silent_s:.0f}")
     if member.busy:
-        return f"generation {report.generation} still {report.state.value}"
-    return report.reason or "its agent has not answered"
+        return said("still-busy", generation=report.generation, state=report.state.value)
+    return reported(report) or said("no-answer")
 
 
 def _overdue(run: GroupRun, members: Members) -> tuple[WorkerName, ...]:

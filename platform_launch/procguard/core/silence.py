@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platform_launch.errors import shown_list
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.sentences import Sentence, listed, quoted, said
 from platform_launch.procguard.core.clock import NEVER, Moment
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
@@ -18,7 +18,7 @@ class NodeNews:
 
     action: str
     on: str
-    detail: str
+    detail: Sentence
 
 
 class SilenceWatch:
@@ -59,7 +59,10 @@ class SilenceWatch:
                 ordered = sorted(names, key=natural)
                 on = ordered[0] if len(ordered) == 1 else f"{len(ordered)} nodes"
                 reason = reasons.get(on, "") if action == "quarantined" else ""
-                news.append(NodeNews(action, on, reason or shown_list(ordered)))
+                detail = (
+                    quoted(reason) if reason else said("nodes", nodes=listed(ordered), count=len(ordered))
+                )
+                news.append(NodeNews(action, on, detail))
         return news
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:

@@ -1,17 +1,23 @@
-"""Groups and nodes as rows, and rows as groups and nodes."""
+"""Groups, nodes and events as rows, and rows as what they mean."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sqlalchemy import Row
 
 from platform_launch.procguard.api.ranks import PLATFORM, Place, WorkerKind, WorkerName
+from platform_launch.procguard.api.sentences import Sentence, english, quoted
+from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
 from platform_launch.topology import Topology
+
+_LONGEST_EVENT = 40_000
+_LONGEST_QUOTED = 20_000
 
 
 def group_row(group: Group) -> dict[str, Any]:
@@ -101,6 +107,38 @@ def _failure_document(failure: GroupFailure | None) -> dict[str, Any] | None:
 
 def _failure_of(document: dict[str, Any] | None) -> GroupFailure | None:
     return GroupFailure.model_validate(document) if document else None
+
+
+def sentence_document(sentence: Sentence | None) -> dict[str, Any] | None:
+    """Return the column of an event's details; what is too long for one is cut."""
+    if sentence is None:
+        return None
+    document = sentence.model_dump(mode="json", exclude_defaults=True)
+    if len(json.dumps(document)) > _LONGEST_EVENT:
+        return quoted(_english(sentence)[:_LONGEST_QUOTED]).model_dump(mode="json")
+    return document
+
+
+def event_of(row: Row[Any]) -> AuditEvent:
+    """Return the event a row means."""
+    sentence = Sentence.model_validate(row.sentence) if row.sentence else None
+    return audit_event(
+        sentence, row.detail, id=row.id, at=row.at, who=row.who, action=row.action, object=row.object
+    )
+
+
+def audit_event(sentence: Sentence | None, detail: str, **about: Any) -> AuditEvent:
+    """Return an entry of the audit log; ``detail`` is of one without a sentence."""
+    if sentence is None:
+        return AuditEvent(**about, detail=detail)
+    return AuditEvent(**about, detail=_english(sentence), code=sentence.code, values=sentence.values)
+
+
+def _english(sentence: Sentence) -> str:
+    try:
+        return english(sentence)
+    except KeyError:  # of another version
+        return sentence.code
 
 
 def node_row(node: NodeRecord) -> dict[str, Any]:

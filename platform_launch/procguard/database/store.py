@@ -11,12 +11,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
 
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import StoredState, WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
 from platform_launch.procguard.database.codec import (
+    audit_event,
+    event_of,
     group_of,
     group_row,
     new_run_row,
@@ -24,6 +27,7 @@ from platform_launch.procguard.database.codec import (
     node_row,
     run_record_of,
     run_row,
+    sentence_document,
 )
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
@@ -110,12 +114,7 @@ class DatabaseStore:
         if chosen.action:
             wanted = wanted.where(events.c.action == chosen.action)
         with transaction(self._engine) as connection:
-            return [
-                AuditEvent(
-                    id=row.id, at=row.at, who=row.who, action=row.action, object=row.object, detail=row.detail
-                )
-                for row in connection.execute(wanted)
-            ]
+            return [event_of(row) for row in connection.execute(wanted)]
 
     def runs(self, group: str, before: int | None, limit: int) -> list[RunRecord]:
         """Read the newest runs of a group, or those before one, newest first."""
@@ -189,16 +188,18 @@ class DatabaseChange:
                 delete(workers).where(workers.c.node == worker.node, workers.c.number == worker.number)
             )
 
-    def event(self, at: datetime, who: str, action: str, on: str, detail: str) -> None:
+    def event(self, at: datetime, who: str, action: str, on: str, detail: Sentence | None = None) -> None:
         """Add an entry to the audit log. No text is refused: what does not fit is cut."""
-        row = {"who": who[:64], "action": action[:32], "object": on[:140], "detail": detail[:20_000]}
+        row = {"who": who[:64], "action": action[:32], "object": on[:140]}
         clean = {name: text.replace("\0", "\ufffd") for name, text in row.items()}
-        key = self._connection.execute(insert(events).values(at=at, **clean)).inserted_primary_key
+        values = {**clean, "detail": "", "sentence": sentence_document(detail)}
+        key = self._connection.execute(insert(events).values(at=at, **values)).inserted_primary_key
         if key is not None and key[0] % _FORGET_EVERY == 0:
             self._forget(events.c.action.in_(_OF_AGENTS), KEPT_EVENTS // 5)
             self._forget(events.c.action.not_in(_OF_AGENTS), KEPT_EVENTS)
-        self.events.append(AuditEvent(id=key[0] if key else 0, at=at, **clean))
-        text = " ".join(f"{who}: {action} {on}: {detail}".removesuffix(": ").split())
+        event = audit_event(detail, "", id=key[0] if key else 0, at=at, **clean)
+        self.events.append(event)
+        text = " ".join(f"{who}: {action} {on}: {event.detail}".removesuffix(": ").split())
         self.lines.append("".join(one if one.isprintable() else "\ufffd" for one in text[:_LOGGED]))
 
     def _forget(self, which: ColumnElement[bool], kept: int) -> None:

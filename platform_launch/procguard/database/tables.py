@@ -150,8 +150,11 @@ events = Table(
     Column("action", String(32), nullable=False),
     Column("object", String(140), nullable=False),
     Column("detail", Text, nullable=False),
+    Column("sentence", JsonDocument),
     sqlite_autoincrement=True,
 )
+
+"""``detail`` is what versions before ``sentence`` wrote: English, shown as it is."""
 
 measurements = Table(
     "measurements",

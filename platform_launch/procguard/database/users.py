@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.sentences import Sentence, said
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.store import DatabaseChange
@@ -86,22 +87,22 @@ class Users:
                 raise RequestRefused(
                     f"there is a user {name!r} already", "choose another name, or set a password"
                 ) from error
-            self._note(connection, "user-added", name, role.value)
+            self._note(connection, "user-added", name, said("role", role=role.value))
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Change a password, which ends all sessions. Raises NotFound."""
-        self._change(name, "user-password", "", password_hash=password_hash)
+        self._change(name, "user-password", None, password_hash=password_hash)
 
     def set_role(self, name: str, role: UserRole) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
-        self._change(name, "user-role", role.value, role=role.value)
+        self._change(name, "user-role", said("role", role=role.value), role=role.value)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
         with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(users).where(users.c.name == name)).rowcount == 0:
                 raise _unknown(name)
-            self._note(connection, "user-removed", name, "")
+            self._note(connection, "user-removed", name)
 
     def tokens(self, name: str) -> list[ApiToken]:
         """Return a user's tokens that have not ended, the newest first."""
@@ -133,7 +134,8 @@ class Users:
             row = {"user_name": token.user, "label": token.label, "role": token.role.value}
             times = {"created_at": token.created_at, "ends_at": token.ends_at}
             connection.execute(insert(api_tokens).values(id=token.id, **row, **times))
-            detail = f"{token.label}: {token.role.value} until {token.ends_at:%Y-%m-%d}"
+            day = f"{token.ends_at:%Y-%m-%d}"
+            detail = said("token", label=token.label, role=token.role.value, day=day)
             self._note(connection, "token-added", token.user, detail)
 
     def end_token(self, name: str, id_: str) -> None:
@@ -142,16 +144,16 @@ class Users:
         with transaction(self._engine, writes=True) as connection:
             if connection.execute(delete(api_tokens).where(*which)).rowcount == 0:
                 raise NotFound("no such token", "look at the list of tokens")
-            self._note(connection, "token-ended", name, "")
+            self._note(connection, "token-ended", name)
 
-    def _change(self, name: str, action: str, detail: str, **values: Any) -> None:
+    def _change(self, name: str, action: str, detail: Sentence | None, **values: Any) -> None:
         with transaction(self._engine, writes=True) as connection:
             row = update(users).where(users.c.name == name).values(**values, epoch=users.c.epoch + 1)
             if connection.execute(row).rowcount == 0:
                 raise _unknown(name)
             self._note(connection, action, name, detail)
 
-    def _note(self, connection: Connection, action: str, name: str, detail: str) -> None:
+    def _note(self, connection: Connection, action: str, name: str, detail: Sentence | None = None) -> None:
         at = datetime.now(timezone.utc)
         DatabaseChange(connection).event(at, self._who, action, name, detail)
 

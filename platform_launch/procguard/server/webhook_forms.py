@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -31,6 +31,8 @@ class Notice:
     detail: str
     at: str
     url: str
+    code: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -56,6 +58,8 @@ def body(kind: str, notice: Notice) -> dict[str, Any]:
         "group": notice.group,
         "event": notice.action,
         "detail": _cut(notice.detail),
+        "code": notice.code,
+        "values": notice.values,
         "at": notice.at,
         "url": notice.url,
         "text": notice.text,

@@ -70,7 +70,8 @@ class Webhooks:
         if event.action not in TOLD:
             return
         where = f"{self._page}/groups/{event.object}" if self._page else ""
-        notice = Notice(event.object, event.action, event.detail, event.at.isoformat(), where)
+        told = event.model_dump(mode="json", include={"code", "values"}, exclude_defaults=True)
+        notice = Notice(event.object, event.action, event.detail, event.at.isoformat(), where, **told)
         with self._something:
             for receiver in self._receivers:
                 if event.action in receiver.hook.events:

@@ -1,4 +1,4 @@
-"""The page's words: one catalogue file a language, keyed by message."""
+"""The page's words: one catalogue file a language, keyed by message; English sentences stand in ``api``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 
 import yaml
 
+from platform_launch.procguard.api.english import ENGLISH
+from platform_launch.procguard.api.sentences import Sentence, Speaker
 from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
+from platform_launch.procguard.core.failures import sentence_of
 
 LANGUAGES = {"en": "English", "zh": "中文"}
+_KINDS = ("field", "role", "setting", "state")
 FOLDER = Path(__file__).with_name("words")
 
 
@@ -19,7 +24,8 @@ FOLDER = Path(__file__).with_name("words")
 def catalogue(language: str) -> Mapping[str, str]:
     """Return every message of a language by its key."""
     words = yaml.safe_load((FOLDER / f"{language}.yaml").read_text("utf-8"))
-    return {str(key): str(text) for key, text in words.items()}
+    found = {str(key): str(text) for key, text in words.items()}
+    return found | {f"said.{code}": text for code, text in ENGLISH.items()} if language == "en" else found
 
 
 def choose(cookie: str | None, accepted: str) -> str:
@@ -41,12 +47,13 @@ def _weight(tag: str) -> float:
         return 0.0
 
 
-class Words:
+class Words(Speaker):
     """Messages in one language. ``t("key", name=value)`` in a template; a missing key is an error."""
 
     def __init__(self, language: str) -> None:
         self.language = language
         self._messages = catalogue(language)
+        self.comma, self.semicolon = self("comma"), self("semicolon")
 
     def __call__(self, key: str, **values: object) -> str:
         """Return a message with its values filled in."""
@@ -69,14 +76,37 @@ class Words:
         except KeyError:
             return problem.text, problem.hint
 
+    def said(self, sentence: Sentence, otherwise: str) -> str:
+        """Return a sentence in this language; ``otherwise`` where it is of another version."""
+        try:
+            return self.say(sentence)
+        except KeyError:
+            return otherwise
+
+    def template(self, code: str) -> str | None:
+        """Return the words of a sentence's code."""
+        return self._messages.get(code if code.startswith("problem.") else f"said.{code}")
+
+    def word(self, kind: str, text: str) -> str:
+        """Return a text that fills in a sentence; names of settings, roles … are words of the page."""
+        return self.known(f"{kind}.{text}", text) if kind in _KINDS else text
+
     def failure(self, failure: GroupFailure) -> str:
         """Return why a group failed, by the failure's code, else in its own English."""
-        try:
-            text = self(f"failing.{failure.code}", **failure.values)
-        except KeyError:
-            return failure.text
-        silent = failure.values.get("silent")
-        return text + self("failing_while_silent", workers=silent) if silent else text
+        return self.said(sentence_of(failure), failure.text)
+
+    def detail(self, event: AuditEvent) -> str:
+        """Return an event's details; those of earlier versions are English."""
+        if not event.code:
+            return event.detail
+        return self.said(Sentence(code=event.code, values=event.values), event.detail)
+
+    def object(self, event: AuditEvent) -> str:
+        """Return what an event is about: a name, several nodes, or no group."""
+        count = event.values.get("count")
+        if event.code == "nodes" and isinstance(count, int) and count > 1:
+            return self.count("count.nodes", count)
+        return self("move.nowhere") if event.code == "workers-taken-out" else event.object
 
     def duration(self, seconds: float) -> str:
         """Return a length of time in one unit, as one would say it."""

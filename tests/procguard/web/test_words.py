@@ -7,6 +7,7 @@ import pytest
 
 from platform_launch.procguard.api import ranks
 from platform_launch.procguard.api.ranks import WorkerName, assign
+from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.web import language
@@ -18,7 +19,10 @@ WEB = FOLDER.parent
 TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))
 SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*.js"))
 LANGUAGE = Path(language.__file__).read_text("utf-8")
-PROCGUARD = "\n".join(path.read_text("utf-8") for path in Path(ranks.__file__).parents[1].glob("[ac]*/*.py"))
+ROOMS = Path(ranks.__file__).parents[1].glob("[acds]*/**/*.py")
+PROCGUARD = "\n".join(path.read_text("utf-8") for path in ROOMS)
+CHOSEN = ("workers", "workers-taken-out")
+"""Codes of sentences that are chosen where they are said."""
 
 
 def used() -> set[str]:
@@ -34,7 +38,8 @@ def used() -> set[str]:
     said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
     codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
     said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
-    said |= {f"failing.{code}" for code in re.findall(r'Cause\(\s*"([\w-]+)"', PROCGUARD)}
+    said |= {f"said.{code}" for code in re.findall(r'\bsaid\(\s*"([\w-]+)"', PROCGUARD)}
+    said |= {f"said.{code}" for code in CHOSEN}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))
     return said
 
@@ -56,7 +61,7 @@ def test_no_message_is_kept_that_nobody_says() -> None:
     # Said through a variable, or as one form of two.
     by_other_words = (
         *("action.", "duration.", "kind.", "count.", "tab.", "deadline.", "node.", "sort.", "events."),
-        *("js.chart.", "js.charts.none."),
+        *("field.", "js.chart.", "js.charts.none."),
     )
     assert {key for key in catalogue("en") if not key.startswith(by_other_words)} - used() == set()
 
@@ -90,11 +95,11 @@ def test_problems_are_said_in_chinese_with_their_values() -> None:
 
 
 def test_failures_are_said_in_chinese_with_their_values() -> None:
-    values = {"exit_code": "7", "reason": "killed", "silent": "gn7-0"}
+    values: dict[str, Value] = {"exit_code": "7", "reason": "killed", "silent": "gn7-0"}
     failed = GroupFailure(worker="gn6-0", text="in English", code="exit-reason", values=values)
     assert Words("zh").failure(failed) == "已结束，退出码 7：killed（当时没有心跳：gn7-0）"
-    for code, values in (("", {}), ("of-a-newer-version", {}), ("exit", {"renamed": "1"})):
-        failed = GroupFailure(worker="gn6-0", text="in English", code=code, values=values)
+    for code, name in (("", "a"), ("of-a-newer-version", "b"), ("exit", "renamed")):
+        failed = GroupFailure(worker="gn6-0", text="in English", code=code, values={name: "1"})
         assert Words("zh").failure(failed) == "in English"
 
 

@@ -7,11 +7,16 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
+from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import Shape
 
 
 class AuditEvent(Shape):
-    """An entry of the audit log: what changed, when, and who did it (``server``: nobody asked)."""
+    """An entry of the audit log: what changed, when, and who did it (``server``: nobody asked).
+
+    ``detail`` is English, made from ``code`` and ``values``. Both are empty where there are no details, and
+    in entries that an earlier version wrote as a sentence.
+    """
 
     id: int
     at: datetime
@@ -19,6 +24,8 @@ class AuditEvent(Shape):
     action: str
     object: str
     detail: str
+    code: str = ""
+    values: dict[str, Value] = {}
 
 
 class EventFilter(Shape):

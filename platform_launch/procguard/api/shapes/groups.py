@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from platform_launch.procguard.api.ranks import WorkerKind
+from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import PLACE_VARIABLES
@@ -91,14 +92,14 @@ class NewGroup(Shape):
 class GroupFailure(Shape):
     """Why a group failed: the first worker that did, and the verdict over its log where there is one.
 
-    ``text`` is English. ``code`` names the case for translations, where it is one of the server's, and
-    ``values`` fill it in.
+    ``text`` is English. ``code`` names the case and ``values`` fill it in; it is ``quoted`` for somebody's
+    own words, and empty where an earlier version wrote a sentence.
     """
 
     worker: str | None
     text: str
     code: str = ""
-    values: dict[str, str] = {}
+    values: dict[str, Value] = {}
     run_number: int = 0
     generation: int = 0
     exit_code: int | None = None

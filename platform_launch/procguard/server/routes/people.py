@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import Unavailable
+from platform_launch.procguard.api.sentences import Sentence, said
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.api.shapes.people import Login, Me, Session
 from platform_launch.procguard.core.queries import Queries
@@ -58,8 +60,8 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
 
 
-def _address(request: Request) -> str:
-    return f"from {request.client.host}" if request.client else ""
+def _address(request: Request) -> Sentence:
+    return said("from-address", address=request.client.host if request.client else said("unknown-address"))
 
 
 def _account(parts: ServerParts, who: Login) -> User | None:
@@ -116,12 +118,18 @@ def events_csv(
 
 def csv_lines(queries: Queries, chosen: EventFilter) -> Iterator[str]:
     """Yield a table of events, a block at a time. A cell never begins as a spreadsheet's formula does."""
-    yield _row(("id", "at", "who", "action", "on", "detail"))
+    yield _row(("id", "at", "who", "action", "on", "detail", "code", "values"))
     before: int | None = None
     while block := queries.events(before, _BLOCK, chosen):
-        cells = ((one.id, one.at.isoformat(), one.who, one.action, one.object, one.detail) for one in block)
-        yield "".join(_row(row) for row in cells)
+        yield "".join(_row(_cells(one)) for one in block)
         before = block[-1].id
+
+
+def _cells(event: AuditEvent) -> Sequence[object]:
+    document = event.model_dump(mode="json", include={"values"})["values"]
+    values = json.dumps(document, ensure_ascii=False) if document else ""
+    detail = (event.detail, event.code, values)
+    return event.id, event.at.isoformat(), event.who, event.action, event.object, *detail
 
 
 def _row(cells: Sequence[object]) -> str:

@@ -1,0 +1,92 @@
+"""What is told to people, as a code and values: words come where it is shown, in the reader's language.
+
+Sentences are kept and sent so. :func:`english` says them for the API, tables and logs; the page says them in
+other languages by its words (``said.CODE``). Programs read the code, never what is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from platform_launch.errors import shown
+from platform_launch.procguard.api.english import ENGLISH
+
+_LONGEST = 260
+_MOST = 16
+
+
+class Sentence(BaseModel):
+    """A code and what fills its words in: texts, numbers, lists and further sentences.
+
+    ``text`` is English, for a code whose English words stand elsewhere.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]{1,64}$")]
+    values: Annotated[dict[str, Value], Field(max_length=16)] = {}
+    text: Annotated[str, StringConstraints(max_length=4_000)] = ""
+
+
+Value = str | int | Sentence | list[str | Sentence]
+Values = Mapping[str, Value]
+Sentence.model_rebuild()
+
+
+def said(code: str, /, **values: Value) -> Sentence:
+    """Return a sentence."""
+    return Sentence(code=code, values=values)
+
+
+def quoted(text: str) -> Sentence:
+    """Return somebody's own words, which are the same in every language."""
+    return said("quoted", text=text)
+
+
+def listed(values: Collection[str]) -> Value:
+    """Return texts to list: escaped where needed, a long list cut short."""
+    clean = [one if one.isprintable() else repr(one) for one in list(values)[:_MOST]]
+    first: list[str | Sentence] = [one if len(one) <= _LONGEST else shown(one) for one in clean]
+    return first if len(values) <= _MOST else said("list-cut", items=first, count=len(values))
+
+
+class Speaker:
+    """Says sentences: in English, and by what is overridden in another language."""
+
+    comma, semicolon = ", ", "; "
+
+    def template(self, code: str) -> str | None:
+        """Return the words of a code, None where there are none."""
+        return ENGLISH.get(code)
+
+    def word(self, kind: str, text: str) -> str:  # noqa: ARG002
+        """Return a text that fills in a sentence; by ``kind``, the value's name, some are this program's."""
+        return text
+
+    def say(self, sentence: Sentence) -> str:
+        """Say a sentence. Raises KeyError where a code or a value is of another version."""
+        words = self.template(sentence.code)
+        if words is None:
+            if not sentence.text:
+                raise KeyError(sentence.code)
+            return sentence.text
+        return words.format_map({kind: self._shown(kind, value) for kind, value in sentence.values.items()})
+
+    def _shown(self, kind: str, value: Value) -> str:
+        if isinstance(value, Sentence):
+            return self.say(value)
+        if isinstance(value, list):
+            between = self.semicolon if any(isinstance(one, Sentence) for one in value) else self.comma
+            return between.join(self._shown(kind, one) for one in value)
+        return self.word(kind, str(value))
+
+
+_ENGLISH = Speaker()
+
+
+def english(sentence: Sentence) -> str:
+    """Say a sentence in English. Raises KeyError for one of another version."""
+    return _ENGLISH.say(sentence)

@@ -1,0 +1,69 @@
+"""What is told as a code and values, and the words it gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, said
+from platform_launch.procguard.api.shapes.events import AuditEvent
+from platform_launch.procguard.api.shapes.groups import GroupFailure
+from platform_launch.procguard.core.clock import utc_now
+from platform_launch.procguard.core.failures import sentence_of, whose, with_silent
+from platform_launch.procguard.web.language import Words
+
+KILLED = said("exit-reason", exit_code="7", reason=quoted("killed by {0} {exit_code}"))
+
+
+def event(sentence: Sentence, **about: str) -> AuditEvent:
+    named = {"who": "ann", "action": "settings", "object": "g", **about}
+    return AuditEvent(
+        id=1, at=utc_now(), **named, detail="in English", code=sentence.code, values=sentence.values
+    )
+
+
+def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> None:
+    failed = with_silent(
+        GroupFailure(worker="gn6-0", text=english(KILLED), code=KILLED.code, values=KILLED.values),
+        listed(["gn7-0"]),
+    )
+    assert failed.text == "ended with exit code 7: killed by {0} {exit_code} (silent at that time: gn7-0)"
+    told = said("run-fails", run=3, failure=whose(failed), restart=1, most=2)
+    assert english(told) == f"run 3: gn6-0: {failed.text}; restart 1 of 2 follows"
+    assert Words("zh").say(told) == (
+        "第 3 次运行：gn6-0：已结束，退出码 7：killed by {0} {exit_code}（当时没有心跳：gn7-0）；"
+        "即将自动重启（1/2）"
+    )
+    assert Sentence.model_validate_json(told.model_dump_json()) == told
+
+
+def test_lists_are_cut_and_written_as_the_language_does() -> None:
+    many = said("nodes", nodes=listed([f"gn{number}" for number in range(20)]), count=20)
+    assert english(many).endswith("gn14, gn15 … (20 in all)")
+    assert Words("zh").say(many).endswith("gn14、gn15 等，共 20 个")
+    assert english(said("nodes", nodes=listed(["gn1\x1b[31m"]))) == r"'gn1\x1b[31m'"
+    assert Words("zh").object(event(many, action="agents-lost", object="20 nodes")) == "20 个节点"
+
+
+def test_names_of_settings_and_roles_are_words_of_the_page() -> None:
+    change = said("change", setting="command", before=said("unset"), after='"train"')
+    assert Words("zh").detail(event(said("changes", changes=[change]))) == '命令：未设置 → "train"'
+    assert Words("zh").detail(event(said("role", role="viewer"))) == "只读"
+    assert Words("zh").detail(event(said("workers", workers=["viewer"]))) == "viewer", (
+        "a worker's name is none"
+    )
+
+
+@pytest.mark.parametrize("told", [said("of-a-newer-version"), said("exit"), said("problem.newer")])
+def test_what_is_of_another_version_is_told_in_english(told: Sentence) -> None:
+    assert Words("zh").detail(event(told)) == "in English"
+
+
+def test_what_an_earlier_version_wrote_stays_as_it_was() -> None:
+    for failed in (
+        GroupFailure(worker=None, text="killed by SIGKILL"),
+        GroupFailure(worker=None, text="killed by SIGKILL", code="of-a-newer-version"),
+    ):
+        assert Words("zh").failure(failed) == "killed by SIGKILL"
+    values: dict[str, Value] = {"seconds": "9", "workers": "gn1 (cold)"}
+    old = GroupFailure(worker=None, text="", code="not-ready", values=values)
+    assert Words("zh").say(sentence_of(old)) == "9 秒内未就绪：gn1 (cold)"

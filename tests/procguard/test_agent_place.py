@@ -14,6 +14,7 @@ from platform_launch.procguard.agent.check import is_allowed, why_not
 from platform_launch.procguard.agent.machine import share
 from platform_launch.procguard.agent.variables import training_variables
 from platform_launch.procguard.api.ranks import RankTable, WorkerKind, WorkerName, assign
+from platform_launch.procguard.api.sentences import english
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
@@ -128,9 +129,12 @@ def test_allowed_commands_are_compared_word_by_word(
 def test_what_cannot_start_says_what_to_do(command: tuple[str, ...], reason: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n")
     order = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=command)
-    assert reason in why_not(order, allowed=None, directory=tmp_path, path=str(tmp_path))
+    found = why_not(order, allowed=None, directory=tmp_path, path=str(tmp_path))
     gone = why_not(order, allowed=None, directory=tmp_path / "gone", path="")
-    assert "zero byte" in gone or "is not here: create it" in gone
+    assert found
+    assert gone
+    assert reason in english(found)
+    assert gone.code in ("zero-byte-in-command", "directory-missing")
 
 
 def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:
     program.chmod(0o755)
     for command in ("train", "bin/train", str(program)):
         order = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=(command,))
-        assert why_not(order, allowed=None, directory=tmp_path, path=str(program.parent)) == ""
+        assert why_not(order, allowed=None, directory=tmp_path, path=str(program.parent)) is None
 
 
 def test_gpus_are_shared_out() -> None:
@@ -158,7 +162,8 @@ def test_variables_and_a_directory_are_for_agents_that_run_any_command(tmp_path:
         wanted = WorkerOrder(action=OrderAction.PREPARE, generation=7, command=("true",)).model_copy(
             update=about
         )
-        return why_not(wanted, allowed=allowed, directory=tmp_path, path="/usr/bin:/bin")
+        found = why_not(wanted, allowed=allowed, directory=tmp_path, path="/usr/bin:/bin")
+        return english(found) if found else ""
 
     assert reason(None, variables={"NCCL_DEBUG": "INFO"}, directory="project") == ""
     assert "limited to commands" in reason(("true",), variables={"LD_PRELOAD": "/tmp/x.so"})

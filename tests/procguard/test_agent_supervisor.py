@@ -26,6 +26,7 @@ from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
+from platform_launch.procguard.api.sentences import said
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from tests.lab.disk import requires_mount
 from tests.procguard.agent_lab import LIMIT_S, wait_for
@@ -143,15 +144,16 @@ def test_a_wish_that_cannot_be_read_is_none(keep: Keep, folder: Path) -> None:
 
 def test_without_an_agent_the_training_ends(keep: Keep, folder: Path) -> None:
     keep(*python("import time; time.sleep(300)"), hold=False, orphan_after_s=0.5).wait(LIMIT_S)
-    assert (ended(folder)["asked"], ended(folder)["reason"]) == (False, supervisor_module.GONE)
+    assert (ended(folder)["asked"], ended(folder)["reason"]) == (False, "the agent of this node is gone")
+    assert records.reason_of(ended(folder)) == supervisor_module.GONE
 
 
 def test_a_run_that_was_given_up_never_starts(keep: Keep, folder: Path, tmp_path: Path) -> None:
-    assert RunFolder(folder).give_up("lost: too late")
+    assert RunFolder(folder).give_up(said("lost-start-failed", problem="too late"))
     keep(*python("open('started', 'w')")).wait(LIMIT_S)
     assert not (tmp_path / "started").exists()
     run = RunFolder(folder).look(BOOT)
-    assert (run.stage, run.reason) == (Stage.LOST, "lost: too late")
+    assert (run.stage, run.reason) == (Stage.LOST, said("lost-start-failed", problem="too late"))
 
 
 def test_of_two_supervisors_one_starts(keep: Keep, folder: Path, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_of_two_supervisors_one_starts(keep: Keep, folder: Path, tmp_path: Path)
     first.wait(LIMIT_S)
     second.wait(LIMIT_S)
     assert (tmp_path / "started").read_text() == "x"
-    assert not RunFolder(folder).give_up("lost")
+    assert not RunFolder(folder).give_up(said("lost"))
 
 
 def test_an_early_exit_shows_while_others_of_it_still_end(keep: Keep, folder: Path, tmp_path: Path) -> None:

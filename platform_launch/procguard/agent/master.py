@@ -6,6 +6,7 @@ import time
 
 from platform_launch.errors import shown
 from platform_launch.hardware import names
+from platform_launch.procguard.api.sentences import Sentence, said
 from platform_launch.procguard.api.wire import WorkerOrder
 
 # Shorter than the time a group waits for its workers, so that the reason is told within it.
@@ -20,20 +21,17 @@ class MasterLookup:
         self._inquiry: names.ResolverInquiry | None = None
         self._since = 0.0
 
-    def why_not(self, order: WorkerOrder) -> str | None:
-        """Return why the order's master cannot be found, empty where it can, None while nobody knows yet."""
+    def why_not(self, order: WorkerOrder) -> tuple[bool, Sentence | None]:
+        """Tell whether it is known yet, and why the order's master cannot be found, None where it can."""
         master = order.environment.get("MASTER_ADDR", "")
         if not master:
-            return ""
+            return True, None
         if self._inquiry is None or self._asked != master:
             self._asked, self._inquiry, self._since = master, names.addresses_of(master), time.monotonic()
         answer = self._inquiry.answer_by(0.0)
         if answer.late and time.monotonic() - self._since < _ANSWER_S:
-            return None
+            return False, None
         self._inquiry = None
         if not answer.failure:
-            return ""
-        return (
-            f"the Master address {shown(master)} cannot be resolved on this node: {answer.failure}; enter it "
-            "in /etc/hosts or the name server, or set an address that every node knows"
-        )
+            return True, None
+        return True, said("master-unresolved", master=shown(master), problem=answer.failure)

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from platform_launch.procguard.api.wire import GpuReport, OrderAction, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.api.sentences import Sentence, english, said
+from platform_launch.procguard.api.wire import (
+    LONGEST_TEXT,
+    GpuReport,
+    OrderAction,
+    WorkerOrder,
+    WorkerReport,
+    WorkerState,
+)
 
 
 class Stage(Enum):
@@ -38,7 +47,7 @@ class WorkerRun:
     exit_code: int | None = None
     ended_s_ago: float | None = None
     asked: bool = False
-    reason: str = ""
+    reason: Sentence | None = None
     verdict: str = ""
     cause_line: int | None = None
     log_bytes: int = 0
@@ -54,7 +63,7 @@ class StartRefusal:
     """Why this generation cannot start here."""
 
     generation: int
-    reason: str
+    reason: Sentence
 
 
 class NextAction(Enum):
@@ -138,13 +147,14 @@ def report(
             state=WorkerState.STOPPING,
             generation=run.generation if run else 0,
             pid=min(leftovers),
-            reason="its supervisor is gone: its processes are being ended",
+            **_because(said("leftovers")),
             log_bytes=run.log_bytes if run else 0,
             gpus=held,
         )
     if order is not None and (answer := _cannot(order, run, refusal)):
         state, reason = answer
-        return WorkerReport(number=number, state=state, generation=order.generation, reason=reason, gpus=held)
+        about = _because(reason)
+        return WorkerReport(number=number, state=state, generation=order.generation, gpus=held, **about)
     if run is None:
         return WorkerReport(number=number, state=WorkerState.IDLE, gpus=held)
     return _about(run, _STATES[run.stage], number, held)
@@ -152,7 +162,7 @@ def report(
 
 def _cannot(
     order: WorkerOrder, run: WorkerRun | None, refusal: StartRefusal | None
-) -> tuple[WorkerState, str] | None:
+) -> tuple[WorkerState, Sentence] | None:
     """Return the answer to an order about a generation that nothing runs of, and nothing will."""
     known = -1 if run is None else run.generation
     stale = run is not None and known == order.generation and run.stage is Stage.STALE
@@ -165,10 +175,14 @@ def _cannot(
     ):
         return WorkerState.REFUSED, refusal.reason
     if order.action is OrderAction.RUN and stale:
-        return WorkerState.LOST, "lost: this machine was started anew after it had become ready"
+        return WorkerState.LOST, said("lost-rebooted")
     if order.action is OrderAction.RUN and known < order.generation:
-        return WorkerState.LOST, "lost: this agent does not remember having been ready for it"
+        return WorkerState.LOST, said("lost-not-ready")
     return None
+
+
+def _because(reason: Sentence | None) -> dict[str, Any]:
+    return {} if reason is None else {"reason": english(reason)[:LONGEST_TEXT], "said": reason}
 
 
 def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuReport, ...]) -> WorkerReport:
@@ -180,7 +194,7 @@ def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuRepor
         exit_code=run.exit_code,
         ended_s_ago=run.ended_s_ago,
         asked=run.asked,
-        reason=run.reason,
+        **_because(run.reason),
         verdict=run.verdict,
         cause_line=run.cause_line,
         log_bytes=run.log_bytes,

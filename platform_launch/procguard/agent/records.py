@@ -3,12 +3,12 @@
     ready.json      the agent: it could start                {boot}
     launch.json     the agent: what to start, and how        (see launch.py; removed once it was read)
     starting.json   the agent: it starts now                 {boot, at}
-    keeper.json     the supervisor: I hold it                {pid, started}  or the agent: nobody will  {void}
+    keeper.json     the supervisor: I hold it                {pid, started} or the agent: nobody {void, said}
     training.json   the supervisor: its process              {pid}
-    stop.json       the agent: end it                        {reason, grace_s}
-    ending.json     the supervisor: its end was asked for    {reason}
+    stop.json       the agent: end it                        {reason, said, grace_s}
+    ending.json     the supervisor: its end was asked for    {reason, said}
     exited.json     the supervisor: the command has exited   {boot, at, exit_code}
-    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, asked, reason}
+    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, asked, reason, said}
     cause.json      the supervisor: the line of its output that says why it failed   {line}
     verdict.txt     the supervisor: what ``why`` says
     output.log      its output
@@ -28,7 +28,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from platform_launch.files import PRIVATE, write_new, write_whole
+from platform_launch.procguard.api.sentences import Sentence, english, quoted
 
 READY = "ready.json"
 LAUNCH = "launch.json"
@@ -44,6 +47,7 @@ VERDICT = "verdict.txt"
 LOG = "output.log"
 
 _RESERVED_BYTES = 4096
+_LONGEST_REASON = 4_000
 
 
 def clock_s() -> float:
@@ -77,6 +81,24 @@ def read(path: Path) -> dict[str, Any] | None:
     except ValueError:
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def reason(sentence: Sentence | None, name: str = "reason") -> dict[str, object]:
+    """Return a reason as fields of a record: its English, for every version, and what that is made of."""
+    if sentence is None:
+        return {name: ""}
+    return {name: english(sentence), "said": sentence.model_dump(mode="json", exclude_defaults=True)}
+
+
+def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | None:
+    """Return a record's reason, in the words of another version where this one does not know it."""
+    try:
+        sentence = Sentence.model_validate(record.get("said"))
+        english(sentence)
+    except (ValidationError, KeyError):
+        text = str(record.get(name, ""))
+        return quoted(text[:_LONGEST_REASON]) if text else None
+    return sentence
 
 
 class Reserved:

@@ -14,6 +14,7 @@ from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
+from platform_launch.procguard.api.sentences import Sentence, said
 
 _KEPT_RUNS = 5
 # From writing down that a run starts to the first word of its supervisor; a loaded machine is slow.
@@ -44,9 +45,7 @@ class RunFolder:
             ended = self._read(records.ENDED)  # written between the two looks
             if ended is not None:
                 return self._ended(ended, boot)
-            return self._lost(
-                str(supervisor.get("void") or "lost: its supervisor is gone, nobody saw how it ended")
-            )
+            return self._lost(records.reason_of(supervisor, "void") or said("lost-supervisor"))
         exited = self._read(records.EXITED) or {}
         ending = self._read(records.ENDING) or {}
         return WorkerRun(
@@ -56,7 +55,7 @@ class RunFolder:
             pid=_whole((self._read(records.TRAINING) or {}).get("pid")),
             exit_code=_whole(exited.get("exit_code")),
             ended_s_ago=_ago(exited, boot),
-            reason=str(ending.get("reason", "")),
+            reason=records.reason_of(ending),
             log_bytes=self.log_bytes(),
         )
 
@@ -67,9 +66,9 @@ class RunFolder:
         except OSError:
             return 0
 
-    def give_up(self, reason: str) -> bool:
+    def give_up(self, reason: Sentence) -> bool:
         """Settle that no supervisor will take this run any more; False when one has. Raises OSError."""
-        return records.claim(self.path / records.SUPERVISOR, {"void": reason})
+        return records.claim(self.path / records.SUPERVISOR, records.reason(reason, "void"))
 
     def supervisor(self) -> dict[str, object]:
         """Return the record of the supervisor. Raises OSError."""
@@ -79,7 +78,7 @@ class RunFolder:
         age_s = _ago(starting, boot)
         if starting.get("boot") == boot and age_s is not None and age_s < _SUPERVISOR_S:
             return WorkerRun(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
-        never = "lost: it was to start, and never did"
+        never = said("lost-never-started")
         with suppress(OSError):
             if self.give_up(never):
                 return self._lost(never)
@@ -97,13 +96,13 @@ class RunFolder:
             exit_code=code,
             ended_s_ago=_ago(self._read(records.EXITED) or ended, boot),
             asked=bool(ended.get("asked")),
-            reason=str(ended.get("reason", ""))[:4_000],
+            reason=records.reason_of(ended),
             verdict=verdict[:_VERDICT_CHARACTERS],
             cause_line=_whole((self._read(records.CAUSE) or {}).get("line")) if verdict else None,
             log_bytes=self.log_bytes(),
         )
 
-    def _lost(self, reason: str) -> WorkerRun:
+    def _lost(self, reason: Sentence) -> WorkerRun:
         return WorkerRun(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())
 
     def _read(self, name: str) -> dict[str, object] | None:

@@ -20,9 +20,10 @@ from platform_launch.hardware import cgroup, running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import is_free
+from platform_launch.procguard.api.sentences import Sentence, english, quoted, said
 from platform_launch.supervise import Command, Outcome, Supervisor
 
-GONE = "the agent of this node is gone"
+GONE = said("agent-gone")
 _LOOK_S = 0.1
 _LOOK_FOR_AGENT_S = 1.0
 # What the verdict may cost: the machine may have other work by then.
@@ -37,6 +38,7 @@ class _Watcher:
 
     def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
         self.asked: str | None = None
+        self._told = {english(GONE): GONE}
         self._folder = folder
         self._launch = launch
         self._supervisor = supervisor
@@ -64,7 +66,9 @@ class _Watcher:
         grace_s = float(record.get("grace_s", self._launch.grace_s))
         if grace_s < self._grace_s:
             self._grace_s = grace_s
-            self.asked = self.asked or str(record.get("reason", "stopped"))
+            wish = records.reason_of(record) or said("stopped")
+            self._told[english(wish)] = wish
+            self.asked = self.asked or english(wish)
             self._supervisor.stop(self.asked, grace_s)
 
     def _look_for_agent(self, now: float) -> None:
@@ -73,7 +77,11 @@ class _Watcher:
             return
         self._missed_since = self._missed_since or now
         if now - self._missed_since > self._launch.orphan_after_s:
-            self._supervisor.stop(GONE)
+            self._supervisor.stop(english(GONE))
+
+    def reason(self, stopped_by: str) -> Sentence:
+        """Return what the supervisor was told, or the signal that came to it instead."""
+        return self._told.get(stopped_by) or quoted(stopped_by)
 
 
 def keep(folder: Path) -> None:
@@ -92,7 +100,7 @@ def keep(folder: Path) -> None:
         log_path=folder / records.LOG,
         grace_s=launch.grace_s,
         on_start=lambda pid: _note(folder / records.TRAINING, {"pid": pid}),
-        on_ending=lambda reason: _note(folder / records.ENDING, {"reason": reason}),
+        on_ending=lambda reason: _note(folder / records.ENDING, records.reason(watcher.reason(reason))),
         on_exit=lambda code: exited.write({**_now(), "exit_code": code}),
     )
     watcher = _Watcher(folder, launch, supervisor)
@@ -104,7 +112,7 @@ def keep(folder: Path) -> None:
             **_now(),
             "exit_code": outcome.exit_code,
             "asked": asked,
-            "reason": _reason(outcome),
+            **records.reason(_reason(outcome, watcher)),
         }
     )
     if outcome.exit_code and outcome.stopped_by is None:
@@ -118,11 +126,11 @@ def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
         log.write_text(form.format_map(place), encoding="utf-8")
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: Outcome, watcher: _Watcher) -> Sentence | None:
     if outcome.stopped_by is not None:
-        stuck = f"; {len(outcome.killed)} process(es) had to be killed" if outcome.killed else ""
-        return f"{outcome.stopped_by}{stuck}"
-    return f"killed by {outcome.signal.name}" if outcome.signal else ""
+        reason, count = watcher.reason(outcome.stopped_by), len(outcome.killed)
+        return said("stopped-with-kills", reason=reason, count=count) if count else reason
+    return said("killed", signal=outcome.signal.name) if outcome.signal else None
 
 
 def _explain(folder: Path, oom_kills: int | None) -> None:

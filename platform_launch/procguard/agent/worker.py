@@ -31,14 +31,15 @@ from platform_launch.procguard.agent.reconcile import (
 )
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
+from platform_launch.procguard.api.sentences import Sentence, english, said
 from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerReport
 from platform_launch.supervise.detached import reap_detached, start_detached
 
 # How often to look again whether what was refused can start now: it reads every process of the machine.
 _CHECK_AGAIN_S = 1.0
 
-BY_ORDER = "stopped by the server's order"
-BY_AGENT = "the agent of this node was told to end"
+BY_ORDER = said("stopped-by-order")
+BY_AGENT = said("stopped-by-agent")
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,13 @@ class Worker:
         try:
             self._take(step, leaving=leaving)
         except (OSError, LaunchError) as error:
-            reason = (
+            problem = (
                 error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
             )
             if step is NextAction.CHECK and self.order:
-                self._refuse(self.order, f"{reason}: see to this agent's --state folder")
+                self._refuse(self.order, said("state-trouble", problem=problem))
             else:
-                self._tell("ERROR", f"cannot {step.value}: {reason}")
+                self._tell("ERROR", f"cannot {step.value}: {problem}")
         self._see()
 
     def report(self, gpus: Sequence[GpuReport]) -> WorkerReport:
@@ -153,8 +154,8 @@ class Worker:
         lost = self.run.generation if self.run and self.run.stage is Stage.LOST else None
         if self._leftovers.pids or lost != self._lost:
             self._search(folders)
-        if lost is not None and self.run and lost != self._lost:
-            self._tell("WARN", self.run.reason)
+        if lost is not None and self.run and self.run.reason and lost != self._lost:
+            self._tell("WARN", english(self.run.reason))
         self._lost = lost
         if before and before.alive and self.run and self.run.stage is Stage.EXITED:
             self._tell("INFO", f"run {self.run.generation} ended with exit code {self.run.exit_code}")
@@ -177,17 +178,17 @@ class Worker:
         elif self.order is not None:
             self._start(self.order, folders[-1])
 
-    def _end(self, folder: RunFolder, reason: str) -> None:
+    def _end(self, folder: RunFolder, reason: Sentence) -> None:
         """Write down that a run shall end; its supervisor sees it. A shorter grace time wins."""
         grace_s = self.order.grace_s if self.order else 25.0
         try:
             written = records.read(folder.path / records.STOP)
             if written is not None and float(written.get("grace_s", 0.0)) <= grace_s:
                 return
-            records.write(folder.path / records.STOP, {"reason": reason, "grace_s": grace_s})
+            records.write(folder.path / records.STOP, {**records.reason(reason), "grace_s": grace_s})
         except OSError:  # a disk in trouble must not keep it running
             self._signal_supervisor(folder)
-        self._tell("INFO", f"asked to end, {grace_s:g} s at most: {reason}")
+        self._tell("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
 
     def _signal_supervisor(self, folder: RunFolder) -> None:
         found = running.look(int(str(folder.supervisor().get("pid", 0))))
@@ -196,8 +197,8 @@ class Worker:
             running.end(found, signal.SIGTERM)
 
     def _check(self, order: WorkerOrder, folders: Sequence[RunFolder]) -> None:
-        unknown = self._master.why_not(order)
-        if unknown is None:  # not known yet: this step is taken again
+        known, unknown = self._master.why_not(order)
+        if not known:  # this step is taken again
             return
         self._search(folders)
         if self._leftovers.pids or self._refused(order):
@@ -221,10 +222,10 @@ class Worker:
             self._refuse(order, reason)
         return bool(reason)
 
-    def _refuse(self, order: WorkerOrder, reason: str) -> None:
-        self._refusal = StartRefusal(order.generation, reason[:4_000])
+    def _refuse(self, order: WorkerOrder, reason: Sentence) -> None:
+        self._refusal = StartRefusal(order.generation, reason)
         self._check_again_at = time.monotonic() + _CHECK_AGAIN_S
-        self._tell("WARN", f"cannot start run {order.generation}: {reason}")
+        self._tell("WARN", f"cannot start run {order.generation}: {english(reason)}")
 
     def _just_refused(self) -> bool:
         same = self._refusal and self.order and self._refusal.generation == self.order.generation
@@ -257,7 +258,7 @@ class Worker:
             self._supervisors.add(start_detached(argv, supervisor_variables(self._env)))
         except LaunchError as error:
             with suppress(OSError):
-                folder.give_up(f"lost: {error.message}")
+                folder.give_up(said("lost-start-failed", problem=error.message))
             raise
         self._tell("INFO", f"starts run {order.generation}")
 

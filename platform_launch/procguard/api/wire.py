@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from platform_launch.health.quarantine import LAST_MOMENT
+from platform_launch.procguard.api.sentences import Sentence
 
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
@@ -33,13 +34,24 @@ def _storable(text: str) -> str:
 
 Question = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
 Instance = Annotated[str, StringConstraints(min_length=8, max_length=64, pattern=r"^[!-~]*$")]
-Text = Annotated[str, StringConstraints(max_length=4_000), AfterValidator(_storable)]
+LONGEST_TEXT = 4_000
+Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT), AfterValidator(_storable)]
 ShortText = Annotated[str, StringConstraints(max_length=400), AfterValidator(_storable)]
 LongText = Annotated[str, StringConstraints(max_length=8_000), AfterValidator(_storable)]
 Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**31)]
 Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+def _not_endless(sentence: Sentence) -> Sentence:
+    if len(sentence.model_dump_json()) > _LONGEST_SENTENCE:
+        raise ValueError(f"longer than {_LONGEST_SENTENCE} characters")
+    return sentence
+
+
+_LONGEST_SENTENCE = 8 * LONGEST_TEXT
+ToldSentence = Annotated[Sentence, AfterValidator(_not_endless)]
 
 
 class WireMessage(BaseModel):
@@ -175,6 +187,8 @@ class WorkerReport(WireMessage):
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
     asked: bool = False
     reason: Text = ""
+    said: ToldSentence | None = None
+    """What ``reason`` is made from; agents of earlier versions only send the words."""
     verdict: LongText = ""
     cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """The line of its log that the verdict rests on, from 1."""

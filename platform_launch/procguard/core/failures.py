@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
@@ -121,6 +122,9 @@ _REFUSES = said("refuses")
 
 def reported(report: WorkerReport) -> Sentence | None:
     """Return why a worker is what it is, as its agent says it; None where it says nothing."""
+    with suppress(KeyError):  # of a newer version
+        if report.said is not None and english(report.said):
+            return report.said
     return quoted(report.reason) if report.reason else None
 
 

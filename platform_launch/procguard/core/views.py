@@ -229,6 +229,7 @@ def worker_shape(
         exit_code=report.exit_code if report else None,
         asked=report.asked if report else False,
         reason=report.reason if report else "",
+        said=report.said if report else None,
         verdict=report.verdict if report else "",
         heartbeat_age_s=None if report is None else member.silent_s,
         gpus=list(report.gpus) if report else [],

@@ -13,6 +13,7 @@ from platform_launch.procguard.api.sentences import Sentence, Speaker
 from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
+from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.core.failures import sentence_of
 
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -94,6 +95,10 @@ class Words(Speaker):
     def failure(self, failure: GroupFailure) -> str:
         """Return why a group failed, by the failure's code, else in its own English."""
         return self.said(sentence_of(failure), failure.text)
+
+    def reason(self, worker: WorkerShape) -> str:
+        """Return why a worker is what it is; agents of earlier versions say it in English."""
+        return self.said(worker.said, worker.reason) if worker.said else worker.reason
 
     def detail(self, event: AuditEvent) -> str:
         """Return an event's details; those of earlier versions are English."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import GpuReport, MachineReport, QuarantineReport, WorkerState
 
@@ -51,6 +52,8 @@ class WorkerShape(Shape):
     asked: bool
     """Whether its end was an order: then the exit code is no failure."""
     reason: str
+    said: Sentence | None
+    """What ``reason`` is made from, None where its agent only sends words."""
     verdict: str
     """What ``why`` makes of its log, where it failed."""
     heartbeat_age_s: float | None

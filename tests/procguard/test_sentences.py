@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, said
@@ -33,7 +35,11 @@ def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> N
         "第 3 次运行：gn6-0：已结束，退出码 7：killed by {0} {exit_code}（当时没有心跳：gn7-0）；"
         "即将自动重启（1/2）"
     )
-    assert Sentence.model_validate_json(told.model_dump_json()) == told
+    assert Sentence.read(json.loads(json.dumps(told.document()))) == told
+    others: list[object] = [None, [], {}, {"code": 1}, {"code": "run", "values": [1]}]
+    for none in others:
+        with pytest.raises(ValueError, match="not a sentence"):
+            Sentence.read(none)
 
 
 def test_lists_are_cut_and_written_as_the_language_does() -> None:

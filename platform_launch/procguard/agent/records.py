@@ -28,8 +28,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from platform_launch.files import PRIVATE, write_new, write_whole
 from platform_launch.procguard.api.sentences import Sentence, english, quoted
 
@@ -87,15 +85,15 @@ def reason(sentence: Sentence | None, name: str = "reason") -> dict[str, object]
     """Return a reason as fields of a record: its English, for every version, and what that is made of."""
     if sentence is None:
         return {name: ""}
-    return {name: english(sentence), "said": sentence.model_dump(mode="json", exclude_defaults=True)}
+    return {name: english(sentence), "said": sentence.document()}
 
 
 def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | None:
     """Return a record's reason, in the words of another version where this one does not know it."""
     try:
-        sentence = Sentence.model_validate(record.get("said"))
+        sentence = Sentence.read(record.get("said"))
         english(sentence)
-    except (ValidationError, KeyError):
+    except (ValueError, KeyError):
         text = str(record.get(name, ""))
         return quoted(text[:_LONGEST_REASON]) if text else None
     return sentence

@@ -6,10 +6,9 @@ other languages by its words (``said.CODE``). Programs read the code, never what
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
 
 from platform_launch.errors import shown
 from platform_launch.procguard.api.english import ENGLISH
@@ -18,27 +17,53 @@ _LONGEST = 260
 _MOST = 16
 
 
-class Sentence(BaseModel):
+@dataclass(frozen=True)
+class Sentence:
     """A code and what fills its words in: texts, numbers, lists and further sentences.
 
     ``text`` is English, for a code whose English words stand elsewhere.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    code: str
+    values: dict[str, Value] = field(default_factory=dict)
+    text: str = ""
 
-    code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]{1,64}$")]
-    values: Annotated[dict[str, Value], Field(max_length=16)] = {}
-    text: Annotated[str, StringConstraints(max_length=4_000)] = ""
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        written = {name: _written(value) for name, value in self.values.items()}
+        return {"code": self.code, "values": written} | ({"text": self.text} if self.text else {})
+
+    @staticmethod
+    def read(document: object) -> Sentence:
+        """Return the sentence a document means. Raises ValueError for one that is none."""
+        known = document if isinstance(document, dict) else {}
+        code, values = known.get("code"), known.get("values", {})
+        if not isinstance(code, str) or not isinstance(values, dict):
+            raise ValueError("not a sentence: a code and values are expected")  # noqa: TRY004 - read from JSON
+        read = {str(name): _read(value) for name, value in values.items()}
+        return Sentence(code, read, str(known.get("text", "")))
 
 
 Value = str | int | Sentence | list[str | Sentence]
-Values = Mapping[str, Value]
-Sentence.model_rebuild()
+
+
+def _written(value: Value) -> Any:
+    if isinstance(value, list):
+        return [_written(one) for one in value]
+    return value.document() if isinstance(value, Sentence) else value
+
+
+def _read(value: object) -> Value:
+    if isinstance(value, list):
+        return [Sentence.read(one) if isinstance(one, dict) else str(one) for one in value]
+    if isinstance(value, dict):
+        return Sentence.read(value)
+    return value if isinstance(value, int) else str(value)
 
 
 def said(code: str, /, **values: Value) -> Sentence:
     """Return a sentence."""
-    return Sentence(code=code, values=values)
+    return Sentence(code, values)
 
 
 def quoted(text: str) -> Sentence:

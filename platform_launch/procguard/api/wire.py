@@ -7,6 +7,7 @@ replaced, so that none is lost and, because it carries its generation, none is c
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from functools import cached_property
 from typing import Annotated
@@ -45,7 +46,7 @@ Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
 def _not_endless(sentence: Sentence) -> Sentence:
-    if len(sentence.model_dump_json()) > _LONGEST_SENTENCE:
+    if len(json.dumps(sentence.document())) > _LONGEST_SENTENCE:
         raise ValueError(f"longer than {_LONGEST_SENTENCE} characters")
     return sentence
 

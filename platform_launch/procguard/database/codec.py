@@ -113,15 +113,15 @@ def sentence_document(sentence: Sentence | None) -> dict[str, Any] | None:
     """Return the column of an event's details; what is too long for one is cut."""
     if sentence is None:
         return None
-    document = sentence.model_dump(mode="json", exclude_defaults=True)
+    document = sentence.document()
     if len(json.dumps(document)) > _LONGEST_EVENT:
-        return quoted(_english(sentence)[:_LONGEST_QUOTED]).model_dump(mode="json")
+        return quoted(_english(sentence)[:_LONGEST_QUOTED]).document()
     return document
 
 
 def event_of(row: Row[Any]) -> AuditEvent:
     """Return the event a row means."""
-    sentence = Sentence.model_validate(row.sentence) if row.sentence else None
+    sentence = Sentence.read(row.sentence) if row.sentence else None
     return audit_event(
         sentence, row.detail, id=row.id, at=row.at, who=row.who, action=row.action, object=row.object
     )

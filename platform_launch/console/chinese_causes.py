@@ -1,10 +1,28 @@
 """The answer of ``platform-launch why`` in Chinese. What is missing here is said in English.
 
-WORDS   its labels and phrases → the same in Chinese
-CAUSES  id of a signature (platform_launch/why/signatures.yaml) → what happened
+WORDS     its labels and phrases → the same in Chinese
+CAUSES    id of a signature (platform_launch/why/signatures.yaml) → what happened
+advice()  id of a signature → what it means, what to do and more, from chinese_advice.yaml
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+_ADVICE = Path(__file__).with_name("chinese_advice.yaml")
+
+
+@cache
+def advice() -> Mapping[str, Mapping[str, str]]:
+    """Return what causes mean and what to do."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    entries: Mapping[str, Mapping[str, str]] = yaml.load(_ADVICE.read_bytes(), Loader=loader)  # noqa: S506
+    return entries
+
 
 WORDS = {
     "cause": "原因",
@@ -41,6 +59,42 @@ WORDS = {
     "unknown: no line of these logs looks like an error": "未知：这些日志里没有像错误的行",
     "no known cause; first error was": "没有已知的原因；第一个错误是",
     "unknown: these logs only tell that processes ended": "未知：这些日志只说明有进程结束",
+    # What lines tell besides.
+    "counted": "实际",
+    "expected": "期望",
+    "exit code": "退出码",
+    "peer": "对端",
+    "path": "路径",
+    "file": "文件",
+    "url": "地址",
+    "device": "设备",
+    "interface": "网络接口",
+    "reason": "原因",
+    "image": "镜像",
+    "library": "库",
+    "symbol": "符号",
+    "extension": "扩展",
+    "backend": "后端",
+    "status": "状态",
+    "call": "调用",
+    "name": "名称",
+    "repo": "仓库",
+    "quota": "配额",
+    "card": "网卡",
+    "process": "进程",
+    "exception": "异常",
+    "warning": "警告",
+    "check": "检查项",
+    "step": "步",
+    "tasks": "任务",
+    "ranks": "rank",
+    "pid": "pid",
+    "who": "对象",
+    "by": "来自",
+    "xid": "Xid",
+    "event": "事件",
+    "found": "实际为",
+    "reached": "已到",
 }
 
 CAUSES = {
@@ -194,4 +248,111 @@ CAUSES = {
     "wandb_login": "Weights & Biases 没有（有效的）登录",
     "wandb_network": "无法连接 Weights & Biases",
     "traceback_cut": "回溯在说明原因之前被截断",
+    "nodes_misplaced": "各节点的编号、地址或端口互相矛盾",
+    "node_unfit": "该节点的设备已损坏",
+    "rank_left_early": "其他 rank 仍在训练时，有 rank 无错误地结束",
+    "hostfile_missing": "没有 hostfile，各节点各自训练",
+    "master_refuses": "主节点的端口上还没有进程监听",
+    "stale_build_lock": "DeepSpeed 或 torch 扩展的编译一直没有返回",
+    "ib_not_found": "NCCL 没有找到 InfiniBand 设备，改用较慢的 socket",
+    "ib_modify_qp": "InfiniBand 或 RoCE 连接无法建立",
+    "imex": "有跨节点 NVLink，但没有 IMEX channel",
+    "duplicate_gpu": "两个进程使用了同一块 GPU",
+    "nccl_id_timeout": "rank 没有等到另一个 rank 发布的 NCCL id",
+    "rendezvous_closed": "torchrun 的会合已经关闭",
+    "address_not_here": "要监听的地址不属于本机",
+    "no_process_group": "在进程组建立之前调用了集合通信",
+    "ddp_models_differ": "各 rank 构建的模型不同",
+    "ddp_verification": "DDP 无法比较各 rank 的模型",
+    "nccl_rank_count": "NCCL 遇到的 rank 与被告知的不符",
+    "nvls": "无法建立 NVLink SHARP（NVLS）",
+    "ib_completion": "网卡上的 RDMA 操作失败",
+    "ucx": "UCX 报告错误",
+    "fabric_manager": "fabric manager 没有运行，GPU 未就绪",
+    "hip_error": "HIP（ROCm）调用失败",
+    "hip_fault": "GPU 核函数访问了不允许的内存（ROCm）",
+    "gsp": "GPU 自身的固件没有应答",
+    "xid_program": "驱动报告程序引起的 GPU 错误（Xid 13、31、43、45）",
+    "pcie": "PCIe 总线报告致命错误",
+    "host_hardware": "节点报告硬件故障",
+    "gpu_too_old": "该 GPU 不支持程序使用的功能",
+    "triton_resources": "Triton 核函数需要的共享内存超过该 GPU",
+    "triton_compile": "Triton 无法编译核函数",
+    "torch_compile": "torch.compile 失败",
+    "compiler_missing": "缺少编译器或其头文件",
+    "killed_from_outside": "进程被外部杀死（信号 9，cgroup 中没有内存不足的记录）",
+    "illegal_instruction": "处理器不支持某个库的指令（信号 4）",
+    "heap_corruption": "某个库破坏了进程的内存",
+    "interrupted": "作业被键盘或 SIGINT 中断",
+    "hung_up": "作业所在的终端或 SSH 会话已关闭（SIGHUP）",
+    "quit": "作业被键盘或 SIGQUIT 结束",
+    "early_warning": "批处理系统预告作业即将结束（SIGUSR1 或 SIGUSR2）",
+    "module_shadowed": "项目中的文件遮住了同名的库",
+    "bitsandbytes": "bitsandbytes 没有找到匹配的 CUDA 库",
+    "checkpoint_sharded": "向已被 ZeRO stage 3 切分的参数加载权重",
+    "sharded_parameters": "FSDP 或 ZeRO 无法处理某个参数",
+    "fp16_gradients": "混合精度遇到本身为 float16 的模型",
+    "data_empty": "没有可用于训练的数据",
+    "rank_exited": "有 rank 以自己的退出码结束，没有说明原因",
+    "slurm_step": "作业步请求的资源，作业没有或不再拥有",
+    "slurm_step_waits": "作业步在等待另一个作业步占用的资源",
+    "slurm_refused": "Slurm 没有接受作业",
+    "slurm_mismatch": "作业的任务数与 trainer 的设置不符",
+    "slurm_controller": "Slurm 控制器没有应答",
+    "environment_module": "该节点上没有要加载的环境、模块或包",
+    "exec_format": "程序是为另一种处理器编译的",
+    "library_preload": "库加载得太晚（static TLS）",
+    "container_shell": "容器镜像中没有要启动的程序",
+    "container_command": "容器运行时无法理解命令行",
+    "container_folder": "容器运行时无法使用自己的目录",
+    "volume_mount": "存储卷无法挂载到 pod",
+    "ray_node_died": "Ray 集群的一个节点失联",
+    "ray_object_store": "Ray 的对象存储已满",
+    "ray_start": "Ray 集群没有启动或无法到达",
+    "ray_runtime_env": "Ray 无法准备工作进程的环境",
+    "ray_task_error": "Ray 任务中出现异常",
+    "mpi_abort": "有进程调用了 MPI_Abort",
+    "mpi_left": "有 MPI 进程没有调用 MPI_Finalize 就结束",
+    "mpi_peer_lost": "有 MPI 进程没有任何消息就消失",
+    "mpi_error": "MPI 调用失败",
+    "mpi_slots": "mpirun 请求的进程数超过可用的 slot",
+    "mpi_start": "mpirun 无法在某个节点上启动辅助进程",
+    "mpi_pmi": "MPI 与启动器不匹配",
+    "ssh_host_key": "SSH 不信任另一个节点的密钥",
+    "hub_server_error": "Hugging Face Hub 自身故障（5xx）",
+    "hub_not_found": "模型、数据集或其中的文件不存在",
+    "cloud_capacity": "云上没有这种空闲机器，或超出账号配额",
+    "storage_credentials": "对象存储拒绝访问",
+    "storage_busy": "对象存储过载或失败",
+    "certificate": "TLS 证书未被接受",
+    "proxy": "HTTP 代理拒绝或无法到达",
+    "library_too_old": "库对文件或另一个库来说太旧（或太新）",
+    "cuda_library_mismatch": "混用了不同版本的 CUDA 库",
+    "numpy_abi": "包是为另一个 NumPy 编译的",
+    "local_rank_argument": "脚本不接受 --local-rank",
+    "device_map": "模型被 device_map 分布到多块 GPU，无法由多个进程训练",
+    "file_exists": "文件或目录已经存在",
+    "file_race": "临时文件在使用中消失",
+    "checkpoint_unwritable": "检查点文件无法打开以写入",
+    "checkpoint_missing": "要恢复的位置没有检查点",
+    "checkpoint_world_size": "检查点由不同数量的进程写入",
+    "checkpoint_device": "检查点保存在该机器没有的 GPU 上",
+    "data_corrupt": "数据文件损坏或不完整",
+    "config_invalid": "配置无效",
+    "file_lock": "一直没有等到文件锁",
+    "cuda_fork": "在进程 fork 之前使用了 CUDA",
+    "main_guard": "子进程从头执行了脚本",
+    "pickling": "对象无法发送到另一个进程",
+    "cuda_toolkit_mismatch": "CUDA toolkit 与编译 torch 所用的不同",
+    "no_gradient": "损失没有可用的梯度",
+    "meta_tensor": "使用了没有数据的张量",
+    "index_out_of_range": "下标超出范围",
+    "jax_barrier": "有 JAX 进程没有到达会合点",
+    "jax_peer_lost": "JAX 进程失去了另一个进程",
+    "jax_task_lost": "有 JAX 进程没有应答",
+    "jax_restarted": "有 JAX 进程单独重启",
+    "jax_backend": "JAX 无法打开加速卡",
+    "horovod_network": "Horovod 的进程之间无法互通",
+    "horovod_stall": "有 Horovod rank 没有到达集合通信",
+    "child_failed": "有进程因错误结束",
 }

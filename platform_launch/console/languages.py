@@ -64,19 +64,53 @@ def title_before(event_id: str) -> str:
     return f"{title}：" if title else ""
 
 
-def why_word(english: str) -> str:
-    """Return a word or phrase of the answer of ``platform-launch why``."""
-    if current() == "en":
+def why_word(english: str, language: str) -> str:
+    """Return a word or phrase of the answer of ``platform-launch why`` in a language."""
+    if language == "en":
         return english
     from platform_launch.console import chinese_causes
 
     return chinese_causes.WORDS.get(english, english)
 
 
-def cause_title(cause: str, english: str) -> str:
+def cause_title(cause: str, english: str, language: str) -> str:
     """Return what happened, by the id of a signature."""
-    if current() == "en":
+    if language == "en":
         return english
     from platform_launch.console import chinese_causes
 
     return chinese_causes.CAUSES.get(cause, english)
+
+
+def cause_advice(cause: str, means: str, fix: str, language: str) -> tuple[str, str]:
+    """Return what a cause means and what to do, by the id of a signature."""
+    if language == "en":
+        return means, fix
+    from platform_launch.console import chinese_causes
+
+    known = chinese_causes.advice().get(cause, {})
+    return known.get("means", means) if means else "", known.get("fix", fix) if fix else ""
+
+
+def retry_reason(cause: str, retry: str, english: str, language: str) -> str:
+    """Return why to start the same again or not, by the id of a signature and the answer."""
+    if language == "en":
+        return english
+    from platform_launch.console import chinese_causes
+
+    known = chinese_causes.advice().get(cause, {})
+    # What every node shows forbids what would have helped by itself: only then the answer is no.
+    reason = known.get("everywhere", known.get("because")) if retry == "no" else known.get("because")
+    return reason or why_word(english, language)
+
+
+def consequence(signature: str, english: str, count: int, of: str, language: str) -> str:
+    """Return what then happened to so many others, by the id of a signature."""
+    if language == "en":
+        return english
+    from platform_launch.console import chinese_causes
+
+    then = chinese_causes.advice().get(signature, {}).get("then")
+    if then is None:
+        return english
+    return f"另有 {count} 个 rank {then}" if of == "ranks" else f"其他进程{then}（{count} 行）"

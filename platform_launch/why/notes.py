@@ -78,5 +78,5 @@ def folded(chosen: Sighting, events: Sequence[Sighting]) -> tuple[Consequence, .
             folded.append(Consequence(signature.id, f"{who} then {signature.folded}", len(ranks)))
         else:
             times = f"{lines} line" + ("s" if lines > 1 else "")
-            folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines))
+            folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines, "lines"))
     return tuple(folded)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from platform_launch.console.languages import cause_title, current, why_word
+from platform_launch.console.languages import (
+    cause_advice,
+    cause_title,
+    consequence,
+    current,
+    retry_reason,
+    why_word,
+)
 from platform_launch.why.exception_rules import advice
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Where, shown
@@ -54,6 +62,12 @@ class Consequence:
     id: str
     text: str
     count: int
+    of: str = "ranks"
+    """What was counted: ranks, or lines where none is named."""
+
+    def told(self, language: str) -> str:
+        """Say it in a language."""
+        return consequence(self.id, self.text, self.count, self.of, language)
 
 
 @dataclass(frozen=True)
@@ -125,60 +139,72 @@ class Verdict:
         place = document.pop("where")
         return {**document, "node": place["node"], "rank": place["rank"], "where": place}
 
-    def lines(self) -> list[str]:
-        """Return the answer for a terminal, one fact a line."""
-        return [f"{_label(name)} {text}" for name, text in self._facts() if text]
+    def lines(self, language: str = "") -> list[str]:
+        """Return the answer, one fact a line, in this process's language or another."""
+        language = language or current()
+        return [f"{_label(name, language)} {text}" for name, text in self._facts(language) if text]
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def _advice(self, language: str) -> tuple[str, str]:
+        """Return what it means and what to do."""
+        if self.advice is not None and language != "en":
+            with suppress(StopIteration):  # a rule of another version
+                return advice(self.advice, self.details, language)
+            return self.meaning, self.fix
+        # Without a cause, what is meant is that a process ended.
+        return cause_advice(self.cause or "child_failed", self.meaning, self.fix, language)
+
+    def _facts(self, language: str) -> list[tuple[str, str]]:
         code, place = self.exception, ""
         if code is not None and code.file is not None:
             inside = f" in {code.function}" if code.function else ""
             place = shown(f"{code.file}:{code.line}{inside}")
         inner = shown(code.innermost) if code is not None and code.innermost else ""
-        meaning, fix = self.meaning, self.fix
-        if self.advice is not None:
-            meaning, fix = advice(self.advice, self.details, current())
+        meaning, fix = self._advice(language)
+        details = (f"{why_word(name, language)} {text}" for name, text in self.details.items())
         return [
-            (self._kind_word, self.headline()),
+            (self._kind_word, self.headline(language)),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("message", "" if code is None or self.advice else _rest(code.message)),
             ("raised at", place),
             ("raised by", inner),
             ("code", code.code if code is not None else ""),
-            ("details", ", ".join(f"{name} {value}" for name, value in self.details.items())),
+            ("details", ", ".join(details)),
             ("means", meaning),
             ("fix", fix),
-            ("retry", self._retry_line()),
-            *(("then", consequence.text) for consequence in self.consequences),
+            ("retry", self._retry_line(language)),
+            *(("then", one.told(language)) for one in self.consequences),
             *(("note", note) for note in self.notes),
             ("id", self.fingerprint or ""),
         ]
 
-    def _retry_line(self) -> str:
+    def _retry_line(self, language: str) -> str:
         said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
         if self.kind in ("finished", "nothing"):
             return ""
-        answer = why_word(said.get(self.retry or "", "not known"))
-        colon = ": " if current() == "en" else "："
-        return f"{answer}{colon}{why_word(self.retry_reason)}"
+        answer = why_word(said.get(self.retry or "", "not known"), language)
+        colon = ": " if language == "en" else "："
+        reason = retry_reason(self.cause or "", self.retry or "", self.retry_reason, language)
+        return f"{answer}{colon}{reason}"
 
     @property
     def _kind_word(self) -> str:
         return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
 
-    def headline(self) -> str:
+    def headline(self, language: str = "") -> str:
         """Return the answer in one sentence."""
+        language = language or current()
         place = str(self.where)
         if self.kind == "finished":
-            return why_word("none: the training finished")
+            return why_word("none: the training finished", language)
         if self.kind == "nothing":
-            return why_word("unknown: no line of these logs looks like an error")
+            return why_word("unknown: no line of these logs looks like an error", language)
         if self.kind == "unknown":
             if self.first_error:
-                return f"{why_word('no known cause; first error was')} {self.first_error}"
-            ended = why_word("unknown: these logs only tell that processes ended")
-            return ended + _at(place, f" on {place}")
-        return f"{cause_title(self.cause or '', self.title)} [{self.cause}]" + _at(place, f" on {place}")
+                return f"{why_word('no known cause; first error was', language)} {self.first_error}"
+            ended = why_word("unknown: these logs only tell that processes ended", language)
+            return ended + _at(place, language)
+        title = cause_title(self.cause or "", self.title, language)
+        return f"{title} [{self.cause}]" + _at(place, language)
 
 
 def _rest(message: str) -> str:
@@ -186,15 +212,15 @@ def _rest(message: str) -> str:
     return shown(" ".join(message.split())) if "\n" in message else ""
 
 
-def _label(name: str) -> str:
+def _label(name: str, language: str) -> str:
     """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
-    word = why_word(name)
+    word = why_word(name, language)
     return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
 
 
-def _at(place: str, english: str) -> str:
+def _at(place: str, language: str) -> str:
     """Return where it happened, as the end of a headline."""
-    if not place or current() == "en":
-        return english if place else ""
+    if not place or language == "en":
+        return f" on {place}" if place else ""
     parts = (part.rpartition(" ") for part in place.split(", "))
-    return "（" + "，".join(f"{why_word(name)} {number}" for name, _, number in parts) + "）"
+    return "（" + "，".join(f"{why_word(name, language)} {number}" for name, _, number in parts) + "）"

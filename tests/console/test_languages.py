@@ -13,7 +13,7 @@ from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.line import Where
-from platform_launch.why.signatures import catalogue
+from platform_launch.why.signatures import SignatureRole, catalogue
 from platform_launch.why.verdict import Code, Consequence, Evidence
 
 FIELD = re.compile(r"\{(\w+)")
@@ -88,6 +88,21 @@ def test_what_has_no_chinese_words_is_said_in_english() -> None:
 
 def test_every_chinese_cause_is_a_signature() -> None:
     assert set(chinese_causes.CAUSES) <= {signature.id for signature in catalogue().signatures}
+
+
+def test_causes_are_told_in_chinese_with_all_that_is_said_in_english() -> None:
+    signatures = {one.id: one for one in catalogue().signatures if one.role is not SignatureRole.NOISE}
+    advice, titles = chinese_causes.advice(), chinese_causes.CAUSES
+    # The title of these is the exception's own message.
+    assert titles.keys() | {"caught_exception", "python_exception"} >= advice.keys()
+    for cause, words in advice.items():
+        one = signatures[cause]
+        said = {"means": one.meaning, "fix": one.fix, "then": one.folded}
+        said |= {"because": one.because, "everywhere": one.everywhere}
+        assert words.keys() == {name for name, text in said.items() if text}, cause
+        for text in words.values():
+            assert re.search(r"[\u4e00-\u9fff]", re.sub("`[^`]*`", "", text)), cause
+    assert len(signatures.keys() - advice.keys()) < 10, "new ones are told in English meanwhile"
 
 
 @pytest.mark.usefixtures("in_chinese")

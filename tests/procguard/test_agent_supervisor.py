@@ -96,6 +96,8 @@ def test_what_a_failed_training_leaves_behind(keep: Keep, folder: Path) -> None:
     run = RunFolder(folder).look(BOOT)
     assert (run.stage, run.exit_code, run.asked) == (Stage.EXITED, 1, False)
     assert "KeyError" in run.verdict
+    assert run.why is not None
+    assert (run.why.lines("en"), run.why.lines("zh")[0][:3]) == (run.verdict.splitlines(), "原因：")
     assert log(folder).startswith("out\nerr\n")
     assert run.log_bytes == len(log(folder))
     assert run.ended_s_ago is not None

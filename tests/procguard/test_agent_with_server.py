@@ -116,6 +116,8 @@ def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[
     failure = reach(lab, "failed")["failure"]
     assert (failure["worker"], failure["exit_code"]) == ("node7-0", 1)
     wait_for(lambda: "KeyError" in lab.api.get("groups/train").json()["failure"]["verdict"], "the verdict")
+    why = lab.api.get("groups/train").json()["failure"]["why"]
+    assert (why["cause"], why["exception"]["type"]) == ("python_exception", "KeyError")
     states = {worker["worker"]: worker["state"] for worker in workers(lab)}
     assert states == dict.fromkeys(WORKERS, "exited")
 

@@ -20,6 +20,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.why.verdict import Verdict
 
 
 class Stage(Enum):
@@ -49,6 +50,7 @@ class WorkerRun:
     asked: bool = False
     reason: Sentence | None = None
     verdict: str = ""
+    why: Verdict | None = None
     cause_line: int | None = None
     log_bytes: int = 0
 
@@ -196,6 +198,7 @@ def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuRepor
         asked=run.asked,
         **_because(run.reason),
         verdict=run.verdict,
+        why=run.why,
         cause_line=run.cause_line,
         log_bytes=run.log_bytes,
         gpus=gpus,

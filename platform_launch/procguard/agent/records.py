@@ -11,6 +11,7 @@
     ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, asked, reason, said}
     cause.json      the supervisor: the line of its output that says why it failed   {line}
     verdict.txt     the supervisor: what ``why`` says
+    verdict.json    the supervisor: what that is made from
     output.log      its output
 
 The names stay what they were in the first version: an agent that is updated finds what runs.
@@ -42,6 +43,7 @@ EXITED = "exited.json"
 ENDED = "ended.json"
 CAUSE = "cause.json"
 VERDICT = "verdict.txt"
+VERDICT_VALUES = "verdict.json"
 LOG = "output.log"
 
 _RESERVED_BYTES = 4096

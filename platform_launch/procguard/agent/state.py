@@ -7,6 +7,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from platform_launch.errors import InputError, UsageError
 from platform_launch.files import private_folder
 from platform_launch.hardware import running
@@ -15,11 +17,14 @@ from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
 from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.wire import LONGEST_VERDICT
+from platform_launch.why.verdict import Verdict
 
 _KEPT_RUNS = 5
 # From writing down that a run starts to the first word of its supervisor; a loaded machine is slow.
 _SUPERVISOR_S = 60.0
 _VERDICT_CHARACTERS = 8_000
+_VERDICT = TypeAdapter(Verdict)
 
 
 class RunFolder:
@@ -98,9 +103,16 @@ class RunFolder:
             asked=bool(ended.get("asked")),
             reason=records.reason_of(ended),
             verdict=verdict[:_VERDICT_CHARACTERS],
+            why=self._why() if verdict else None,
             cause_line=_whole((self._read(records.CAUSE) or {}).get("line")) if verdict else None,
             log_bytes=self.log_bytes(),
         )
+
+    def _why(self) -> Verdict | None:
+        with suppress(OSError, ValidationError):
+            data = (self.path / records.VERDICT_VALUES).read_bytes()
+            return _VERDICT.validate_json(data) if len(data) <= LONGEST_VERDICT else None
+        return None
 
     def _lost(self, reason: Sentence) -> WorkerRun:
         return WorkerRun(self.generation, Stage.LOST, reason=reason, log_bytes=self.log_bytes())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -146,7 +147,9 @@ def _explain(folder: Path, oom_kills: int | None) -> None:
         line = next((one.line for one in (*verdict.evidence, verdict.first_error) if one is not None), None)
         if line is not None:
             records.write(folder / records.CAUSE, {"line": skipped + line})
-        text = "\n".join(verdict.lines())
+        values = replace(verdict, logs=(), source="")
+        records.write(folder / records.VERDICT_VALUES, asdict(values))
+        text = "\n".join(verdict.lines("en"))
         write_whole(folder / records.VERDICT, text.encode(errors="replace"), mode=PRIVATE)
 
 

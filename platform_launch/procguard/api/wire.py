@@ -8,6 +8,7 @@ replaced, so that none is lost and, because it carries its generation, none is c
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from enum import Enum
 from functools import cached_property
 from typing import Annotated
@@ -16,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from platform_launch.health.quarantine import LAST_MOMENT
 from platform_launch.procguard.api.sentences import Sentence
+from platform_launch.why.verdict import Verdict
 
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64
@@ -53,6 +55,19 @@ def _not_endless(sentence: Sentence) -> Sentence:
 
 _LONGEST_SENTENCE = 8 * LONGEST_TEXT
 ToldSentence = Annotated[Sentence, AfterValidator(_not_endless)]
+
+
+LONGEST_VERDICT = 32_000
+"""Characters of a verdict as JSON."""
+
+
+def _not_an_essay(verdict: Verdict) -> Verdict:
+    if len(json.dumps(asdict(verdict))) > LONGEST_VERDICT:
+        raise ValueError(f"longer than {LONGEST_VERDICT} characters")
+    return verdict
+
+
+ToldVerdict = Annotated[Verdict, AfterValidator(_not_an_essay)]
 
 
 class WireMessage(BaseModel):
@@ -191,6 +206,8 @@ class WorkerReport(WireMessage):
     said: ToldSentence | None = None
     """What ``reason`` is made from; agents of earlier versions only send the words."""
     verdict: LongText = ""
+    why: ToldVerdict | None = None
+    """What ``verdict`` is made from; agents of earlier versions only send the words."""
     cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """The line of its log that the verdict rests on, from 1."""
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0

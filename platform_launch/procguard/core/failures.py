@@ -12,6 +12,7 @@ from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.why.verdict import Verdict
 
 Members = Mapping[WorkerName, WorkerSnapshot]
 
@@ -150,6 +151,7 @@ def _failure(member: WorkerSnapshot, generation: int, cause: Sentence) -> GroupF
         member.worker,
         exit_code=report.exit_code if report and about else None,
         verdict=report.verdict if report and about else "",
+        why=report.why if report and about else None,
         line=report.cause_line if report and about else None,
     )
 
@@ -160,6 +162,7 @@ def failure_of(
     *,
     exit_code: int | None = None,
     verdict: str = "",
+    why: Verdict | None = None,
     line: int | None = None,
 ) -> GroupFailure:
     """Return what a group remembers of a failure."""
@@ -170,6 +173,7 @@ def failure_of(
         values=cause.values,
         exit_code=exit_code,
         verdict=verdict,
+        why=why,
         line=line,
     )
 

@@ -231,6 +231,7 @@ def worker_shape(
         reason=report.reason if report else "",
         said=report.said if report else None,
         verdict=report.verdict if report else "",
+        why=report.why if report else None,
         heartbeat_age_s=None if report is None else member.silent_s,
         gpus=list(report.gpus) if report else [],
         steps_per_s=report.steps_per_s if report else None,

@@ -100,6 +100,14 @@ class Words(Speaker):
         """Return why a worker is what it is; agents of earlier versions say it in English."""
         return self.said(worker.said, worker.reason) if worker.said else worker.reason
 
+    def verdict(self, of: GroupFailure | WorkerShape) -> str:
+        """Return what ``why`` makes of a log; agents of earlier versions say it in their own language."""
+        return "\n".join(of.why.lines(self.language)) if of.why else of.verdict
+
+    def cause_line(self, of: GroupFailure | WorkerShape) -> str:
+        """Return the first line of that."""
+        return self.verdict(of).partition("\n")[0]
+
     def detail(self, event: AuditEvent) -> str:
         """Return an event's details; those of earlier versions are English."""
         if not event.code:

@@ -13,10 +13,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from platform_launch.console import chinese_causes
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
 from platform_launch.procguard.web.visitor import Visitor
+from platform_launch.why import exception_rules
 
 FOLDER = Path(__file__).parent
 # Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.
@@ -92,4 +94,6 @@ def templates() -> Environment:
         made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
     for language in LANGUAGES:
         catalogue(language)  # read now, likewise
+    chinese_causes.advice()
+    exception_rules.rules()
     return made

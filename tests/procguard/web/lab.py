@@ -30,6 +30,7 @@ from platform_launch.procguard.api.wire import (
 )
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.why import Verdict
 from tests.lab.waiting import LIMIT_S as LIMIT_S
 
 JOIN_TOKEN = "web-lab-join-token"
@@ -145,9 +146,16 @@ class Agent:
         self._thread = threading.Thread(target=self._beat_on)
         self._thread.start()
 
-    def end(self, number: int, exit_code: int, verdict: str = "", cause_line: int | None = None) -> None:
+    def end(
+        self,
+        number: int,
+        exit_code: int,
+        verdict: str = "",
+        cause_line: int | None = None,
+        made_from: Verdict | None = None,
+    ) -> None:
         """Let a worker's process end."""
-        why = {"verdict": verdict, "cause_line": cause_line}
+        why = {"verdict": verdict, "cause_line": cause_line, "why": made_from}
         self._report(number, state=WorkerState.EXITED, exit_code=exit_code, ended_s_ago=0.0, **why)
 
     def show_gpu(self, number: int, percent: float, count: int = 1) -> None:

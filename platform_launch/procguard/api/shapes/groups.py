@@ -13,6 +13,7 @@ from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import PLACE_VARIABLES
+from platform_launch.why.verdict import Verdict
 
 GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$")]
 
@@ -104,6 +105,8 @@ class GroupFailure(Shape):
     generation: int = 0
     exit_code: int | None = None
     verdict: str = ""
+    why: Verdict | None = None
+    """What ``verdict`` is made from, None where its agent only sends words."""
     line: int | None = None
     """The line of the worker's log that the verdict rests on, from 1."""
     log: bool = False

@@ -7,6 +7,7 @@ from enum import Enum
 from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import GpuReport, MachineReport, QuarantineReport, WorkerState
+from platform_launch.why.verdict import Verdict
 
 
 class WorkerStatus(str, Enum):
@@ -56,6 +57,8 @@ class WorkerShape(Shape):
     """What ``reason`` is made from, None where its agent only sends words."""
     verdict: str
     """What ``why`` makes of its log, where it failed."""
+    why: Verdict | None
+    """What ``verdict`` is made from, None where its agent only sends words."""
     heartbeat_age_s: float | None
     gpus: list[GpuReport]
     steps_per_s: float | None

@@ -1,0 +1,165 @@
+"""Pages in Chinese, with failures, verdicts, refusals and all kinds of events: no English is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from html.parser import HTMLParser
+
+import pytest
+
+from platform_launch.procguard.api.english import ENGLISH
+from platform_launch.procguard.api.sentences import Sentence, Value, english, said
+from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.why import LogSource, explain
+from tests.procguard.serving import FakeAgent, Served, served, until
+
+LOG = [
+    "[rank0]: Traceback (most recent call last):",
+    '[rank0]:   File "/job/train.py", line 7, in <module>',
+    "[rank0]:     model(batch)",
+    "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+]
+PAGES = (
+    *("/", "/nodes", "/nodes/gn6", "/events", "/users", "/account", "/nowhere", "/login"),
+    *("/workers/gn6-0/log", "/workers/gn7-0/log"),
+    *(
+        f"/groups/{name}"
+        for name in ("train", "train/settings", "train/runs", "train/runs/1", "train/charts")
+    ),
+    *(f"/groups/{name}" for name in ("train/log", "train/events", "train/compare?run=1&run=2", "refused")),
+)
+SEEN_ATTRIBUTES = ("title", "aria-label", "placeholder", "hx-confirm", "data-ok", "data-done", "data-words")
+SENTENCE = re.compile(r"[A-Za-z][a-z']+(?:[ ,;:]+[A-Za-z][a-z']+){2,}")
+"""Three words in a row."""
+
+KEPT = (
+    "CUDA out of memory",
+    "Tried to allocate",
+)
+"""Lines of the training's own log."""
+
+
+class Text(HTMLParser):
+    """What a page shows and reads out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("script", "style", "code")
+        self.found += [text for name, text in attrs if name in SEEN_ATTRIBUTES and text]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style", "code")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.found.append(data)
+
+
+def english_on(page: str) -> list[str]:
+    """Return the English sentences of a page."""
+    text = Text()
+    text.feed(page)
+    shown = "\n".join(text.found)
+    for kept in KEPT:
+        shown = shown.replace(kept, "")
+    return [match.group() for match in SENTENCE.finditer(shown)]
+
+
+def every_sentence() -> list[Sentence]:
+    """Return a sentence of each code, as an event's details could be; each value is short."""
+    inner: dict[str, Value] = {
+        "what": said("silent", seconds=9),
+        "why": said("no-answer"),
+        "limit": said("unset"),
+    }
+    inner |= {"failure": said("exit", exit_code=3), "joined": said("any-command"), "reason": said("lost")}
+    inner |= {"changes": [said("change", setting="command", before=said("unset"), after='"x"')]}
+    inner |= {
+        "state": "running",
+        "role": "viewer",
+        "field": ["command", "workers"],
+        "holders": said("unseen-process"),
+    }
+    found = []
+    for code, words in ENGLISH.items():
+        values = {name: inner.get(name, "x1") for name in re.findall(r"\{(\w+)\}", words)}
+        found.append(Sentence(code, values))
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("server")) as found:
+        found.parts.accounts.add("ada", UserRole.ADMIN, "no password")
+        people, good, bad = found.person(), FakeAgent(found, "gn6", 2), FakeAgent(found, "gn7")
+        for name, workers in (("train", ["gn6-0", "gn6-1"]), ("refused", ["gn7-0"])):
+            settings = {"master_addr": workers[0].partition("-")[0], "command": "train"}
+            assert people.post("/api/v1/groups", json={"name": name, "settings": settings}).is_success
+            assert people.post("/api/v1/move", json={"workers": workers, "group": name}).is_success
+
+        def reach(name: str, phase: str) -> None:
+            def reached() -> bool:
+                good.beat()
+                bad.beat()
+                return bool(people.get(f"/api/v1/groups/{name}").json()["phase"] == phase)
+
+            until(reached)
+
+        for _ in range(2):
+            assert people.post("/api/v1/groups/train/start").is_success
+            reach("train", "running")
+            verdict = explain([LogSource("output.log", [f"{line}\n".encode() for line in LOG])])
+            good.end(0, 1)
+            killed = said("killed", signal="SIGABRT")
+            good.reports[0] |= {"said": killed.document(), "reason": english(killed)}
+            good.reports[0] |= {
+                "verdict": "\n".join(verdict.lines("en")),
+                "why": asdict(verdict),
+                "cause_line": 4,
+            }
+            reach("train", "failed")
+        assert people.post("/api/v1/groups/refused/start").is_success
+        why = said("program-not-in-path", program="'train'", path="/usr/bin")
+        refused = {"state": "refused", "generation": 1, "said": why.document(), "reason": english(why)}
+        bad.reports[0] |= refused
+        reach("refused", "failed")
+        for sentence in every_sentence():
+            found.parts.control.record("op", "settings", "train", sentence)
+        yield found
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_english_sentence_is_left(server: Served, path: str) -> None:
+    people = server.person("ada")
+    page = people.get(path, headers={"Accept-Language": "zh-CN", "Accept": "text/html"})
+    assert 'lang="zh-CN"' in page.text
+    assert (path, english_on(page.text)) == (path, [])
+
+
+def test_english_is_found_where_it_is(server: Served) -> None:
+    page = server.person().get("/groups/train", headers={"Accept-Language": "en"})
+    assert any("Smaller batch per" in one for one in english_on(page.text))
+
+
+def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
+    headers = {"Accept-Language": "zh"}
+    page = server.person().get("/groups/train", headers=headers).text
+    for words in (
+        "gn6-0 最先失败",
+        "已结束，退出码 1：被信号 SIGABRT 杀死",
+        "CUDA 显存不足 [cuda_out_of_memory]",
+    ):
+        assert words in page
+    assert "请减小每块 GPU 的批大小" in page
+    assert (
+        "无法启动：在 agent 的 PATH（/usr/bin）中找不到"
+        in server.person().get("/groups/refused", headers=headers).text
+    )
+    events = server.person().get("/groups/train/events", headers=headers).text
+    assert "第 1 次运行：gn6-0：已结束，退出码 1：被信号 SIGABRT 杀死" in events

@@ -26,6 +26,10 @@ def main() -> int:
             _say(error)
         leave_word(error.exit_code, error.message)
         return error.exit_code
+    if not config.compile:
+        # DeepSpeed asks for functions to be compiled that are never called, and every process would import
+        # torch's compiler for them, for seconds of its start.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     # Heavy imports wait until the config has proved usable.
     from taehv_trainer.training import Training
 

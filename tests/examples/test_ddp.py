@@ -5,33 +5,26 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.examples.lab import ROOT, environment, said, simulate, start, until
+from tests.examples.lab import ROOT, said, simulate, start, until
+from tests.lab.forking import program
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.train
 
+SCRIPT = str(ROOT / "examples" / "ddp" / "train.py")
+
 
 def alone(*arguments: str, folder: Path) -> str:
     """Run the script as a single process, without any launcher."""
-    script = ROOT / "examples" / "ddp" / "train.py"
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        cwd=folder,
-        env={**environment(), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    with program(SCRIPT, *arguments, folder=folder, output=folder / "alone.log") as running:
+        assert running.wait() == 0, running.said()
+    return running.said()
 
 
 def losses(output: str) -> list[float]:
@@ -83,18 +76,18 @@ def test_a_resumed_training_is_the_same_training(reference: list[float], tmp_pat
 def test_a_batch_that_cannot_be_shared_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    script = ROOT / "examples" / "ddp" / "train.py"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), "--global-batch", "63"],
-            cwd=tmp_path,
-            env={**environment(), **place, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 1
-        assert "--global-batch 63 cannot be shared by 2 processes" in errors
+    with ExitStack() as ending:
+        nodes = [
+            ending.enter_context(
+                program(
+                    *(SCRIPT, "--global-batch", "63"),
+                    folder=tmp_path,
+                    output=tmp_path / f"node{rank}.log",
+                    environment={**place, "RANK": str(rank)},
+                )
+            )
+            for rank in range(2)
+        ]
+        for node in nodes:
+            assert node.wait() == 1
+            assert "--global-batch 63 cannot be shared by 2 processes" in node.said()

@@ -6,10 +6,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +15,16 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from tests.lab.forking import ON_CPU, Program, program
 from tests.lab.needs import takes_long
-from tests.lab.waiting import LIMIT_S, until
+from tests.lab.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ROOT / "examples" / "taehv" / "train.py"
 SMALL = ROOT / "configs" / "taehv_config_small.py"
 CPU_YAML = ROOT / "deepspeed" / "deepspeed_cpu.yaml"
+WITH_AGENT = ("-m", "accelerate.commands.launch")
+WITHOUT_AGENT = (str(ROOT / "tests" / "lab" / "without_agent.py"),)
 SHORT = (
     "--height=32",
     "--width=32",
@@ -39,16 +40,15 @@ pytestmark = pytest.mark.train
 
 @dataclass(frozen=True)
 class Nodes:
-    """Two nodes under way; ``output`` has a file of each."""
+    """Two nodes under way."""
 
-    launchers: tuple[subprocess.Popen[bytes], ...]
-    output: tuple[Path, ...]
+    launchers: tuple[Program, ...]
 
     def wait(self) -> list[int]:
-        return [launcher.wait(timeout=LIMIT_S) for launcher in self.launchers]
+        return [launcher.wait() for launcher in self.launchers]
 
     def said(self) -> str:
-        return "\n".join(file.read_text(errors="replace") for file in self.output)
+        return "\n".join(launcher.said() for launcher in self.launchers)
 
     def wait_for(self, text: str) -> None:
         def there() -> bool:
@@ -60,8 +60,7 @@ class Nodes:
 
 def child_environment(**variables: str) -> Mapping[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    # Where a GPU is present, the two "nodes" would share it, which NCCL refuses.
-    return {**kept, "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **variables}
+    return {**kept, **ON_CPU, **variables}
 
 
 def free_port() -> int:
@@ -72,45 +71,41 @@ def free_port() -> int:
 
 @contextmanager
 def two_nodes(
-    folder: Path, arguments: Sequence[str], config_file: Path = CPU_YAML, *, own_disks: bool = False
+    folder: Path, accelerate: Sequence[str], *commands: Sequence[str], agents: bool = False
 ) -> Iterator[Nodes]:
-    """Start the small config on two nodes; whatever is left of them is ended at the end."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Start a script and its arguments on each node; whatever is left of them is ended at the end."""
     port = free_port()
-    launchers, files = [], []
-    for node_rank in (0, 1):
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config_file)]
-        command += ["--num_machines", "2", "--num_processes", "2", "--machine_rank", str(node_rank)]
-        command += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port), str(TRAIN)]
-        disk = folder / f"disk{node_rank}" if own_disks else folder
-        command += ["--config", str(SMALL), "--output-dir", str(disk / "run"), *arguments]
-        exit_file = {"PLATFORM_LAUNCH_EXIT_FILE": str(folder / f"exit{node_rank}.json")}
-        files.append(folder / f"node{node_rank}.log")
-        with files[-1].open("wb") as output:
-            launchers.append(
-                subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=child_environment(**exit_file),
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                )
+    with ExitStack() as running:
+        launchers = []
+        for node_rank, command in enumerate(commands):
+            exit_file = folder / f"exit{node_rank}.json"
+            node = program(
+                *(*(WITH_AGENT if agents else WITHOUT_AGENT), *accelerate),
+                *("--num_machines", "2", "--num_processes", "2", "--machine_rank", str(node_rank)),
+                *("--main_process_ip", "127.0.0.1", "--main_process_port", str(port), *command),
+                folder=folder,
+                output=folder / f"node{node_rank}.log",
+                environment=child_environment(PLATFORM_LAUNCH_EXIT_FILE=str(exit_file)),
             )
-    nodes = Nodes(tuple(launchers), tuple(files))
-    try:
+            launchers.append(running.enter_context(node))
+        yield Nodes(tuple(launchers))
+
+
+@contextmanager
+def training(
+    folder: Path,
+    *arguments: str,
+    config_file: Path = CPU_YAML,
+    own_disks: bool = False,
+    agents: bool = False,
+) -> Iterator[Nodes]:
+    """Train the small config on two nodes, each into ``run`` of its own disk or of the one they share."""
+    disks = [folder / f"disk{node_rank}" if own_disks else folder for node_rank in (0, 1)]
+    commands = [
+        (str(TRAIN), "--config", str(SMALL), "--output-dir", str(disk / "run"), *arguments) for disk in disks
+    ]
+    with two_nodes(folder, ("--config_file", str(config_file)), *commands, agents=agents) as nodes:
         yield nodes
-    finally:
-        for launcher in launchers:
-            if launcher.poll() is None:
-                launcher.terminate()  # torch's agent passes it on to its worker
-        nodes.wait()
-
-
-def train(folder: Path, *arguments: str, config_file: Path = CPU_YAML, own_disks: bool = False) -> Path:
-    """Train on two nodes to the end and return the output folder, node 0's where each has its own."""
-    with two_nodes(folder, arguments, config_file, own_disks=own_disks) as nodes:
-        assert nodes.wait() == [0, 0], nodes.said()
-    return folder / "disk0" / "run" if own_disks else folder / "run"
 
 
 def losses(run: Path) -> dict[int, float]:
@@ -121,7 +116,10 @@ def losses(run: Path) -> dict[int, float]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of 30 steps on two nodes under ZeRO-2 that share a disk."""
-    return train(tmp_path_factory.mktemp("uninterrupted"), *SHORT)
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    with training(folder, *SHORT, agents=True) as nodes:
+        assert nodes.wait() == [0, 0], nodes.said()
+    return folder / "run"
 
 
 def test_two_nodes_train_and_leave_checkpoint_metrics_and_picture(uninterrupted: Path) -> None:
@@ -152,7 +150,7 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
     """And nodes that share no storage, each with its part of a checkpoint, with those of nodes that do."""
-    with two_nodes(tmp_path, SHORT, own_disks=True) as nodes:
+    with training(tmp_path, *SHORT, own_disks=True, agents=True) as nodes:
         nodes.wait_for("Step 3/30")
         nodes.launchers[1].send_signal(signal.SIGTERM)  # one node of two is told
         assert 0 not in nodes.wait()
@@ -165,7 +163,9 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     stopped_at = int((runs[0] / "checkpoints" / "latest").read_text().strip()[-8:])
     assert 3 <= stopped_at < 30
 
-    resumed = train(tmp_path, *SHORT, own_disks=True)
+    with training(tmp_path, *SHORT, own_disks=True) as nodes:
+        assert nodes.wait() == [0, 0], nodes.said()
+    resumed = runs[0]
     assert f"step {stopped_at}" in (tmp_path / "node0.log").read_text()
     for node_rank, run in enumerate(runs):
         shards = [file.name for file in (run / "checkpoints" / "checkpoint-00000030").rglob("zero_pp_rank_*")]
@@ -197,55 +197,64 @@ def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(
     del launch["mixed_precision"]
     (tmp_path / "zero3.yaml").write_text(yaml.safe_dump(launch))
     arguments = [*SHORT, "--max-train-steps=4", "--activation-checkpointing=true"]
-    run = train(tmp_path, *arguments, config_file=tmp_path / "zero3.yaml")
+    with training(tmp_path, *arguments, config_file=tmp_path / "zero3.yaml") as nodes:
+        assert nodes.wait() == [0, 0], nodes.said()
+    run = tmp_path / "run"
     expected = {step: losses(uninterrupted)[step] for step in (1, 2, 3)}
     assert {step: losses(run)[step] for step in (1, 2, 3)} == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
-    worker = child_environment(
-        RANK="0",
-        WORLD_SIZE="1",
-        LOCAL_RANK="0",
-        LOCAL_WORLD_SIZE="1",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(free_port()),
-        ACCELERATE_USE_DEEPSPEED="true",
-        ACCELERATE_GRADIENT_ACCUMULATION_STEPS="4",
-    )
-    command = [sys.executable, str(TRAIN), "--config", str(SMALL), "--output-dir", str(tmp_path)]
-    ended = subprocess.run(command, env=worker, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-    assert ended.returncode == 66
-    assert "error: gradient_accumulation_steps is 4 in the yaml" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    variables = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "ACCELERATE_USE_DEEPSPEED": "true",
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4",
+    }
+    with alone(tmp_path, **variables) as refused:
+        assert refused.wait() == 66
+    assert "error: gradient_accumulation_steps is 4 in the yaml" in refused.said()
+    assert "Traceback" not in refused.said()
 
 
 @takes_long
-def test_a_step_under_the_shipped_stage_takes_few_collectives_whatever_the_accumulation() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "taehv_collectives.py"), "--stages", "1"]
-    command += ["--accumulation", "2", "--model", "small"]
-    counted = json.loads(
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=2 * LIMIT_S).stdout
-    )
+def test_a_step_under_the_shipped_stage_takes_few_collectives_whatever_the_accumulation(
+    tmp_path: Path,
+) -> None:
+    accelerate = ("--use_deepspeed", "--deepspeed_multinode_launcher", "standard", "--zero_stage", "1")
+    accumulation = ("--gradient_accumulation_steps", "2", "--mixed_precision", "no")
+    result = tmp_path / "counted.json"
+    benchmark = (str(ROOT / "benchmarks" / "taehv_collectives.py"), "--worker", str(result))
+    small = (*benchmark, "--accumulation", "2", "--model", "small")
+    with two_nodes(tmp_path, accelerate + accumulation, small, small) as nodes:
+        assert nodes.wait() == [0, 0], nodes.said()
+    counted = json.loads(result.read_text())
     # The gradients once, the parameters once, the norm for clipping, and the request to stop.
     assert counted["collectives"] == 4
     assert counted["_allgather_base"] == 1
 
 
-def start_alone(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+def alone(
+    folder: Path, *arguments: str, name: str = "alone", **variables: str
+) -> AbstractContextManager[Program]:
     """Start the training as one process, without a launcher."""
-    command = [sys.executable, str(TRAIN), "--config", str(SMALL), "--output-dir", str(folder / "run")]
-    return subprocess.Popen(
-        [*command, *arguments], env=child_environment(**variables), stderr=subprocess.PIPE, text=True
+    return program(
+        *(str(TRAIN), "--config", str(SMALL), "--output-dir", str(folder / "run"), *arguments),
+        folder=folder,
+        output=folder / f"{name}.log",
+        environment=child_environment(**variables),
     )
 
 
 def test_a_refusal_reaches_the_launcher_as_a_file(tmp_path: Path) -> None:
     exit_file = tmp_path / "exit.json"
     gone = str(tmp_path / "gone")
-    ended = start_alone(tmp_path, "--data-root", gone, PLATFORM_LAUNCH_EXIT_FILE=str(exit_file))
-    ended.communicate(timeout=LIMIT_S)
-    assert ended.returncode == 66
+    with alone(tmp_path, "--data-root", gone, PLATFORM_LAUNCH_EXIT_FILE=str(exit_file)) as ended:
+        assert ended.wait() == 66
     left = json.loads(exit_file.read_text())
     assert left["exit_code"] == 66
     assert "is not a folder" in left["reason"]
@@ -254,32 +263,26 @@ def test_a_refusal_reaches_the_launcher_as_a_file(tmp_path: Path) -> None:
 @takes_long
 def test_a_second_training_into_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     metrics = tmp_path / "run" / "metrics.jsonl"
-    with start_alone(tmp_path, "--max-train-steps=100000", "--log-every=1") as first:
-        until(lambda: metrics.exists() and metrics.read_text())
+    with alone(tmp_path, "--max-train-steps=100000", "--log-every=1", name="first") as first:
+        until(lambda: metrics.exists() and metrics.read_text(), first.said)
         before = metrics.read_text()
-        second = start_alone(tmp_path, *SHORT)
-        _, errors = second.communicate(timeout=LIMIT_S)
-        assert second.returncode == 66
-        assert "is the output of a training that is running" in errors
-        assert "--output-dir" in errors
+        with alone(tmp_path, *SHORT, name="second") as second:
+            assert second.wait() == 66
+        assert "is the output of a training that is running" in second.said()
+        assert "--output-dir" in second.said()
         assert metrics.read_text().startswith(before)
-        first.terminate()
-        first.communicate(timeout=LIMIT_S)
-    assert first.returncode == 128 + signal.SIGTERM
+        first.send_signal(signal.SIGTERM)
+        assert first.wait() == 128 + signal.SIGTERM
     assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_accelerate_reads_the_shipped_yaml() -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
     expected = {"deepspeed_cpu": [2, 1, 1], "deepspeed_8gpu": [1, 2, 1], "deepspeed_16gpu": [1, 1, 2]}
-    code = (
-        "import json, sys; from accelerate.commands.config.config_args import load_config_from_file as load;"
-        "read = list(map(load, sys.argv[1:]));"
-        "print(json.dumps([[one.deepspeed_config, one.num_machines] for one in read]))"
-    )
-    files = [str(ROOT / "deepspeed" / f"{name}.yaml") for name in expected]
-    command = [sys.executable, "-c", code, *files]
-    read = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True).stdout
-    for name, (deepspeed, n_machines) in zip(expected, json.loads(read), strict=True):
-        found = [deepspeed["zero_stage"], deepspeed["gradient_accumulation_steps"], n_machines]
-        assert (name, found) == (name, expected[name])
+    for name, values in expected.items():
+        read = load_config_from_file(str(ROOT / "deepspeed" / f"{name}.yaml"))
+        deepspeed = read.deepspeed_config
+        found = [deepspeed["zero_stage"], deepspeed["gradient_accumulation_steps"], read.num_machines]
+        assert (name, found) == (name, values)
         assert deepspeed["deepspeed_multinode_launcher"] == "standard"

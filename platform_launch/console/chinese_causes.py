@@ -205,6 +205,7 @@ CAUSES = {
     "pod_disk": "本地磁盘耗尽，pod 被驱逐",
     "ray_memory": "节点内存耗尽，Ray 杀死了工作进程",
     "ray_actor_died": "Ray 工作进程死亡",
+    "spark_executor_lost": "Spark 失去了一个执行器",
     "serving_worker_died": "推理引擎的一个工作进程意外退出",
     "ssh_unreachable": "无法通过 SSH 到达节点",
     "ssh_denied": "另一个节点拒绝 SSH 登录",

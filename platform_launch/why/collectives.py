@@ -48,7 +48,7 @@ class Collectives:
     groups: dict[str, dict[int, _Progress]] = field(default_factory=dict)
     barrier: set[int] = field(default_factory=set)
     world_sizes: Counter[int] = field(default_factory=Counter)
-    members: set[int] = field(default_factory=set)
+    members: Counter[int] = field(default_factory=Counter)
     members_line: Line | None = None
     all_came: bool = False
 
@@ -56,7 +56,7 @@ class Collectives:
         """Take what a line says; return True if that is all it says."""
         text, rank = line.text, line.where.rank
         if member := _MEMBER.search(text):
-            self.members.add(int(member[1]))
+            self.members[int(member[1])] += 1
             self.world_sizes[int(member[2])] += 1
             self.members_line = line
             return True
@@ -104,7 +104,7 @@ class Collectives:
         for name, rows in other.groups.items():
             self.groups.setdefault(name, {}).update(rows)
         self.barrier |= other.barrier
-        self.members |= other.members
+        self.members += other.members
         self.members_line = self.members_line or other.members_line
         self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
@@ -119,10 +119,13 @@ class Collectives:
 
     def absent(self) -> str:
         """Return which ranks did not come to the start-up barrier, as far as that can be told."""
-        size, came = max(self.world_sizes, default=0), self.barrier or self.members
+        size, came = max(self.world_sizes, default=0), self.barrier or set(self.members)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size:
             return ""
+        twice = sorted(rank for rank, count in self.members.items() if count > 1)
+        if len(twice) == len(missing):
+            return f"{_ranks(twice)} of {size} came twice: two nodes count themselves as the same one"
         return f"of {size} ranks these did not report their start: {_ranks(missing)}"
 
     def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, str]:

@@ -24,7 +24,8 @@ _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-
 _HOST_IN_BRACKETS = re.compile(
     r"[\[<](?:host[=:] ?)?"
     r"((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"
-    r"|[a-z][\w-]{0,60}(?:\.[a-z][\w-]{0,60}){2,6}|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
+    r"|[a-z][\w-]{0,60}(?:\.[\w-]{1,60}){1,6}\.(?:cluster|com|edu|internal|lan|local|net|org)"
+    r"|\d{1,3}(?:\.\d{1,3}){3})(?::\d{1,10})?[\]>]:? *"
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")

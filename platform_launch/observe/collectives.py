@@ -100,15 +100,15 @@ def compare(traces: Mapping[int, RankTrace], world_size: int | None = None) -> W
     """Compare the traces of a job's ranks. ``world_size`` names ranks without a trace; else the groups do."""
     members = _members(traces)
     everyone = set(traces).union(*(ranks for ranks in members.values() if ranks), range(world_size or 0))
-    waits: dict[int, set[int]] = {rank: set() for rank in everyone}
+    waits = _Waits()
     waiting: list[Waiting] = []
     for name in sorted(members, key=lambda name: (len(name), name)):
         ranks = members[name] or _assumed_members(name, traces, everyone)
         waiting += _waits_in_group(name, traces, ranks, waits)
-    suspects = _suspects(waits, traces)
+    suspects = waits.suspects(traces)
     if not suspects:
         _point_to_point(traces, waits)
-        suspects = _suspects(waits, traces)
+        suspects = waits.suspects(traces)
     return WaitReport(tuple(sorted(suspects)), tuple(waiting), tuple(sorted(everyone - set(traces))))
 
 
@@ -130,6 +130,27 @@ def _assumed_members(name: str, traces: Mapping[int, RankTrace], everyone: set[i
 
 
 @dataclass
+class _Waits:
+    """Which ranks wait, and which are waited for: not who for whom, which of thousands were millions."""
+
+    waiters: set[int] = field(default_factory=set)
+    waited_for: set[int] = field(default_factory=set)
+
+    def add(self, ranks: Iterable[int], others: Collection[int]) -> None:
+        """Note that each of some ranks waits for others, if there are any."""
+        if others:
+            self.waiters.update(ranks)
+            self.waited_for.update(others)
+
+    def suspects(self, traces: Mapping[int, RankTrace]) -> set[int]:
+        """Return who is waited for and waits for nobody; in a ring, those without a trace, else the ring."""
+        sinks = self.waited_for - self.waiters
+        if sinks or not self.waited_for:
+            return sinks
+        return {rank for rank in self.waited_for if rank not in traces} or set(self.waited_for)
+
+
+@dataclass
 class _Stalled:
     """An operation of a group that ranks wait in, while it is found out who is missing there."""
 
@@ -146,22 +167,20 @@ class _Stalled:
 
 
 def _waits_in_group(
-    name: str, traces: Mapping[int, RankTrace], ranks: Collection[int], waits: dict[int, set[int]]
+    name: str, traces: Mapping[int, RankTrace], ranks: Collection[int], waits: _Waits
 ) -> list[Waiting]:
     """Return where ranks of a group wait, and note in ``waits`` whom each of them waits for."""
     oldest = _oldest_pending(name, traces, ranks)
     stalled: dict[int, _Stalled] = {}
     for rank, operation in sorted(oldest.items()):
-        at = stalled.setdefault(operation.sequence, _Stalled(operation))
-        behind = {other for other in ranks if other != rank and _is_behind(other, name, operation, traces)}
-        stopped = {
-            other for other in set(oldest) - behind - {rank} if oldest[other].sequence < operation.sequence
-        }
-        at.ranks.append(rank)
-        at.behind |= behind
-        at.stopped |= stopped
-        waits[rank] |= behind | stopped
-    for at in stalled.values():
+        stalled.setdefault(operation.sequence, _Stalled(operation)).ranks.append(rank)
+    enqueued = _enqueued(name, traces, ranks)
+    for sequence, at in stalled.items():
+        behind = {rank for rank, last in enqueued.items() if last < sequence}
+        at.behind = behind if len(at.ranks) > 1 else behind - set(at.ranks)
+        at.stopped = {rank for rank, one in oldest.items() if one.sequence < sequence} - behind
+        waits.add(at.ranks, at.stopped)
+        waits.add([rank for rank in at.ranks if behind != {rank}], at.behind)
         _compare_kinds(at, oldest, waits)
     status = next(trace.groups[name] for trace in traces.values() if name in trace.groups)
     return [at.waiting(status) for at in stalled.values()]
@@ -180,15 +199,20 @@ def _oldest_pending(
     return oldest
 
 
-def _is_behind(rank: int, name: str, operation: Collective, traces: Mapping[int, RankTrace]) -> bool:
-    """Tell whether a rank has not enqueued an operation of its group."""
-    status = traces[rank].groups.get(name) if rank in traces else None
-    if status is None or status.enqueued is None:
-        return rank not in traces or not _known_members(name, traces)
-    return status.enqueued < operation.sequence
+def _enqueued(name: str, traces: Mapping[int, RankTrace], ranks: Collection[int]) -> dict[int, float]:
+    """Return how far each rank of a group came, where that can be told."""
+    named = any(trace.groups[name].ranks for trace in traces.values() if name in trace.groups)
+    found: dict[int, float] = {}
+    for rank in ranks:
+        status = traces[rank].groups.get(name) if rank in traces else None
+        if status is not None and status.enqueued is not None:
+            found[rank] = status.enqueued
+        elif rank not in traces or not named:
+            found[rank] = float("-inf")
+    return found
 
 
-def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: dict[int, set[int]]) -> None:
+def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: _Waits) -> None:
     """Find those who came to an operation with another name or shape than most."""
     kinds = Counter(_kind(oldest[rank]) for rank in at.ranks)
     if len(kinds) == 1 or at.operation.name.partition(":")[2] in _SHAPES_MAY_DIFFER:
@@ -197,11 +221,10 @@ def _compare_kinds(at: _Stalled, oldest: Mapping[int, Collective], waits: dict[i
     usual = [kind for kind, count in kinds.items() if count == most]
     odd = {rank for rank in at.ranks if _kind(oldest[rank]) not in usual}
     at.differ.update(odd if len(usual) == 1 else at.ranks)
-    for rank in at.ranks:
-        if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
-            waits[rank] |= {other for other in at.ranks if _kind(oldest[other]) != _kind(oldest[rank])}
-        elif rank not in odd:
-            waits[rank] |= odd
+    if len(usual) > 1:  # who is right cannot be told: each waits for those that differ from it
+        waits.add(at.ranks, at.ranks)
+    else:
+        waits.add(set(at.ranks) - odd, odd)
 
 
 # Ranks bring pieces of their own size to these.
@@ -214,11 +237,7 @@ def _kind(collective: Collective) -> tuple[str, str]:
     return collective.name, collective.shapes
 
 
-def _known_members(name: str, traces: Mapping[int, RankTrace]) -> bool:
-    return any(trace.groups[name].ranks for trace in traces.values() if name in trace.groups)
-
-
-def _point_to_point(traces: Mapping[int, RankTrace], waits: dict[int, set[int]]) -> None:
+def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:
     """Let a rank wait for its partner in sends and receives that the partner has no counterpart of."""
     pairs: Counter[tuple[str, int, int, str]] = Counter()
     for rank, trace in traces.items():
@@ -229,7 +248,7 @@ def _point_to_point(traces: Mapping[int, RankTrace], waits: dict[int, set[int]])
     opposite = {"send": "recv", "recv": "send"}
     for (group, rank, partner, kind), count in pairs.items():
         if pairs[(group, partner, rank, opposite[kind])] < count:
-            waits[rank].add(partner)
+            waits.add((rank,), (partner,))
 
 
 def _partner(collective: Collective, trace: RankTrace) -> int | None:
@@ -242,12 +261,3 @@ def _partner(collective: Collective, trace: RankTrace) -> int | None:
     if not status.ranks:
         return other
     return status.ranks[other] if other < len(status.ranks) else None
-
-
-def _suspects(waits: Mapping[int, set[int]], traces: Mapping[int, RankTrace]) -> set[int]:
-    """Return who is waited for and waits for nobody; in a ring, those without a trace, else the ring."""
-    waited_for = set().union(*waits.values()) if waits else set()
-    sinks = {rank for rank in waited_for if not waits.get(rank)}
-    if sinks or not waited_for:
-        return sinks
-    return {rank for rank in waited_for if rank not in traces} or waited_for

@@ -128,6 +128,23 @@ def test_rank_that_left_before_its_first_operation_is_behind() -> None:
     assert report.suspect_ranks == (2,)
 
 
+class CountedTraces(dict[int, RankTrace]):
+    """Counts how often a rank's trace is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, rank: int) -> RankTrace:
+        self.looks += 1
+        return super().__getitem__(rank)
+
+
+def test_of_many_ranks_each_is_looked_at_a_few_times_and_not_once_for_each_other() -> None:
+    many = CountedTraces(traces({rank: idle(5) if rank % 2 else at(6) for rank in range(200)}))
+    report = compare(many)
+    assert report.suspect_ranks == tuple(range(1, 200, 2))
+    assert 0 < many.looks < 10 * len(many)
+
+
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [

@@ -37,6 +37,9 @@ _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
 # What a message ends its line with when it goes on in the next one.
 _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
+# What serving engines put before an exception that they log without its traceback.
+_LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
+_BAR = re.compile(r"\d%\|")
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
@@ -103,7 +106,7 @@ class Raised:
         """Take the next line as more of the message where that had not ended; return False if it had."""
         ended = (self.more[-1] if self.more else self.line).text.rstrip()
         goes_on = ended.endswith(_GOES_ON) or text.startswith((" ", "\t")) or _LISTS.search(ended) is not None
-        if not goes_on or not text.strip() or len(self.more) >= _MOST_MESSAGE_LINES:
+        if not goes_on or not text.strip() or _BAR.search(text) or len(self.more) >= _MOST_MESSAGE_LINES:
             return False
         self.more.append(line)
         return True
@@ -241,7 +244,8 @@ def opens(text: str) -> re.Match[str] | None:
 
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
-    ending = _ENDING.match(line.text)
+    logged = _LOGGED.match(line.text)
+    ending = _ENDING.match(line.text, logged.end() if logged else 0)
     if ending is None or not ending[1].endswith(("Error", "Exception")):
         return None
     frame = None

@@ -136,6 +136,8 @@ class LogReader:
             return True
         if step is not None:
             self._take_step(step, match)
+            if step.ordered:
+                return True
         if match is not None and (step is None or match.signature.role is not SignatureRole.SUMMARY):
             return self._take_match(line, match)
         if step is not None:

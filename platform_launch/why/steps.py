@@ -43,20 +43,25 @@ _OPENS = (
     "unable to find the specified executable",
 )
 _REPORT_LINES = 16
+_ENDS_STEP = ("Job step aborted: Waiting up to", " CANCELLED AT ")
 
 
 @dataclass(frozen=True)
 class StepEnd:
-    """Tasks of a job step that ended with an error; a negative ``exit_code`` is a signal."""
+    """Tasks of a job step that ended with an error; a negative ``exit_code`` is a signal.
+
+    ``ordered``: they were killed after the scheduler had said that it ends the step.
+    """
 
     exit_code: int
     places: tuple[Where, ...]
     line: Line
+    ordered: bool = False
 
     @property
     def was_asked(self) -> bool:
         """Tell whether it ended because the scheduler ended the whole step."""
-        return self.exit_code == -15
+        return self.ordered or self.exit_code == -15
 
 
 class StepReader:
@@ -65,6 +70,7 @@ class StepReader:
     def __init__(self) -> None:
         self._named: Where | None = None
         self._expects_until = 0
+        self._ends_step = False
 
     def expects(self, number: int) -> bool:
         """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
@@ -75,12 +81,13 @@ class StepReader:
         text = line.text
         if any(words in text for words in _OPENS):
             self._expects_until = line.number + _REPORT_LINES
+        self._ends_step |= any(words in text for words in _ENDS_STEP)
         if self.expects(line.number) and (found := _MPI_NODE.match(text)):
             return StepEnd(_NOT_FOUND, (Where(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))
-            return StepEnd(code, places, line)
+            return StepEnd(code, places, line, self._ends_step and found["signal"] == "Killed")
         for pattern in _MPI:
             if found := pattern.search(text):
                 host = found.groupdict().get("host")

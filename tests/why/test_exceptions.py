@@ -161,3 +161,23 @@ def test_line_without_a_traceback_is_told_with_what_it_goes_on_with(explain_text
     verdict = explain_text(log)
     assert verdict.advice == "import_of_library"
     assert verdict.details["reason"] == "No module named 'lib._six'"
+
+
+def test_exception_that_an_engine_logs_alone_is_read(explain_text: Explain) -> None:
+    verdict = explain_text("(Worker_TP0 pid=12) ERROR [executor.py:1007] AssertionError: no blocks\n")
+    assert verdict.title == "AssertionError: no blocks"
+
+
+def test_progress_bar_below_a_message_is_none_of_it(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("ValueError: bad") + "  0%|          | 0/9846 [00:03<?, ?it/s]\n")
+    assert verdict.title == "ValueError: bad"
+
+
+def test_tasks_that_slurm_kills_after_one_gave_up_are_no_cause(explain_text: Explain) -> None:
+    log = (
+        "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        "srun: error: cn-7: tasks 0-35: Killed\n"
+    )
+    assert explain_text(log).cause == "mpi_abort"
+    assert explain_text("srun: error: cn-7: task 3: Killed\n" + log.splitlines()[1]).cause == "killed"

@@ -64,6 +64,16 @@ def test_migrations_make_the_tables_that_the_code_knows(database_url: str) -> No
             assert compare_metadata(context, metadata) == []
 
 
+def test_tables_that_are_up_to_date_are_only_looked_at(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(database_url):
+        pass
+    monkeypatch.delitem(migrate.__globals__, "_upgrade")
+    with serving(database_url) as database:
+        assert database.users.all() == []
+
+
 def test_tables_of_a_newer_version_are_left_alone(database_url: str) -> None:
     with serving(database_url):
         pass

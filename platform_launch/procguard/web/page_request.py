@@ -6,6 +6,7 @@ import hashlib
 import re
 import zlib
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from platform_launch.console import chinese_causes
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
+from platform_launch.procguard.web.template_cache import TemplateCache
 from platform_launch.procguard.web.visitor import Visitor
 from platform_launch.why import exception_rules
 
@@ -66,10 +68,12 @@ def to_login(request: Request) -> Response:
     return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 
 
+@cache
 def templates() -> Environment:
     """Return what pages are made of. All that is put into them is text; a name nobody set is an error."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
+        bytecode_cache=TemplateCache(),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

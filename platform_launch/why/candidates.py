@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from platform_launch.why.events import FirstError, Sighting, Strand
-from platform_launch.why.line import NOWHERE
+from platform_launch.why.line import NOWHERE, Where
 from platform_launch.why.order import earliest
 from platform_launch.why.signatures import Catalogue, SignatureRole
 
@@ -89,8 +90,34 @@ def ended_before(end: Sighting | None, strands: Sequence[Strand], catalogue: Cat
                 step.places[0] if step.places else NOWHERE, details={"exit code": str(step.exit_code)},
             )  # fmt: skip
             event.wheres |= set(step.places)
+            event.where = event.where.filled(_root_on(event.where.host, strand))
             return event
     return None
+
+
+def told_last(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+    """Return a caught exception right after which its process ended, before others suffered."""
+    for strand in strands:
+        episode = strand.episode
+        ends = [step.line.number for step in episode.steps if step.exit_code > 0 and not step.was_asked]
+        ends += [ending.line.number for ending in episode.endings if ending.exit_code > 0]
+        suffered = min((e.start for e in episode.of_role(SignatureRole.CONSEQUENCE)), default=math.inf)
+        for event in episode.of_role(SignatureRole.SUSPECT):
+            told = event.signature.id == "caught_exception" and event.start < suffered
+            if told and any(0 < end - event.number <= _FEW_LINES for end in ends):
+                event.signature, event.role = catalogue["python_exception"], SignatureRole.CAUSE
+                return event
+    return None
+
+
+def _root_on(host: str | None, strand: Strand) -> Where:
+    """Return the rank that torchrun on a host saw end first, if it is one."""
+    roots = {
+        Where(rank=one.where.rank)
+        for one in strand.episode.endings
+        if one.is_root and (one.where.host or "").partition(".")[0] == host
+    }
+    return roots.pop() if len(roots) == 1 else NOWHERE
 
 
 def left_by_itself(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:

@@ -13,6 +13,7 @@ from platform_launch.why.candidates import (
     left_by_itself,
     never_met,
     standing_behind,
+    told_last,
 )
 from platform_launch.why.events import Sighting, Strand, all_events
 from platform_launch.why.line import NOWHERE
@@ -74,7 +75,7 @@ def _choose(
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(strands, cause)]
-    if left := left_by_itself(strands, catalogue):
+    if left := told_last(strands, catalogue) or left_by_itself(strands, catalogue):
         return left, []
     chosen = best_consequence(events, offsets)
     suspects = [event for event in events if event.role is SignatureRole.SUSPECT]

@@ -143,6 +143,8 @@ CAUSES = {
     "ib_resources": "调用 RDMA 设备失败",
     "ib_protection": "RDMA 传输访问了未注册的内存",
     "efa": "EFA/libfabric 网络失败",
+    "slingshot": "Slingshot 网络（libfabric CXI）无法使用一块内存",
+    "oneccl": "oneCCL 集合通信失败",
     "locked_memory": "可锁定内存太小",
     "peer_access": "两个 GPU 无法互相访问显存",
     # Devices.

@@ -54,6 +54,7 @@ class Assembly:
         self._attention_ends = 0
         self._harmless: dict[str, int] = {}
         self._fatal = -9
+        self._tagged = False
         self._spawned: dict[str, tuple[int, Where]] = {}
 
     @property
@@ -98,8 +99,10 @@ class Assembly:
         return True
 
     def _all_are_tagged(self) -> bool:
-        above = self._preceding(_LINES_ABOVE)
-        return sum(_TAGGED.search(data) is not None for data in above) > _MOST_TAGGED
+        if not self._tagged:
+            above = self._preceding(_LINES_ABOVE)
+            self._tagged = sum(_TAGGED.search(data) is not None for data in above) > _MOST_TAGGED
+        return self._tagged
 
     def _hand_over(self, line: Line) -> bool:
         """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""

@@ -246,8 +246,8 @@ def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
     logged = _LOGGED.match(line.text)
     ending = _ENDING.match(line.text, logged.end() if logged else 0)
-    if ending is None or not ending[1].endswith(("Error", "Exception")):
-        return None
+    if ending is None or ending[1] == "Error" or not ending[1].endswith(("Error", "Exception")):
+        return None  # "Error: …" is how programs of all kinds speak
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
         named = [found for before in preceding if (found := _FRAME.match(before.text))]

@@ -128,7 +128,6 @@ class LogReader:
             return True
         if fact := _FACTS.search(line.text):
             strand.facts.setdefault("rendezvous", fact["endpoint"])
-            return True
         step = self._steps.read(line)
         match = self._catalogue.match(line.text)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY

@@ -164,7 +164,7 @@ class Verdict:
         return [
             (self._kind_word, self.headline(language)),
             *(("seen", str(evidence)) for evidence in self.evidence),
-            ("message", "" if code is None or self.advice else _rest(code.message)),
+            ("message", "" if code is None or self.title.startswith(code.type) else _rest(code.message)),
             ("raised at", place),
             ("raised by", inner),
             ("code", code.code if code is not None else ""),

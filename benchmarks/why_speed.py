@@ -2,8 +2,9 @@
 
 Logs of any content, each with one failure at its end: a training's usual progress; text that is new in
 every line (a language model's samples); warnings that speak of errors and mean none; one error over and
-over; errors that are worded differently each time; and a loader's caught tracebacks, alike and all
-different. grep counts the lines with a word that failures are told with (its best case: no order, no ranks,
+over; errors that are worded differently each time; a loader's caught tracebacks, alike and all different;
+NCCL's remarks on each collective; a bar that never ends its line; JSON; colours; base64; and 64 ranks that
+take turns. grep counts the lines with a word that failures are told with (its best case: no order, no ranks,
 no tracebacks). The ratio is of processor time, so that other work on the machine does not count; why's
 start, which a small log pays too, is shown in the first line.
 
@@ -13,6 +14,7 @@ start, which a small log pays too, is shown in the first line.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import random
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 FAILURE = """\
@@ -96,8 +98,73 @@ def caught(chance: random.Random) -> Iterator[str]:
         yield f"ValueError: corrupt clip {step}: {' '.join(chance.choices(words, k=3 * (step % 2)))}\n"
 
 
+def nccl_info(chance: random.Random) -> Iterator[str]:
+    """Yield what NCCL_DEBUG=INFO says of each collective of 64 ranks."""
+    for step in count():
+        rank = step % 64
+        here = f"gpu-{rank // 8}:{4000 + rank}:{4300 + rank} [{rank % 8}] NCCL INFO"
+        yield (
+            f"{here} AllReduce: opCount {step:x} sendbuff 0x7f{step:010x} recvbuff 0x7f{step:010x} count "
+            f"{chance.randint(1, 1 << 24)} datatype 9 op 0 root 0 comm 0x55d0c0ff [nranks=64] stream 0x55d1\n"
+        )
+        if step % 4 == 0:
+            yield (
+                f"{here} Channel {step % 16:02d}/0 : {rank}[{rank % 8}] -> {(rank + 8) % 64}[{rank % 8}] "
+                f"[send] via NET/IB/{rank % 8}/GDRDMA\n"
+            )
+
+
+def one_line(chance: random.Random) -> Iterator[str]:
+    """Yield a bar that redraws itself and never ends its line."""
+    for step in count():
+        bar = "\N{FULL BLOCK}" * (step % 100 // 10)
+        yield (
+            f"\rEpoch {step // 1000}:  {step % 100}%|{bar:<10}| {step}/90000 [{step % 60:02d}:11<11:11,  "
+            f"{chance.uniform(1, 9):.2f}it/s, loss={chance.random():.3f}, v_num=7]"
+        )
+
+
+def json_lines(chance: random.Random) -> Iterator[str]:
+    """Yield structured logs."""
+    for step in count():
+        yield (
+            f'{{"timestamp": "2026-11-21T03:04:{step % 60:02d}.123Z", "level": "INFO", "logger": "trainer", '
+            f'"rank": {step % 64}, "message": "train step", "step": {step}, "loss": {chance.random():.4f}, '
+            f'"grad_norm": {chance.random():.3f}, "lr": 3e-05, "tokens_per_second": {chance.random():.1f}}}\n'
+        )
+
+
+def coloured(chance: random.Random) -> Iterator[str]:
+    """Yield what Ray prints of workers, in colours, with what it says of lines that repeat."""
+    for step in count():
+        repeated = f" \x1b[32m[repeated {step % 63}x across cluster]\x1b[0m" if step % 4 == 0 else ""
+        yield (
+            f"\x1b[36m(WorkerDict pid={20000 + step % 64}, ip=10.0.0.{step % 8})\x1b[0m \x1b[1;32mINFO\x1b[0m"
+            f" rollout step \x1b[33m{step}\x1b[0m: reward {chance.random():.3f} kl {chance.random():.5f} "
+            f"throughput {chance.uniform(1e3, 9e3):.1f} tokens/s{repeated}\n"
+        )
+
+
+def base64_lines(chance: random.Random) -> Iterator[str]:
+    """Yield pictures as base64, each in one line of two MiB."""
+    for step in count():
+        yield f'{{"step": {step}, "image": "{base64.b64encode(chance.randbytes(3 << 19)).decode()}"}}\n'
+
+
+def torchrun_ranks(chance: random.Random) -> Iterator[str]:
+    """Yield iterations of 64 ranks that take turns, as Megatron-LM tells them behind torchrun's marks."""
+    for step in count():
+        yield (
+            f"[default{step % 8}]:[rank{step % 64}]:  iteration {step // 64:8d}/  500000 | consumed samples: "
+            f"{step:12d} | elapsed time per iteration (ms): {chance.uniform(900, 999):.1f} | learning rate: "
+            f"3.0E-04 | global batch size: 512 | lm loss: {chance.random():.6E} | loss scale: 1.0 | grad "
+            f"norm: {chance.random():.3f} | number of skipped iterations: 0 | number of nan iterations: 0 |\n"
+        )
+
+
 KINDS: tuple[Callable[[random.Random], Iterator[str]], ...] = (
     progress, samples, false_alarms, one_error, many_errors, caught,
+    nccl_info, one_line, json_lines, coloured, base64_lines, torchrun_ranks,
 )  # fmt: skip
 
 
@@ -106,7 +173,7 @@ def write(path: Path, lines: Callable[[random.Random], Iterator[str]], size_byte
     source = lines(random.Random(1))
     with path.open("wb") as file:
         while file.tell() < size_bytes:
-            file.write("".join(next(source) for _ in range(BLOCK_LINES)).encode())
+            file.write("".join(islice(source, BLOCK_LINES if lines is not base64_lines else 1)).encode())
         file.write(FAILURE.encode())
 
 
@@ -139,6 +206,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "small.log"
         log.write_text(FAILURE)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        timed([*why, str(log)])  # compiles what an installation has compiled
         start, _, _ = timed([*why, str(log)])
         table = options.format == "table"
         if table:

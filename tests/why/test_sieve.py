@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from platform_launch.why import explain_paths, scan, sieve
-from platform_launch.why.scan import STEMS, WHOLE_WORDS
+from platform_launch.why.broken_lines import LONGEST_BYTES, BrokenLines
 from platform_launch.why.signatures import SignatureRole, catalogue
 from platform_launch.why.verdict import Verdict
+from platform_launch.why.vocabulary import STEMS, squeeze
 
 FAILURE = """\
 [rank3]: Traceback (most recent call last):
@@ -38,6 +39,19 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("_BIG_BYTES", 1 << 18), ("_STRETCH_BYTES", 1 << 16), ("_BLOCK_BYTES", 1 << 16)):
         monkeypatch.setattr(scan, name, size)
     monkeypatch.setattr(scan, "_TAIL_BYTES", 1 << 12)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes were read here, not by grep, at each time."""
+    sizes: list[int] = []
+
+    def counted(data: bytes) -> bytes:
+        sizes.append(len(data))
+        return squeeze(data)
+
+    monkeypatch.setattr(scan, "squeeze", counted)
+    return sizes
 
 
 def log(folder: Path, lines: Callable[[int], str], count: int, failure_at: float) -> Path:
@@ -75,15 +89,7 @@ def test_log_full_of_errors_is_judged_as_if_it_were_read_whole(
     assert any('"ERROR sample"' in note for note in sieved.notes)
 
 
-def test_sieve_reads_little_of_a_quiet_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    squeeze = scan.squeeze
-
-    def counted(data: bytes) -> bytes:
-        read.append(len(data))
-        return squeeze(data)
-
-    monkeypatch.setattr(scan, "squeeze", counted)
+def test_sieve_reads_little_of_a_quiet_log(tmp_path: Path, read: list[int]) -> None:
     path = log(tmp_path, quiet, 100_000, 0.5)
     assert explain_paths([path]).cause == "cuda_out_of_memory"
     assert sum(read) < path.stat().st_size / 8
@@ -128,13 +134,74 @@ def test_line_without_end_and_carriage_returns_are_read(
     assert sieved.cause == "cuda_out_of_memory"
 
 
+def test_line_that_becomes_endless_is_broken_for_grep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[int]
+) -> None:
+    monkeypatch.setattr(sieve, "_MOST_MEMORY_BYTES", 32 << 20)
+    path = tmp_path / "train.log"
+    bar = "\r 17%|###  | 17/100 [00:01<00:09]" * (24 << 15)
+    path.write_text("".join(map(quiet, range(20_000))) + bar + "\n" + FAILURE + bar)
+    verdict = explain_paths([path])
+    assert (verdict.cause, verdict.evidence[0].line) == ("cuda_out_of_memory", 20_005)
+    assert sum(read) < path.stat().st_size / 8
+
+
+def test_four_letters_amid_data_are_no_word(tmp_path: Path, read: list[int]) -> None:
+    path = tmp_path / "train.log"
+    data = ("iVBORw0KGgoAAAANSUhEUgAAAAE" * 40 + "killlfail" + "iVBORw0KGgoAAAANSUhEUgAAAAE" * 40) * 70
+    path.write_text("".join(f'{{"step": {step}, "image": "{data}"}}\n' for step in range(40)) + FAILURE)
+    assert explain_paths([path]).cause == "cuda_out_of_memory"
+    assert sum(read) < path.stat().st_size / 8
+
+
+def test_broken_lines_keep_each_byte_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    data = b"one\ntwo\r\n" + b"\r5% " * 50_000 + b"\nthree\n" + b"x" * 300_000 + b" y" * 100_000
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        lines = BrokenLines(file, 4)
+        broken = lines.source.read()
+        assert [lines.lines_before(place) for place in (0, 4, 5, 300_000, 600_000)] == [0, 0, 1, 3, 3]
+        lines.close()
+    assert len(broken) == len(data) - 4
+    assert all(new == old or new in b" \n" for new, old in zip(broken, data[4:], strict=True))
+    assert b"\nthree\n" in broken
+    assert b"x" * 100_000 not in broken
+    assert max(map(len, broken.split(b"\n"))) <= 2 * LONGEST_BYTES
+
+
 def test_grep_that_fails_leaves_the_rest_to_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sieve, "patterns", lambda _words, _whole: ["[" * 3])
+    monkeypatch.setattr(sieve, "patterns", lambda _worn: ["[" * 3])
     assert explain_paths([log(tmp_path, quiet, 20_000, 0.5)]).cause == "cuda_out_of_memory"
 
 
 def test_each_example_of_a_signature_is_let_through() -> None:
-    telling = re.compile("|".join(sieve.patterns(STEMS, WHOLE_WORDS)), re.IGNORECASE)
+    telling = re.compile("|".join(sieve.patterns(set())), re.IGNORECASE | re.MULTILINE)
     for signature in catalogue().signatures:
         if signature.role is not SignatureRole.NOISE:
             assert all(telling.search(example) for example in signature.example), signature.id
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '  File "/job/train.py", line 88, in step',
+        "/usr/bin/python3: No module named train",
+        "tar: model.pt: No space left on device",
+        "[E] NPU out of memory.",
+        "EI0006: 2026-01-02-03:04:05.444.436 Getting socket times out.",
+        "gpu-3:41:88 [0] NCCL WARN Could not find NET with id 0",
+        "Xid (PCI:0000:02:00): 79, pid=42, GPU has fallen off the bus.",
+        "The owner has died.",
+        "step 3 | loss: nan",
+        '{"step": 3, "loss": NaN, "lr": 0.1}',
+        "worker 3 ended with status 9",
+        "mount.nfs: server does not answer",
+        "/var/spool/slurmd/job7/slurm_script: line 3:  4242 Terminated              python train.py",
+        "Out_of_me+ 0:125",
+    ],
+)
+def test_telling_line_without_a_stem_is_let_through_too(line: str) -> None:
+    assert not any(stem in line.lower() for stem in STEMS)
+    telling = re.compile("|".join(sieve.patterns(set())), re.IGNORECASE | re.MULTILINE)
+    assert telling.search(line)

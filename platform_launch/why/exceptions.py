@@ -158,6 +158,7 @@ class Traceback:
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
         self._linked = self._handling = False
+        self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._idle_lines = 0
         self.last_line = line
 
@@ -174,10 +175,11 @@ class Traceback:
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
         if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or _RICH_FRAME.match(text):
             frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
+            self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self.last_line = line
             if not self.chain.links:
                 self.chain.frames = frames
-        elif ending := _ENDING.match(text):
+        elif ending := _ENDING.match(text, self._indented if text[: self._indented].isspace() else 0):
             self.chain.links.append(_raised(ending, line, frames, handling=self._handling))
             self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
         else:
@@ -246,8 +248,10 @@ def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
     logged = _LOGGED.match(line.text)
     ending = _ENDING.match(line.text, logged.end() if logged else 0)
-    if ending is None or ending[1] == "Error" or not ending[1].endswith(("Error", "Exception")):
-        return None  # "Error: …" is how programs of all kinds speak
+    if ending is None or not ending[1].endswith(("Error", "Exception")):
+        return None
+    if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):
+        return None  # so programs of all kinds begin
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
         named = [found for before in preceding if (found := _FRAME.match(before.text))]

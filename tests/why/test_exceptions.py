@@ -181,3 +181,10 @@ def test_tasks_that_slurm_kills_after_one_gave_up_are_no_cause(explain_text: Exp
     )
     assert explain_text(log).cause == "mpi_abort"
     assert explain_text("srun: error: cn-7: task 3: Killed\n" + log.splitlines()[1]).cause == "killed"
+
+
+def test_traceback_whose_lines_but_the_first_stand_further_in_is_read(explain_text: Explain) -> None:
+    first, *rest = uncaught("ValueError: bad", line=77).splitlines()
+    verdict = explain_text("\n".join([first, *(f"    {line}" for line in rest)]) + "\n")
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.process_stat import read_stat
+
 PROC = Path("/proc")
 
 
@@ -37,17 +39,15 @@ def running(proc_root: Path = PROC) -> Iterator[Process]:
 
 def look(pid: int, proc_root: Path = PROC) -> Process | None:
     """Return a process, None when it has ended (a zombie has)."""
-    try:
-        # "pid (name) state parent group session …": the name may itself hold spaces and parentheses.
-        head, _, rest = (proc_root / str(pid) / "stat").read_text(errors="replace").rpartition(")")
-        fields = rest.split()
-        if fields[0] in "ZX":
-            return None
-        line = (proc_root / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        command = " ".join(line.split())[:120] or f"[{head.partition('(')[2]}]"
-        return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), command)
-    except (OSError, IndexError, ValueError):
+    stat = read_stat(proc_root / str(pid))
+    if stat is None or stat.ended:
         return None
+    try:
+        line = (proc_root / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return None
+    command = " ".join(line.split())[:120] or f"[{stat.name}]"
+    return Process(pid, stat.parent, stat.session, stat.started, command)
 
 
 def variable(pid: int, name: str, proc_root: Path = PROC) -> str | None:

@@ -10,7 +10,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from platform_launch.process_stat import read_stat
+
 _MOST_CHILDREN = 64
 _STATES = {"T": "stopped", "t": "stopped by a debugger", "D": "blocked in the kernel", "Z": "ended"}
 
@@ -54,25 +55,24 @@ class ProcessState:
 def look_at(pid: int) -> ProcessState:
     """Return the state of a process."""
     folder = Path("/proc", str(pid))
-    whole, main = _stat(folder / "stat"), _stat(folder / "task" / str(pid) / "stat")
+    whole, main = read_stat(folder), read_stat(folder / "task" / str(pid))
     if whole is None or main is None:
         return ProcessState(pid)
-    name, fields = whole
-    state = main[1][0]
+    state = main.state
     # A stopped process, whose main thread may have been asleep in the kernel.
     if _status(folder).get("State", "")[:1] in ("T", "t", "Z"):
         state = _status(folder)["State"][:1]
     return ProcessState(
         pid,
-        name,
+        whole.name,
         state,
         "" if (wchan := _read(folder / "wchan").strip()) == "0" else wchan,
         tuple(
             line.split("]", 1)[-1].strip().split("+")[0] for line in _read(folder / "stack").splitlines()[:12]
         ),
         _waits_for(folder),
-        (int(main[1][11]) + int(main[1][12])) / _TICKS,
-        (int(fields[11]) + int(fields[12])) / _TICKS,
+        main.cpu_s,
+        whole.cpu_s,
         _moved_bytes(folder),
     )
 
@@ -113,13 +113,6 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _stat(path: Path) -> tuple[str, list[str]] | None:
-    """Return the name and the fields that follow it; a name may hold brackets and spaces."""
-    text = _read(path)
-    before, found, after = text.rpartition(")")
-    return (before.partition("(")[2], after.split()) if found else None
 
 
 def _status(folder: Path) -> dict[str, str]:

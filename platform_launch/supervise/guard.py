@@ -108,7 +108,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """Return when a living process was started, in ticks since boot, and its parent."""
+    """Return when a living process was started, in ticks since boot, and its parent.
+
+    As process_stat.py does, which cannot be imported here.
+    """
     try:
         # "pid (name) state parent …": the name may itself hold spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

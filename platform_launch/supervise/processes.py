@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import LaunchError
+from platform_launch.process_stat import read_stat
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TETHER = Path(__file__).with_name("tether.py")
@@ -89,17 +90,12 @@ def has_children() -> bool:
 
 def children() -> dict[int, str]:
     """Return process id and name of every living child of this process, orphans it inherited included."""
-    mine = str(os.getpid())
+    mine = os.getpid()
     found: dict[int, str] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone are wanted
-        if not entry.isdigit():
-            continue
-        with suppress(OSError):
-            # "pid (name) state parent …": the name may itself hold spaces and parentheses.
-            head, _, rest = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")
-            state, parent = rest.split(maxsplit=2)[:2]
-            if parent == mine and state not in "ZX" and is_child(int(entry)):
-                found[int(entry)] = head.partition("(")[2]
+        stat = read_stat(Path("/proc", entry)) if entry.isdigit() else None
+        if stat is not None and stat.parent == mine and not stat.ended and is_child(int(entry)):
+            found[int(entry)] = stat.name
     return found
 
 

@@ -65,11 +65,15 @@ class HangFinding:
 
     def headline(self) -> str:
         """Return the one line that matters."""
+        return "; ".join(self.headlines())
+
+    def headlines(self) -> list[str]:
+        """Return it as a line for each rank that is named."""
         if not self.culprits:
-            return "; ".join(self.waiting) or "no rank can be told from the others: see their stacks"
-        shown = "; ".join(str(culprit) for culprit in self.culprits[:_MOST_CULPRITS])
+            return list(self.waiting) or ["no rank can be told from the others: see their stacks"]
         more = len(self.culprits) - _MOST_CULPRITS
-        return f"{shown}; and {more} more ranks" if more > 0 else shown
+        named = [str(culprit) for culprit in self.culprits[:_MOST_CULPRITS]]
+        return [*named, f"and {more} more ranks"] if more > 0 else named
 
     def lines(self) -> list[str]:
         """Return the whole paragraph."""

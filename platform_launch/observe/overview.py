@@ -48,7 +48,7 @@ def finding_lines(finding: HangFinding, still_s: float | None) -> list[str]:
     """Return who keeps whom waiting, without stacks; nothing where nobody does for longer than a step."""
     if still_s is None or still_s < _STILL_S or not (finding.culprits or finding.waiting):
         return []
-    return [finding.headline(), *(f"  {waiting}" for waiting in finding.waiting if finding.culprits)]
+    return [*finding.headlines(), *(f"  {waiting}" for waiting in finding.waiting if finding.culprits)]
 
 
 def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
@@ -75,14 +75,11 @@ def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
 
 
 def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
-    """Leave so many ranks in, those at the rarest places: of thousands that wait, one tells what all do."""
-    at = Counter(_place(rank) for node in nodes for rank in node.ranks)
-    ranks = sorted(
-        (rank for node in nodes for rank in node.ranks), key=lambda rank: (at[_place(rank)], rank.rank)
-    )
-    chosen = {rank.rank for rank in ranks[:most]}
-    left = (replace(node, ranks=tuple(rank for rank in node.ranks if rank.rank in chosen)) for node in nodes)
-    return [node for node in left if node.ranks]
+    """Return so many ranks, each with its node, the rarest places first: of thousands one tells all."""
+    found = [(_place(rank), rank, node) for node in nodes for rank in node.ranks]
+    at = Counter(place for place, _, _ in found)
+    found.sort(key=lambda one: (at[one[0]], one[1].rank))
+    return [replace(node, ranks=(rank,)) for _, rank, node in found[:most]]
 
 
 def _place(rank: RankSnapshot) -> str:

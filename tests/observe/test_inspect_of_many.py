@@ -85,8 +85,8 @@ def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None
     finding = finding_lines(judge(nodes, 1000, silent), 60.0)
     assert all(len(line) < 4000 for line in (*finding, *overview(nodes, {})))
     few = rarest(nodes, 8)
-    assert odd < {rank.rank for node in few for rank in node.ranks}
-    assert sum(len(node.ranks) for node in few) == 8
+    seen = [rank.rank for node in few for rank in node.ranks]
+    assert (set(seen[:3]), len(seen)) == (odd, 8)
     assert sum(line.startswith("rank ") for line in stack_lines(few)) == 8
 
 

@@ -287,6 +287,7 @@ CAUSES = {
     "killed_from_outside": "进程被外部杀死（信号 9，cgroup 中没有内存不足的记录）",
     "illegal_instruction": "处理器不支持某个库的指令（信号 4）",
     "heap_corruption": "某个库破坏了进程的内存",
+    "native_assert": "本地代码中的断言失败",
     "interrupted": "作业被键盘或 SIGINT 中断",
     "hung_up": "作业所在的终端或 SSH 会话已关闭（SIGHUP）",
     "quit": "作业被键盘或 SIGQUIT 结束",

@@ -28,6 +28,8 @@ _MPI = (
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
     ),
 )
+# An older mpirun's sentence, which mails and terminals wrap.
+_MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<host>\S+)")
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
@@ -70,6 +72,7 @@ class StepReader:
     def __init__(self) -> None:
         self._named: Where | None = None
         self._expects_until = 0
+        self._begun = ""
         self._ends_step = False
 
     def expects(self, number: int) -> bool:
@@ -88,8 +91,10 @@ class StepReader:
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))
             return StepEnd(code, places, line, self._ends_step and found["signal"] == "Killed")
+        said = f"{self._begun} {text.strip()}" if self._begun else text
+        self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
         for pattern in _MPI:
-            if found := pattern.search(text):
+            if found := pattern.search(said):
                 host = found.groupdict().get("host")
                 place = Where(host=host, rank=int(found["rank"]))
                 return StepEnd(_code(found), (place,), line)

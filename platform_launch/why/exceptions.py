@@ -39,6 +39,10 @@ _MOST_MESSAGE_LINES = 12
 _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 # What serving engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
+# What torch says below many an exception.
+_ADVICE = re.compile(
+    r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
+)
 _BAR = re.compile(r"\d%\|")
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
@@ -102,10 +106,18 @@ class Raised:
         lines = [self.message, *(shown(line.text) for line in self.more)]
         return "\n".join(line for line in lines if line)
 
-    def go_on(self, text: str, line: Line) -> bool:
-        """Take the next line as more of the message where that had not ended; return False if it had."""
+    def go_on(self, text: str, line: Line, *, whole: bool = False) -> bool:
+        """Take the next line as more of the message where that had not ended; return False if it had.
+
+        ``whole``: whatever comes next from this writer is of the message.
+        """
         ended = (self.more[-1] if self.more else self.line).text.rstrip()
-        goes_on = ended.endswith(_GOES_ON) or text.startswith((" ", "\t")) or _LISTS.search(ended) is not None
+        goes_on = (
+            (whole and not _ADVICE.match(text))
+            or ended.endswith(_GOES_ON)
+            or text.startswith((" ", "\t"))
+            or _LISTS.search(ended) is not None
+        )
         if not goes_on or not text.strip() or _BAR.search(text) or len(self.more) >= _MOST_MESSAGE_LINES:
             return False
         self.more.append(line)
@@ -217,7 +229,7 @@ class Traceback:
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
         if line.number == last.number + 1:
-            raised.go_on(text, line)
+            raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
 
 
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:

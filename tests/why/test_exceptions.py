@@ -188,3 +188,9 @@ def test_traceback_whose_lines_but_the_first_stand_further_in_is_read(explain_te
     verdict = explain_text("\n".join([first, *(f"    {line}" for line in rest)]) + "\n")
     assert verdict.exception is not None
     assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 77)
+
+
+def test_lines_that_the_hook_prints_below_an_exception_are_of_its_message(explain_text: Explain) -> None:
+    log = uncaught("RuntimeError: inner error!", "[rank2]: ") + "[rank2]: heads = 8, only 32 will do\n"
+    verdict = explain_text(log + "[rank2]: Compile with `TORCH_USE_CUDA_DSA` to enable assertions.\n")
+    assert verdict.title == "RuntimeError: inner error! heads = 8, only 32 will do"

@@ -138,6 +138,7 @@ CAUSES = {
     "no_route": "两个节点之间没有路由",
     "no_socket_interface": "为 NCCL 指定的网络接口不存在",
     "ib_retry_exceeded": "InfiniBand 或 RoCE 连接没有应答",
+    "ib_mixed": "各节点的 RDMA 设备类型不一致（InfiniBand 与 RoCE）",
     "ib_port": "InfiniBand 或 RoCE 端口断开",
     "ib_device_event": "RDMA 网卡报告致命事件",
     "ib_resources": "调用 RDMA 设备失败",

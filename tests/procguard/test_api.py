@@ -213,7 +213,7 @@ def test_every_error_has_the_same_form(server: Served) -> None:
     ):
         answer = people.request(method, path)
         assert answer.status_code == status
-        assert set(answer.json()) == {"error", "hint", "problems"}
+        assert set(answer.json()) == {"error", "hint", "problems", "code", "values"}
 
 
 def test_what_watches_the_server_needs_no_login_and_sees_no_names(server: Served) -> None:

@@ -12,9 +12,17 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
 
     status = 409
 
-    def __init__(self, error: str, hint: str = "", problems: Sequence[ProblemShape] = ()) -> None:
+    def __init__(
+        self,
+        error: str,
+        hint: str = "",
+        problems: Sequence[ProblemShape] = (),
+        *,
+        code: str = "",
+        **values: str,
+    ) -> None:
         super().__init__(error)
-        self.refusal = Refusal(error=error, hint=hint, problems=list(problems))
+        self.refusal = Refusal(error=error, hint=hint, problems=list(problems), code=code, values=values)
 
 
 class NotFound(RequestRefused):

@@ -177,7 +177,12 @@ class Control:
         with self._ledger.writing:
             world = self._ledger.world
             if new.name in world.groups:
-                raise RequestRefused(f"there is a group {new.name} already", "choose another name")
+                raise RequestRefused(
+                    f"there is a group {new.name} already",
+                    "choose another name",
+                    code="group-exists",
+                    group=new.name,
+                )
             settings = self._ledger.world.group(new.like).settings if new.like else new.settings
             group = Group(new.name, settings, GroupPhase.IDLE, self._clock.now())
             with self._ledger.change(world.with_group(group)) as change:
@@ -265,7 +270,12 @@ class Control:
             entry = self._registry.nodes[node]
             held = entry.quarantine
             if held is None:
-                raise RequestRefused(f"{node} is not in quarantine", "nothing is to be done")
+                raise RequestRefused(
+                    f"{node} is not in quarantine",
+                    "nothing is to be done",
+                    code="not-in-quarantine",
+                    node=node,
+                )
             if entry.release != held.since:
                 with self._ledger.change(self._ledger.world) as change:
                     change.event(self._clock.now(), who, "release", node, quoted(held.reason))
@@ -294,7 +304,9 @@ class Control:
     def _resting(self, name: str) -> Group:
         group = self._ledger.world.group(name)
         if group.active:
-            raise RequestRefused(f"{name} is {group.phase.value}", "stop it first")
+            raise RequestRefused(
+                f"{name} is {group.phase.value}", "stop it first", code="group-active", group=name
+            )
         return group
 
     def _ask(self, name: str, who: str, ask: Callable[[Group, Members], GroupStep]) -> Changed:

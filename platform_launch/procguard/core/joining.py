@@ -80,10 +80,16 @@ class Joining:
         """Remove a node that is gone. Raises RequestRefused while it is alive or its workers are in a run."""
         entry = self._registry.nodes.get(name)
         if entry is None:
-            raise NotFound(f"no node {name!r}", "it may have been removed already")
+            raise NotFound(
+                f"no node {name!r}", "it may have been removed already", code="no-node", node=name[:80]
+            )
         if self._is_alive(entry):
             raise RequestRefused(
-                f"the agent of {name} is alive", f"stop it first, then wait {DEFAULT_SILENT_AFTER_S:g} s"
+                f"the agent of {name} is alive",
+                f"stop it first, then wait {DEFAULT_SILENT_AFTER_S:g} s",
+                code="agent-alive",
+                node=name,
+                seconds=f"{DEFAULT_SILENT_AFTER_S:g}",
             )
         world = self._ledger.world
         mine = [worker for worker in world.workers if worker.node == name]
@@ -91,7 +97,11 @@ class Joining:
             group = world.group_of(worker)
             if group is not None and group.active:
                 raise RequestRefused(
-                    f"{worker} is in {group.name}, which is {group.phase.value}", "stop that group first"
+                    f"{worker} is in {group.name}, which is {group.phase.value}",
+                    "stop that group first",
+                    code="worker-in-run",
+                    worker=str(worker),
+                    group=group.name,
                 )
         with self._ledger.change(world.with_rows((), mine)) as change:
             change.delete_node(name)

@@ -104,7 +104,9 @@ class World:
         """Return a group. Raises NotFound."""
         group = self.groups.get(name)
         if group is None:
-            raise NotFound(f"no group {shown(name)}", "look at the list of groups")
+            raise NotFound(
+                f"no group {shown(name)}", "look at the list of groups", code="no-group", group=name[:80]
+            )
         return group
 
     def row(self, worker: str) -> WorkerRow:
@@ -173,7 +175,8 @@ class World:
 
 def no_worker(worker: str) -> NotFound:
     """Return the refusal for a worker that does not exist."""
-    return NotFound(f"no worker {shown(worker)}", "look at the list of workers")
+    text = f"no worker {shown(worker)}"
+    return NotFound(text, "look at the list of workers", code="no-worker", worker=worker[:80])
 
 
 class Ledger:

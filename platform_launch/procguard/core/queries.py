@@ -109,7 +109,9 @@ class Queries:
         """Return a node. Raises NotFound."""
         entry = self._registry.nodes.get(name)
         if entry is None:
-            raise NotFound(f"no node {shown(name)}", "look at the list of nodes")
+            raise NotFound(
+                f"no node {shown(name)}", "look at the list of nodes", code="no-node", node=name[:80]
+            )
         return self._node(entry, self._clock.moment())
 
     def preview(self, name: str, settings: GroupSettings | None = None) -> RankPreview:

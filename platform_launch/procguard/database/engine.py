@@ -69,7 +69,10 @@ def transaction(engine: Engine, *, writes: bool = False) -> Iterator[Connection]
             with connection.begin():
                 yield connection
     except OUT_OF_REACH as error:
-        raise Unavailable(f"the database cannot be used: {reason(error)}", "try again later") from error
+        why = reason(error)
+        raise Unavailable(
+            f"the database cannot be used: {why}", "try again later", code="database-away", reason=why
+        ) from error
 
 
 @contextmanager

@@ -85,7 +85,10 @@ class Users:
                 connection.execute(insert(users).values(**row, epoch=int(now.timestamp() * 1000)))
             except IntegrityError as error:
                 raise RequestRefused(
-                    f"there is a user {name!r} already", "choose another name, or set a password"
+                    f"there is a user {name!r} already",
+                    "choose another name, or set a password",
+                    code="user-exists",
+                    user=name,
                 ) from error
             self._note(connection, "user-added", name, said("role", role=role.value))
 
@@ -123,7 +126,13 @@ class Users:
     def add_token(self, token: ApiToken) -> None:
         """Keep a new token. Raises RequestRefused where its user has too many."""
         if len(self.tokens(token.user)) >= MOST_TOKENS:
-            raise RequestRefused(f"{token.user} has {MOST_TOKENS} tokens already", "end one of them")
+            raise RequestRefused(
+                f"{token.user} has {MOST_TOKENS} tokens already",
+                "end one of them",
+                code="too-many-tokens",
+                user=token.user,
+                count=str(MOST_TOKENS),
+            )
         with transaction(self._engine, writes=True) as connection:
             connection.execute(
                 delete(api_tokens).where(
@@ -167,4 +176,4 @@ def _token(row: Row[Any]) -> ApiToken:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound(f"no user {name!r}", "look at the list of users")
+    return NotFound(f"no user {name!r}", "look at the list of users", code="no-user", user=name[:80])

@@ -59,8 +59,12 @@ class Writer:
         except _NOT_NOW as error:
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 self.close()
+            why = reason(error)
             raise Unavailable(
-                f"the database cannot be written: {reason(error)}", "nothing was changed; try again later"
+                f"the database cannot be written: {why}",
+                "nothing was changed; try again later",
+                code="database-not-written",
+                reason=why,
             ) from error
 
     def check(self) -> None:

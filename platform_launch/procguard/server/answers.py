@@ -64,7 +64,8 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
     found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors[:10])
     # Names of unknown fields come from outside: half of a surrogate pair cannot be encoded.
     text = found[:2_000].encode(errors="replace").decode()
-    refusal = Refusal(error=text, hint="the fields are described in /openapi.json")
+    hint = "the fields are described in /openapi.json"
+    refusal = Refusal(error=text, hint=hint, code="bad-input", values={"fields": text})
     return JSONResponse(refusal.model_dump(), 422)
 
 
@@ -85,4 +86,4 @@ async def fault(request: Request, error: Exception) -> Response:
     """Return the answer to what should not happen, and log it."""
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     text = "the server failed to answer; its log says why"
-    return JSONResponse(Refusal(error=text, hint="report it").model_dump(), 500)
+    return JSONResponse(Refusal(error=text, hint="report it", code="server-fault").model_dump(), 500)

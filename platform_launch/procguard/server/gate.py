@@ -72,7 +72,9 @@ class Gate:
         """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""
         person = self.person(request)
         if person is None:
-            raise Unauthorized("not logged in", "POST /api/v1/login, or `procguard ctl login`")
+            raise Unauthorized(
+                "not logged in", "POST /api/v1/login, or `procguard ctl login`", code="not-logged-in"
+            )
         if request.method not in _READING and not bearer(request.headers):
             from_own_page(request)
             sent = request.headers.get(CSRF_HEADER, "")
@@ -117,6 +119,8 @@ def from_own_page(request: Request) -> None:
         raise Forbidden(
             f"sent by a page of {(origin or 'another site')[:200]!r}",
             "only this server's own pages may; a proxy before it must pass the Host header on",
+            code="foreign-page",
+            origin=(origin or "?")[:200],
         )
 
 
@@ -148,7 +152,12 @@ Viewer = Annotated[Person, Depends(_viewer)]
 
 async def _operator(person: Viewer) -> Person:
     if not person.operator:
-        raise Forbidden(f"{person.name} may look, not change", "an operator may: procguard user list")
+        raise Forbidden(
+            f"{person.name} may look, not change",
+            "an operator may: procguard user list",
+            code="only-operators",
+            user=person.name,
+        )
     return person
 
 
@@ -158,7 +167,12 @@ Operator = Annotated[Person, Depends(_operator)]
 
 async def _admin(person: Viewer) -> Person:
     if not person.admin:
-        raise Forbidden(f"{person.name} may not say who logs in", "an admin may: procguard user list")
+        raise Forbidden(
+            f"{person.name} may not say who logs in",
+            "an admin may: procguard user list",
+            code="only-admins",
+            user=person.name,
+        )
     return person
 
 
@@ -169,4 +183,11 @@ Admin = Annotated[Person, Depends(_admin)]
 def check_owner(person: Person, group: str, owners: Sequence[str]) -> None:
     """Raise Forbidden where a group is limited to some users, and this is none of them."""
     if owners and not person.admin and person.name not in owners:
-        raise Forbidden(f"{group} is limited to {', '.join(owners)}", "one of them may, or an admin")
+        names = ", ".join(owners)
+        raise Forbidden(
+            f"{group} is limited to {names}",
+            "one of them may, or an admin",
+            code="only-owners",
+            group=group,
+            owners=names,
+        )

@@ -46,7 +46,7 @@ class Throttle:
             and hit(self._by_name, "name", network, name)
             and ((network, name) in self._known or hit(FROM_ALL, "all", name))
         ):
-            raise TooMany("too many logins were tried", "wait a minute")
+            raise TooMany("too many logins were tried", "wait a minute", code="too-many-logins")
 
     def succeeded(self, address: str, name: str) -> None:
         """Remember where somebody logged in: tries from elsewhere do not lock that address out."""

@@ -10,7 +10,7 @@ import yaml
 
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.sentences import Sentence, Speaker
-from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes import ProblemShape, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.workers import WorkerShape
@@ -78,6 +78,12 @@ class Words(Speaker):
             return text, self(f"problem.{problem.code}.hint", **problem.values)
         except KeyError:
             return problem.text, problem.hint
+
+    def refusal(self, refusal: Refusal) -> tuple[str, str]:
+        """Return why something cannot be shown and what to do."""
+        return self.problem(
+            ProblemShape(code=refusal.code, text=refusal.error, hint=refusal.hint, values=refusal.values)
+        )
 
     def said(self, sentence: Sentence, otherwise: str) -> str:
         """Return a sentence in this language; ``otherwise`` where it is of another version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -30,15 +31,16 @@ PAGES = (
     ),
     *(f"/groups/{name}" for name in ("train/log", "train/events", "train/compare?run=1&run=2", "refused")),
 )
-SEEN_ATTRIBUTES = ("title", "aria-label", "placeholder", "hx-confirm", "data-ok", "data-done", "data-words")
+SEEN_ATTRIBUTES = ("title", "aria-label", "placeholder", "hx-confirm", "data-ok", "data-done")
 SENTENCE = re.compile(r"[A-Za-z][a-z']+(?:[ ,;:]+[A-Za-z][a-z']+){2,}")
 """Three words in a row."""
 
 KEPT = (
     "CUDA out of memory",
     "Tried to allocate",
+    "procguard user passwd",
 )
-"""Lines of the training's own log."""
+"""Lines of the training's own log, and a command."""
 
 
 class Text(HTMLParser):
@@ -52,6 +54,7 @@ class Text(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._hidden += tag in ("script", "style", "code")
         self.found += [text for name, text in attrs if name in SEEN_ATTRIBUTES and text]
+        self.found += json.loads(dict(attrs).get("data-words") or "{}").values()
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag in ("script", "style", "code")

@@ -16,7 +16,7 @@ def test_wrong_password_is_said(browser: Browser, server: Lab) -> None:
         page = Watched(context).page
         page.goto("/login?next=https://evil.example/")
         log_in(page, "olga", "not this one")
-        expect(page.get_by_role("alert")).to_contain_text("the name or the password is wrong")
+        expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong")
         log_in(page, "olga", PASSWORDS["olga"])
         page.wait_for_url(server.url + "/")
 

@@ -121,10 +121,15 @@ def test_what_has_the_focus_is_kept_up_to_date(visit: Visit, server: Lab) -> Non
     assert server.api.put("nodes/gn7/drain", json={"drained": False}).is_success
 
 
-def test_chinese(visit: Visit) -> None:
+def test_chinese(visit: Visit, server: Lab) -> None:
+    assert server.api.post("groups", json={"name": "taken"}).is_success
     page = visit(locale="zh-CN")
     expect(page.locator("html")).to_have_attribute("lang", "zh-CN")
-    expect(page.get_by_role("button", name="新建分组")).to_be_visible()
+    page.get_by_role("button", name="新建分组").click()
+    page.keyboard.type("taken")
+    page.keyboard.press("Enter")
+    expect(page.locator("#new-group-error")).to_have_text("已有名为 taken 的分组。 请换一个名称。")
+    page.keyboard.press("Escape")
     page.locator("#language").select_option("en")
     expect(page.get_by_role("button", name="New group")).to_be_visible()
     page.goto("/events")

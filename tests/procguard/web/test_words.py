@@ -38,6 +38,8 @@ def used() -> set[str]:
     said |= {f"setting.{field}.help" for field in GroupSettings.model_fields}
     codes = re.findall(r'Problem\(\s*"([\w-]+)"', PROCGUARD)
     said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
+    refusals = re.findall(r'\bcode="([\w-]+)"', PROCGUARD)
+    said |= {f"problem.{code}{part}" for code in refusals for part in ("", ".hint")}
     said |= {f"said.{code}" for code in re.findall(r'\bsaid\(\s*"([\w-]+)"', PROCGUARD)}
     said |= {f"said.{code}" for code in CHOSEN}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))

@@ -24,8 +24,14 @@ class ProblemShape(Shape):
 
 
 class Refusal(Shape):
-    """Every error of the API: what was wrong and what to do. ``problems`` where a group cannot start."""
+    """Every error of the API: what was wrong and what to do. ``problems`` where a group cannot start.
+
+    ``error`` and ``hint`` are English. ``code`` names what people meet on the page, where ``values`` fill in
+    its words.
+    """
 
     error: str
     hint: str = ""
     problems: list[ProblemShape] = []
+    code: str = ""
+    values: dict[str, str] = {}

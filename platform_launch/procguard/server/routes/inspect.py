@@ -79,7 +79,12 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
     """Return a group's run and its workers that run something. Raises RequestRefused where none does."""
     group = parts.control.queries.group(name)
     if group.phase not in (GroupPhase.RUNNING, GroupPhase.DEGRADED, GroupPhase.STOPPING):
-        raise RequestRefused(f"{name} does not run: it is {group.phase.value}", "look at its log")
+        raise RequestRefused(
+            f"{name} does not run: it is {group.phase.value}",
+            "look at its log",
+            code="group-at-rest",
+            group=name,
+        )
     run = parts.control.queries.run(name, group.run_number)
     shapes = [parts.control.queries.worker(place.worker) for place in run.places]
     alive = (WorkerState.RUNNING, WorkerState.STOPPING)

@@ -51,7 +51,11 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
     account = await to_thread.run_sync(_account, parts, who, limiter=CHECKS)
     parts.meter.logins.labels("failed" if account is None else "succeeded").inc()
     if account is None:
-        raise Unauthorized("the name or the password is wrong", "procguard user passwd NAME sets a new one")
+        raise Unauthorized(
+            "the name or the password is wrong",
+            "procguard user passwd NAME sets a new one",
+            code="wrong-password",
+        )
     with suppress(Unavailable):  # who may log in may, also while nothing can be written down
         await to_thread.run_sync(parts.control.record, account.name, "login", account.name, _address(request))
     parts.throttle.succeeded(request.client.host if request.client else "", account.name)
@@ -126,7 +130,7 @@ def csv_lines(queries: Queries, chosen: EventFilter) -> Iterator[str]:
 
 
 def _cells(event: AuditEvent) -> Sequence[object]:
-    document = event.model_dump(mode="json", include={"values"})["values"]
+    document = Sentence(event.code, event.values).document()["values"]
     values = json.dumps(document, ensure_ascii=False) if document else ""
     detail = (event.detail, event.code, values)
     return event.id, event.at.isoformat(), event.who, event.action, event.object, *detail

@@ -81,7 +81,9 @@ async def change_own_password(
 def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> None:
     account = parts.accounts.find(person.name)
     if account is None or not is_password(account.password_hash, wanted.current):
-        raise Forbidden("the present password is another one", "an admin can set a new one")
+        raise Forbidden(
+            "the present password is another one", "an admin can set a new one", code="password-differs"
+        )
     parts.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
 
 
@@ -122,9 +124,11 @@ def _shape(token: ApiToken) -> TokenShape:
 def _in_person(person: Person) -> None:
     """Raise Forbidden for a script: whoever finds its token must not get more, or stay for longer."""
     if person.session.startswith(TOKEN_SESSION):
-        raise Forbidden("an API token may not do this", "log in with the password")
+        raise Forbidden("an API token may not do this", "log in with the password", code="no-tokens")
 
 
 def _not_oneself(person: Person, name: str, what: str) -> None:
     if person.name == name:
-        raise RequestRefused(f"this is your own {what}", "another admin can, or `procguard user`")
+        raise RequestRefused(
+            f"this is your own {what}", "another admin can, or `procguard user`", code="oneself"
+        )

@@ -42,7 +42,7 @@
     try {
       const answer = await fetch(address + query, { method: "POST", headers });
       const found = await answer.json();
-      status.textContent = answer.ok ? told(found) : sentence(found.error, found.hint);
+      status.textContent = answer.ok ? told(found) : refused(found);
       if (answer.ok || !query) take(found);
     } catch {
       status.textContent = say("failed");

@@ -86,6 +86,8 @@ function problem({ code, text, hint, values }) {
   return known ? `${say(`problem.${code}`, values)} ${say(`problem.${code}.hint`, values)}` : sentence(text, hint);
 }
 
+const refused = ({ code, error, hint, values }) => problem({ code, text: error, hint, values });
+
 // An action that takes away what the page is about leads elsewhere: a refresh that meets the gap must not
 // lead to "nothing here" first.
 let leaving = false;
@@ -105,7 +107,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (errors) errors.replaceChildren();
   if (!detail.successful) {
     const said = refusal(detail.xhr);
-    const lines = said.problems?.length ? said.problems.map(problem) : [sentence(said.error, said.hint)];
+    const lines = said.problems?.length ? said.problems.map(problem) : [refused(said)];
     if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
     else notice(lines, true);
     if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");

@@ -175,12 +175,7 @@ class Pages:
         """A page of the table of workers. The filter stays in the address, for reloading and sharing."""
         rows = self._rows(page)
         answer = page.show("workers.html", **rows)
-        if page.request.headers.get("HX-Trigger") == "filter" and not rows["in_group"]:
-            kept = {key: page.query[key] for key in ("text", "state", "group", "page") if page.query.get(key)}
-            if kept.get("page") == "1":
-                del kept["page"]
-            answer.headers["HX-Replace-Url"] = "/?" + urlencode(kept) if kept else "/"
-        return answer
+        return answer if rows["in_group"] else _in_address(page, answer, "/", "group")
 
     def names(self, page: PageRequest) -> Response:
         """The names of all workers that match the filter, for ticking them."""
@@ -295,8 +290,9 @@ class Pages:
         return page.show("nodes.html", here="nodes", **self._node_rows(page))
 
     def node_rows(self, page: PageRequest) -> Response:
-        """A page of the table of nodes."""
-        return page.show("node_rows.html", **self._node_rows(page))
+        """A page of the table of nodes; its filter stays in the address as well."""
+        answer = page.show("node_rows.html", **self._node_rows(page))
+        return _in_address(page, answer, "/nodes", "sort")
 
     def node(self, page: PageRequest) -> Response:
         """A node, its workers and what happened to it."""
@@ -436,6 +432,16 @@ def _present(find: Callable[[str], Found], names: Sequence[str]) -> list[Found]:
         with suppress(NotFound):  # the node was forgotten just now
             found.append(find(name))
     return found
+
+
+def _in_address(page: PageRequest, answer: Response, path: str, key: str) -> Response:
+    """Put what was chosen in a filter into the address of the page it is on: text, state, ``key``, page."""
+    if page.request.headers.get("HX-Trigger") == "filter":
+        kept = {name: page.query[name] for name in ("text", "state", key, "page") if page.query.get(name)}
+        if kept.get("page") == "1":
+            del kept["page"]
+        answer.headers["HX-Replace-Url"] = f"{path}?{urlencode(kept)}" if kept else path
+    return answer
 
 
 def _active() -> frozenset[str]:

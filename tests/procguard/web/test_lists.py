@@ -87,6 +87,23 @@ def test_workers_are_found_on_every_page(many: httpx.Client) -> None:
     assert len(many.get("/fragments/names").json()) == NODES, "what is ticked by one click"
 
 
+@pytest.mark.parametrize(
+    ("fragment", "query", "address"),
+    [
+        ("nodes", "text=n1&state=&sort=cpu&page=1", "/nodes?text=n1&sort=cpu"),
+        ("nodes", "text=&page=2", "/nodes?page=2"),
+        ("workers", "text=&group=g&state=idle&page=1", "/?state=idle&group=g"),
+        ("workers", "text=&page=1", "/"),
+    ],
+)
+def test_what_a_filter_chose_stays_in_the_address(
+    many: httpx.Client, fragment: str, query: str, address: str
+) -> None:
+    path = f"/fragments/{fragment}?{query}"
+    assert many.get(path, headers={"HX-Trigger": "filter"}).headers["HX-Replace-Url"] == address
+    assert "HX-Replace-Url" not in many.get(path).headers, "what is only fetched again changes no address"
+
+
 def test_totals_count_all_nodes(many: httpx.Client) -> None:
     seen = many.get("/fragments/totals").text
     assert f">{NODES}</a>" in seen

@@ -53,7 +53,8 @@
     empty.hidden = text.childElementCount > 0;
     empty.textContent = sought ? say("log.no_match", { text: $("#log-text").value.trim() }) : say("log.empty");
     const n = text.querySelectorAll(".line:not(.beside)").length;
-    if (sought) status.textContent = n === 1 ? say("log.match") : say("log.matches", { n });
+    if (sought && !further.hidden) status.textContent = say("log.more", { n });
+    else if (sought) status.textContent = n === 1 ? say("log.match") : say("log.matches", { n });
     else status.textContent = following || ended ? "" : say("log.paused");
     status.setAttribute("aria-live", sought ? "polite" : "off");
     $("#log-follow").setAttribute("aria-pressed", String(following));

@@ -39,6 +39,7 @@ _FILLED_BY_ONE = 0.05
 _LINES_TO_LEARN_FROM = 2000
 MOST_HEADS = 16
 _LEAST_HEAD_BYTES = 12
+_SHORT = 3
 _FEWEST_LINES = 16
 _HEAD_WITHIN_BYTES = 300
 # Two to four words without a digit between them: so a message begins that tells the same of many things.
@@ -160,7 +161,7 @@ def _pattern_of(word: bytes) -> str:
 
 def patterns(worn: Set[str]) -> list[str]:
     """Return the regular expressions, as grep and Python read them, that are searched without case."""
-    return [pattern for pattern in (*STEMS, *PHRASES) if pattern not in worn]
+    return [pattern for pattern in (*_STEMS, *PHRASES) if pattern not in worn]
 
 
 def count_lines(file: BinaryIO, begin: int) -> int:
@@ -214,7 +215,8 @@ def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]
     return filling if filled else []
 
 
-_STEM = re.compile("|".join(STEMS).encode())
+_STEMS = [stem for stem in STEMS if len(stem) > _SHORT]
+_STEM = re.compile("|".join(_STEMS).encode())
 _PHRASES = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES}
 # Those that are no plain texts.
 _VARIABLE = {phrase: search for phrase, search in _PHRASES.items() if "[" in phrase}

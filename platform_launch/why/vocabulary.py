@@ -46,8 +46,8 @@ WHOLE_WORDS = """
     oom orte outside pipe port prte ready registered same see slots space stale such terminate terminated
     timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
-# What is searched for in place of the whole words: bounds of words cost GNU grep a quarter of its speed. As
-# grep -E and Python read them without case; none holds a stem.
+# What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
+# and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
     "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
@@ -61,7 +61,7 @@ PHRASES = (
     "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",
     # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
-    "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]",
+    "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",
 )  # fmt: skip
 _TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)
 

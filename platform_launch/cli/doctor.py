@@ -21,7 +21,7 @@ from platform_launch.doctor.examination import Examination, Extent
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import held_by, node_name
-from platform_launch.rendezvous.signpost import rendezvous_port
+from platform_launch.rendezvous.port_discovery import rendezvous_port
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 

@@ -28,7 +28,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, NodesAbsentError
 from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret, read_secret
-from platform_launch.rendezvous.connecting import Connector, Meet, NeverReachedError
+from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, decode
@@ -123,7 +123,7 @@ class WaitingNode:
         left_s = max(self._began + task.timeout_s - time.monotonic(), 1.0)
         host = "127.0.0.1" if self._me.rank == 0 else task.master_addr
         return Connector(
-            Meet(host, task.port, PURPOSE, self._node, self._secret, details=self._me),
+            JoinTarget(host, task.port, PURPOSE, self._node, self._secret, details=self._me),
             timeout_s=float("inf") if self._formed else left_s,
             answer_limit_s=_SILENT_S,
             pause=time.sleep,

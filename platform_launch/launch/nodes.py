@@ -20,7 +20,7 @@ from platform_launch.launch.hang_watch import RESTART, HangOptions, HangWatch
 from platform_launch.launch.health_watch import HealthOptions, HealthWatch
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.record import git_revision, versions
-from platform_launch.launch.run import MeetingPlace, Result, run_together, started_again, tell
+from platform_launch.launch.run import RendezvousSettings, Result, run_together, started_again, tell
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.observe.memory import MemoryHeld
@@ -32,8 +32,8 @@ from platform_launch.plan.request import Request
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
 from platform_launch.rendezvous.fingerprint import Fingerprint, take
+from platform_launch.rendezvous.port_discovery import rendezvous_port
 from platform_launch.rendezvous.run.places import Places
-from platform_launch.rendezvous.signpost import rendezvous_port
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
@@ -77,8 +77,8 @@ def train(
         own = NodePlace(topology.node_rank, topology.master_addr)
         if topology.nnodes > 1 and not flags.no_roll_call:
             fingerprint = _fingerprint(plan_at(own), training_at(own).command)
-            place = meeting_place(topology, env, flags)
-            return run_together(training_at, fingerprint, place, console, inbox, reporter)
+            settings = rendezvous_settings(topology, env, flags)
+            return run_together(training_at, fingerprint, settings, console, inbox, reporter)
         if topology.nnodes > 1:
             console.tell(event("roll-call-skipped"))
         max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
@@ -228,14 +228,14 @@ def telling_the_others(
                 refusal_code=error.exit_code,
             )
             console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
-            tell(fingerprint, meeting_place(topology, env, flags), env.inherited(), console, inbox)
+            tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
         raise
 
 
-def meeting_place(topology: Topology, env: Environment, flags: TogetherFlags) -> MeetingPlace:
-    """Return where the nodes meet, and for how long they wait. Raises TopologyError as rendezvous_port,
+def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:
+    """Return where the rendezvous is, and for how long nodes wait. Raises TopologyError as rendezvous_port,
     and InputError as read_secret."""
-    return MeetingPlace(
+    return RendezvousSettings(
         topology.master_addr,
         topology.master_port,
         rendezvous_port(topology, env),

@@ -37,8 +37,8 @@ _TELL_S = 30.0
 
 
 @dataclass(frozen=True)
-class MeetingPlace:
-    """Where the nodes meet, and the user's settings. ``max_restarts`` of node 0 counts for all."""
+class RendezvousSettings:
+    """Where the rendezvous is, and the user's settings for it. ``max_restarts`` of node 0 counts for all."""
 
     master_addr: str
     master_port: int
@@ -74,7 +74,7 @@ class Result:
 def run_together(
     training_at: Callable[[NodePlace], TrainingCommand],
     fingerprint: Fingerprint,
-    meeting: MeetingPlace,
+    settings: RendezvousSettings,
     console: Console,
     inbox: SignalInbox,
     reporter: RunReporter,
@@ -91,20 +91,20 @@ def run_together(
     moved = False
     replaced: tuple[int, ...] = ()
     lost = False
-    place = NodePlace(fingerprint.node_rank, meeting.master_addr)
+    place = NodePlace(fingerprint.node_rank, settings.master_addr)
     training = training_at(place)
     is_spare = place.node_rank >= fingerprint.nnodes
     console.tell(
         event(
             "roll-call-opened",
             nnodes=fingerprint.nnodes,
-            master_addr=meeting.master_addr,
-            port=meeting.port,
-            limit_s=meeting.roll_call_timeout_s,
+            master_addr=settings.master_addr,
+            port=settings.port,
+            limit_s=settings.roll_call_timeout_s,
         )
     )
     while True:
-        task = _task(fingerprint, meeting, training, restarts)
+        task = _task(fingerprint, settings, training, restarts)
         task = replace(task, spare=is_spare, replaced=replaced, lost=lost)
         attempt = Attempt(
             training,
@@ -118,14 +118,14 @@ def run_together(
             try:
                 outcome = _trained(attempt)
             except JobMovedError as elsewhere:
-                meeting = replace(meeting, master_addr=elsewhere.moved.host)
+                settings = replace(settings, master_addr=elsewhere.moved.host)
                 restarts = max(restarts, elsewhere.moved.restarts_used)
                 is_spare = is_spare or fingerprint.node_rank == 0  # that rank is another's there
                 lost = True
                 continue
             restarts, is_spare = attempt.restarts, False
             # It may have moved to another place and back, which a comparison of places does not show.
-            meeting = replace(meeting, master_addr=attempt.place.master_addr)
+            settings = replace(settings, master_addr=attempt.place.master_addr)
             if attempt.place != place:
                 place = attempt.place
                 stand_in = fingerprint.stand_in or place.node_rank != fingerprint.node_rank
@@ -133,12 +133,12 @@ def run_together(
                 training = training_at(place)
             rank = place.node_rank
             failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
-            not_again = why_not_again(failed, restarts - moved, meeting.max_restarts)
+            not_again = why_not_again(failed, restarts - moved, settings.max_restarts)
             if not moved and attempt.was_in_the_way(outcome):
                 moved, not_again = True, None
                 failed.clear()
-                console.tell(event("port-given-up", port=meeting.port))
-                meeting = replace(meeting, port=ANY_PORT)
+                console.tell(event("port-given-up", port=settings.port))
+                settings = replace(settings, port=ANY_PORT)
             if attempt.hung and training.hangs and training.hangs.on_hang == STOP:
                 not_again = NotAgain(NotAgainKind.HANG)
             settled = attempt.settle(outcome, not_again)
@@ -154,10 +154,10 @@ def run_together(
         replaced = settled.replaced
         lost = lost_node_0(settled)
         tell_outcome(settled, console)
-        if lost and meeting.spares and meeting.places.stays:
-            limit_s = meeting.roll_call_timeout_s
-            console.tell(event("job-stays", reason=meeting.places.stays, limit_s=limit_s))
-        most = max(restarts, meeting.max_restarts)
+        if lost and settings.spares and settings.places.stays:
+            limit_s = settings.roll_call_timeout_s
+            console.tell(event("job-stays", reason=settings.places.stays, limit_s=limit_s))
+        most = max(restarts, settings.max_restarts)
         console.tell(event("nodes-restart", restart=restarts, max_restarts=most))
 
 
@@ -181,14 +181,14 @@ def _trained(attempt: Attempt) -> Outcome:
 
 def tell(
     fingerprint: Fingerprint,
-    meeting: MeetingPlace,
+    settings: RendezvousSettings,
     environment: Mapping[str, str],
     console: Console,
     inbox: SignalInbox,
 ) -> None:
     """Tell the other nodes that this one cannot start (``Fingerprint.refusal``); give up after a while."""
     console.tell(event("refusal-told", limit_s=_TELL_S))
-    hurried = replace(meeting, roll_call_timeout_s=min(_TELL_S, meeting.roll_call_timeout_s))
+    hurried = replace(settings, roll_call_timeout_s=min(_TELL_S, settings.roll_call_timeout_s))
     training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(fingerprint, hurried, training, 0)
     attempt = Attempt(training, lambda _place, _restarts: training, task, inbox, console, RunReporter())
@@ -219,20 +219,20 @@ def started_again(training: TrainingCommand, restarts: int) -> TrainingCommand:
 
 
 def _task(
-    fingerprint: Fingerprint, meeting: MeetingPlace, training: TrainingCommand, restarts: int
+    fingerprint: Fingerprint, settings: RendezvousSettings, training: TrainingCommand, restarts: int
 ) -> RunTask:
     return RunTask(
         node=replace(fingerprint, restarts_used=restarts),
-        master_addr=meeting.master_addr,
-        master_port=meeting.master_port,
-        rendezvous_port=meeting.port,
-        roll_call_timeout_s=meeting.roll_call_timeout_s,
-        node_timeout_s=meeting.node_timeout_s,
+        master_addr=settings.master_addr,
+        master_port=settings.master_port,
+        rendezvous_port=settings.port,
+        roll_call_timeout_s=settings.roll_call_timeout_s,
+        node_timeout_s=settings.node_timeout_s,
         grace_s=training.grace_s,
         log_path=str(training.log_path),
-        secret=meeting.secret.reveal() if meeting.secret else "",
-        spares=meeting.spares,
+        secret=settings.secret.reveal() if settings.secret else "",
+        spares=settings.spares,
         spare=fingerprint.node_rank >= fingerprint.nnodes,
-        max_restarts=meeting.max_restarts,
-        places=meeting.places,
+        max_restarts=settings.max_restarts,
+        places=settings.places,
     )

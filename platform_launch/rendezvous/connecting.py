@@ -11,9 +11,9 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
+from platform_launch.rendezvous.port_discovery import discover_port
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
-from platform_launch.rendezvous.signpost import read_signpost
 from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
 
 CONNECT_LIMIT_S = 3.0
@@ -38,10 +38,10 @@ class CoordinatorGoneError(Exception):
 
 
 @dataclass(frozen=True)
-class Meet:
-    """Where a node goes, what for, and as whom.
+class JoinTarget:
+    """The rendezvous that a node joins: where node 0 is expected, what for, and as whom.
 
-    ``port`` is where node 0 is expected; on ``signpost``, if that is a port, node 0 says another.
+    ``port`` is where node 0 is expected; on ``discovery_port``, if that is a port, node 0 says another.
     """
 
     host: str
@@ -51,7 +51,7 @@ class Meet:
     secret: Secret | None = None
     spare: bool = False
     details: Message | None = None
-    signpost: int = 0
+    discovery_port: int = 0
 
 
 class Connector:
@@ -65,20 +65,20 @@ class Connector:
 
     def __init__(
         self,
-        meet: Meet,
+        target: JoinTarget,
         *,
         timeout_s: float,
         answer_limit_s: float,
         pause: Callable[[float], None],
         say: Callable[[ConsoleLine], None],
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
-        elsewhere: Sequence[Meet] = (),
-        obstacle: Callable[[Meet, Participant], str] = lambda _meet, _found: "",
+        elsewhere: Sequence[JoinTarget] = (),
+        obstacle: Callable[[JoinTarget, Participant], str] = lambda _target, _found: "",
     ) -> None:
-        self._usual = self._meet = meet
+        self._usual = self._target = target
         self._elsewhere = elsewhere
         self._obstacle = obstacle
-        self.port = meet.port
+        self.port = target.port
         self._timeout_s = timeout_s
         self._answer_limit_s = answer_limit_s
         self._pause = pause
@@ -91,7 +91,7 @@ class Connector:
     @property
     def host(self) -> str:
         """See ``port``."""
-        return self._meet.host
+        return self._target.host
 
     def join(self) -> Participant:
         """Reach the rendezvous and take a place. Raises NeverReachedError and RejectedError."""
@@ -99,7 +99,7 @@ class Connector:
         while True:
             now = time.monotonic()
             participant = None
-            self._meet = self._usual
+            self._target = self._usual
             try:
                 participant, obstacle = self.find()
                 if participant is not None:
@@ -133,7 +133,7 @@ class Connector:
         if participant is None:
             return None, obstacle
         try:
-            obstacle = self._obstacle(self._meet, participant)
+            obstacle = self._obstacle(self._target, participant)
         except StoreError as error:
             obstacle = str(error)
         if obstacle:
@@ -142,8 +142,8 @@ class Connector:
         return participant, ""
 
     def _join_elsewhere(self) -> Participant | None:
-        for meet in self._elsewhere:
-            self._meet, participant = meet, None
+        for target in self._elsewhere:
+            self._target, participant = target, None
             # What is not right there, no more than a stranger's rendezvous, is no reason to end.
             with suppress(NoRendezvousError, StoreError, RejectedError):
                 participant, _ = self.find()
@@ -152,7 +152,7 @@ class Connector:
                     return participant
             if participant is not None:
                 participant.close()
-        self._meet = self._usual
+        self._target = self._usual
         return None
 
     def reconnect(self, known: Participant) -> Participant | None:
@@ -180,9 +180,9 @@ class Connector:
 
     def enter(self, found: Reach) -> tuple[Participant | None, str]:
         """Return a participant at an address just reached, or None and what stands in the way."""
-        meet = self._meet
+        target = self._target
         if found.step is not ReachStep.OPEN:
-            return None, found.in_words(meet.host, self.port)
+            return None, found.in_words(target.host, self.port)
         store, obstacle = None, "no rendezvous answers there"
         try:
             # The address, not the name: it is the one that was just reached.
@@ -190,14 +190,14 @@ class Connector:
                 found.address, self.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
             )
             # Now, not before: the node 0 that was reached first may have been that of the last start.
-            me = replace(self._examine(meet.me), wall_clock_s=time.time())
+            me = replace(self._examine(target.me), wall_clock_s=time.time())
             participant = Participant(
                 store,
                 me,
-                purpose=meet.purpose,
-                secret=meet.secret,
-                spare=meet.spare,
-                details=meet.details,
+                purpose=target.purpose,
+                secret=target.secret,
+                spare=target.spare,
+                details=target.details,
             )
         except (NoRendezvousError, RejectedError, StoreError) as error:
             if store is not None:
@@ -206,21 +206,21 @@ class Connector:
                 raise
             if isinstance(error, NoRendezvousError):
                 obstacle = str(error)
-            where = f"{meet.host}:{self.port} ({found.address})"
+            where = f"{target.host}:{self.port} ({found.address})"
             return None, f"{where} accepts connections, but {obstacle}"
         return participant, ""
 
     def _find(self) -> Reach:
         """Reach the expected port, or the one that node 0 says; its name is looked up once."""
-        meet = self._meet
-        self.port = meet.port
+        target = self._target
+        self.port = target.port
         found = self._reach()
-        if meet.signpost and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
-            told = read_signpost(found.address, meet.signpost)
-            if told is not None and told != meet.port:
+        if target.discovery_port and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
+            told = discover_port(found.address, target.discovery_port)
+            if told is not None and told != target.port:
                 self.port = told
                 return reach(found.address, told, CONNECT_LIMIT_S)
         return found
 
     def _reach(self) -> Reach:
-        return reach(self._meet.host, self.port, CONNECT_LIMIT_S)
+        return reach(self._target.host, self.port, CONNECT_LIMIT_S)

@@ -50,7 +50,7 @@ def announce_port(port: int, known_port: Callable[[], int]) -> AbstractContextMa
 
 
 def discover_port(address: str, port: int) -> int | None:
-    """Ask for the port of the rendezvous; None where nobody tells it: node 0 is not up, or they train already."""
+    """Ask for the port of the rendezvous; None where nobody tells it: node 0 is not up, or trains already."""
     try:
         with socket.create_connection((address, port), _LIMIT_S) as connection:
             answer = connection.makefile("rb").readline(_MOST_BYTES)

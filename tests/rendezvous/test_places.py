@@ -14,12 +14,12 @@ from platform_launch.console import Console
 from platform_launch.launch import run
 from platform_launch.launch.attempt import JobMovedError
 from platform_launch.launch.exit_file import ExitFile
-from platform_launch.launch.run import MeetingPlace, run_together
+from platform_launch.launch.run import RendezvousSettings, run_together
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import Meet
+from platform_launch.rendezvous.connecting import JoinTarget
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.arriving import Arrival
@@ -154,8 +154,8 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
         return TrainingCommand(Command((), {}), Path("/dev/null"), "", 1.0, ExitFile(None))
 
     monkeypatch.setattr(run, "Attempt", attempt)
-    meeting = MeetingPlace("node0", 1, 2, max_restarts=1)
-    run_together(training_at, fingerprint(1), meeting, Console(), SignalInbox(), RunReporter())
+    settings = RendezvousSettings("node0", 1, 2, max_restarts=1)
+    run_together(training_at, fingerprint(1), settings, Console(), SignalInbox(), RunReporter())
     assert looked_for == ["node0", "node7", "node0"]
 
 
@@ -187,5 +187,5 @@ def stranger(secret: Secret | None, job: str) -> Iterator[Live]:
 def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, job: str, obstacle: str) -> None:
     with stranger(secret, job) as rendezvous:
         found = rendezvous.participant(2, secret=SECRET)
-        meet = Meet("192.0.2.9", rendezvous.store.port, PURPOSE, task().node)
-        assert Search(task(), task().node).obstacle(meet, found) == obstacle
+        target = JoinTarget("192.0.2.9", rendezvous.store.port, PURPOSE, task().node)
+        assert Search(task(), task().node).obstacle(target, found) == obstacle

@@ -22,7 +22,7 @@ from platform_launch.hardware.network import address_towards
 from platform_launch.plan.nccl import nccl_variables
 from platform_launch.platforms import detect
 from platform_launch.rendezvous.authentication import read_secret
-from platform_launch.rendezvous.signpost import rendezvous_port
+from platform_launch.rendezvous.port_discovery import rendezvous_port
 
 
 @click.command("wait")

@@ -36,7 +36,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret, read_secret
-from platform_launch.rendezvous.connecting import Connector, Meet, NeverReachedError
+from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
@@ -147,7 +147,7 @@ class Part:
         task = self.task
         host = "127.0.0.1" if task.node_rank == 0 else task.master_addr
         return Connector(
-            Meet(host, task.rendezvous_port, PURPOSE, me, secret, details=endpoint),
+            JoinTarget(host, task.rendezvous_port, PURPOSE, me, secret, details=endpoint),
             timeout_s=task.meet_limit_s,
             answer_limit_s=_STORE_LIMIT_S,
             pause=time.sleep,

@@ -11,7 +11,7 @@ from queue import Empty, Queue
 from platform_launch.errors import NodesAbsentError
 from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet
+from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget
 from platform_launch.rendezvous.ending import EndKind
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
@@ -66,7 +66,7 @@ class Arrived:
 class Arrival:
     """Leads to the start, or to its refusal. ``participant`` is what takes part by now, for who must leave.
 
-    ``meet`` says how this node would come to node 0, and ``elsewhere`` how to the places where others may
+    ``target`` says how this node would come to node 0, and ``elsewhere`` how to the places where others may
     have opened a rendezvous; ``obstacle`` says of one that was reached why this node does not join there.
     """
 
@@ -91,26 +91,26 @@ class Arrival:
         self.participant: Participant | None = None
 
     @property
-    def meet(self) -> Meet:
+    def target(self) -> JoinTarget:
         """Where this node goes, and as whom."""
         if self.lead is not None:
             port = self.lead.port or self._task.rendezvous_port
-            return Meet("127.0.0.1", port, PURPOSE, self._me, self._secret)
-        return self._meet_at(self._task.master_addr)
+            return JoinTarget("127.0.0.1", port, PURPOSE, self._me, self._secret)
+        return self._target_at(self._task.master_addr)
 
     @property
-    def elsewhere(self) -> list[Meet]:
+    def elsewhere(self) -> list[JoinTarget]:
         """See above; empty where this node leads."""
-        return [] if self.lead is not None else [self._meet_at(host) for host in self._search.elsewhere]
+        return [] if self.lead is not None else [self._target_at(host) for host in self._search.elsewhere]
 
-    def obstacle(self, meet: Meet, found: Participant) -> str:
+    def obstacle(self, target: JoinTarget, found: Participant) -> str:
         """See above. May raise StoreError."""
-        return self._search.obstacle(meet, found)
+        return self._search.obstacle(target, found)
 
-    def _meet_at(self, host: str) -> Meet:
+    def _target_at(self, host: str) -> JoinTarget:
         task = self._task
-        meet = Meet(host, task.rendezvous_port, PURPOSE, self._me, self._secret, self._spare)
-        return meet if task.rejoining else replace(meet, signpost=task.master_port)
+        target = JoinTarget(host, task.rendezvous_port, PURPOSE, self._me, self._secret, self._spare)
+        return target if task.rejoining else replace(target, discovery_port=task.master_port)
 
     def run(self) -> Arrived | None:
         """Meet the others. None: the run does not start here, and the launcher knows why.
@@ -250,7 +250,7 @@ class Arrival:
     def _make_connector(self) -> Connector:
         task = self._task
         return Connector(
-            self.meet,
+            self.target,
             timeout_s=task.node_timeout_s if task.rejoining else task.roll_call_timeout_s,
             answer_limit_s=min(_ANSWER_LIMIT_S, task.node_timeout_s),
             pause=self._pause_seeking,

@@ -14,11 +14,12 @@ from threading import Event, Thread
 
 from platform_launch.errors import NodesAbsentError, TopologyError
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet
+from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import RejectedError
+from platform_launch.rendezvous.port_discovery import announce_port
 from platform_launch.rendezvous.reach import ReachStep, is_here, reach, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
 from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask
@@ -33,7 +34,6 @@ from platform_launch.rendezvous.run.state import (
     RunState,
     StopRequest,
 )
-from platform_launch.rendezvous.signpost import signpost
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, why_taken
 
 # A look at a thousand nodes takes a hundredth of a second.
@@ -86,8 +86,8 @@ class Lead:
         """Serve the store and start. Raises PortTakenError."""
         so_far = self._task.so_far
         # First, since whoever finds the store looks for MASTER_PORT next.
-        signposted = so_far is None and self._open_master_port()
-        store = self._serve(elsewhere=signposted)
+        announced = so_far is None and self._open_master_port()
+        store = self._serve(elsewhere=announced)
         self.port = store.port
         self._coordinator = Coordinator(
             store,
@@ -185,7 +185,7 @@ class Lead:
         """
         port = self._task.master_port
         try:
-            self._master_port.enter_context(signpost(port, lambda: self.port))
+            self._master_port.enter_context(announce_port(port, lambda: self.port))
         except OSError:
             reason = f"MASTER_PORT {port} on node 0, {self._me.place}, {why_taken(port)}"
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
@@ -227,18 +227,20 @@ class Lead:
             for index, host in enumerate(places.hosts):
                 if index == places.own:
                     continue
-                state = self._state_at(Meet(host, task.rendezvous_port, PURPOSE, self._me, self._secret))
+                state = self._state_at(
+                    JoinTarget(host, task.rendezvous_port, PURPOSE, self._me, self._secret)
+                )
                 restarts = self._gathering.restarts_used
                 if state is not None and must_yield(places.own, index, state, restarts):
                     self.move(host)
                     return
             time.sleep(_LOOK_ELSEWHERE_EVERY_S)
 
-    def _state_at(self, meet: Meet) -> RunState | None:
+    def _state_at(self, target: JoinTarget) -> RunState | None:
         """Return what the rendezvous of this job at another place says; None where there is none."""
-        meet = replace(meet, signpost=self._task.master_port)
+        target = replace(target, discovery_port=self._task.master_port)
         connector = Connector(
-            meet, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
+            target, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
         )
         with suppress(RejectedError, StoreError):
             found, _ = connector.find()
@@ -291,9 +293,9 @@ class Lead:
         ), True
 
     def _leads_here(self, host: str, port: int) -> bool:
-        meet = Meet(host, port, PURPOSE, self._me, self._secret)
+        target = JoinTarget(host, port, PURPOSE, self._me, self._secret)
         connector = Connector(
-            meet, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
+            target, timeout_s=0.0, answer_limit_s=CONNECT_LIMIT_S, pause=time.sleep, say=self._say
         )
         with suppress(RejectedError):
             found, _ = connector.enter(reach(host, port, CONNECT_LIMIT_S))

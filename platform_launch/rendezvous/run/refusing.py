@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, Meet, NeverReachedError
+from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.ending import NodeEnding
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.participant import Participant, RejectedError
@@ -19,19 +19,19 @@ _PAUSE_S = 0.1
 
 
 def refuse(
-    meet: Meet,
+    target: JoinTarget,
     ending: NodeEnding,
     *,
-    elsewhere: Sequence[Meet] = (),
-    obstacle: Callable[[Meet, Participant], str] = lambda _meet, _found: "",
+    elsewhere: Sequence[JoinTarget] = (),
+    obstacle: Callable[[JoinTarget, Participant], str] = lambda _target, _found: "",
 ) -> None:
     """Come as a node that cannot start, and leave once node 0 has heard it; give up after a while.
 
     ``elsewhere`` and ``obstacle`` are those of a ``Connector``: the nodes may gather at another place by now.
     """
-    me = replace(meet.me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code)
+    me = replace(target.me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code)
     connector = Connector(
-        replace(meet, me=me),
+        replace(target, me=me),
         timeout_s=_LIMIT_S,
         answer_limit_s=CONNECT_LIMIT_S,
         pause=time.sleep,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from platform_launch.rendezvous.connecting import Meet
+from platform_launch.rendezvous.connecting import JoinTarget
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.gathering import LATE_S
@@ -74,9 +74,9 @@ class Search:
             patience_s += left.index(own) * _NEXT_PLACE_S
         return time.monotonic() - self._since >= patience_s and places.own_host is not None
 
-    def obstacle(self, meet: Meet, found: Participant) -> str:
+    def obstacle(self, target: JoinTarget, found: Participant) -> str:
         """Return why this node does not join a rendezvous that it has reached. May raise StoreError."""
-        usual = meet.host == self._task.master_addr
+        usual = target.host == self._task.master_addr
         if not self._moves:
             return ""
         if not usual and found.announcement.job != self._task.places.mark:

@@ -94,7 +94,7 @@ class TakingPart:
         self._leave()
         if lead is None and ending is not None:
             arrival = self._arrival
-            refuse(arrival.meet, ending, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
+            refuse(arrival.target, ending, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
 
     def _ending_for(self, error: LostError) -> NodeEnding:
         lines = self._stay.coordinator_excerpt if self._stay is not None else ()

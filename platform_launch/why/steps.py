@@ -45,7 +45,9 @@ _OPENS = (
     "unable to find the specified executable",
 )
 _REPORT_LINES = 16
-_ENDS_STEP = ("Job step aborted: Waiting up to", " CANCELLED AT ")
+# In srun's own lines, or with a reason that no task has: so that what was killed before does not count.
+_ENDS_STEP = ("Job step aborted: Waiting up to", "DUE TO TIME LIMIT", "DUE TO PREEMPTION")
+_ENDING_LINES = 300
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class StepReader:
         self._named: Where | None = None
         self._expects_until = 0
         self._begun = ""
-        self._ends_step = False
+        self._step_ends_until = 0
 
     def expects(self, number: int) -> bool:
         """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
@@ -84,13 +86,15 @@ class StepReader:
         text = line.text
         if any(words in text for words in _OPENS):
             self._expects_until = line.number + _REPORT_LINES
-        self._ends_step |= any(words in text for words in _ENDS_STEP)
+        if any(words in text for words in _ENDS_STEP):
+            self._step_ends_until = line.number + _ENDING_LINES
         if self.expects(line.number) and (found := _MPI_NODE.match(text)):
             return StepEnd(_NOT_FOUND, (Where(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))
-            return StepEnd(code, places, line, self._ends_step and found["signal"] == "Killed")
+            ordered = found["signal"] == "Killed" and line.number < self._step_ends_until
+            return StepEnd(code, places, line, ordered)
         said = f"{self._begun} {text.strip()}" if self._begun else text
         self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
         for pattern in _MPI:

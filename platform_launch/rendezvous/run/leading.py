@@ -218,7 +218,9 @@ class Lead:
             settlement.step()
             if self.closing.is_set():
                 settlement.close()
-            time.sleep(self._step_s)
+            # For days nothing happens, and each look costs the training of node 0 a little.
+            quiet = settlement.state.ending is None and settlement.outcome is None
+            time.sleep(_SLOWEST_STEP_S if quiet else self._step_s)
 
     def _look_elsewhere(self) -> None:
         """Give up this place for another one where the nodes train by now, or which comes first."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.examples.lab import said, simulate, start, until
+from tests.examples.lab import ROOT, environment, said, simulate, start, until
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
@@ -38,8 +40,11 @@ def test_two_nodes_train_together(tmp_path: Path) -> None:
 
 @takes_long
 def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_path: Path) -> None:
-    two_nodes = ("--launcher", "jax", "--no-roll-call", "--", "--log-every", "5", "--steps")
-    with start("simulate", "--nodes", "2", *two_nodes, "1000000", folder=tmp_path) as process:
+    with start(
+        *("simulate", "--nodes", "2", "--launcher", "jax", "--no-roll-call", "--"),
+        *("--log-every", "5", "--steps", "1000000"),
+        folder=tmp_path,
+    ) as process:
         until(process, "Step 10/")
         process.send_signal(signal.SIGUSR1)
         output, _ = process.communicate(timeout=LIMIT_S)
@@ -48,7 +53,12 @@ def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_pat
     step = int(re.findall(r"\d+", written)[-1])
     assert step >= 10
     assert (tmp_path / "runs" / "jax" / "checkpoint.npz").exists()
-    assert said(simulate(*two_nodes, str(step + 5), folder=tmp_path), f"from step {step}")
+    alone = [sys.executable, str(ROOT / "examples" / "jax" / "train.py"), "--steps", str(step + 5)]
+    done = subprocess.run(
+        alone, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert said(done.stdout, f"from step {step}")
 
 
 @takes_long

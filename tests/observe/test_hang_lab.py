@@ -192,19 +192,22 @@ def assert_inspected(nodes: int) -> None:
 
 
 @takes_long
-@pytest.mark.parametrize(("fault", "nodes"), [("other-collective", 2), ("skip", 1)])
+@pytest.mark.parametrize(
+    ("fault", "nodes", "on_hang", "starts"),
+    [("other-collective", 2, ("restart", "--max-restarts", "1"), 2), ("skip", 1, ("stop",), 1)],
+)
 def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_that_is_asked_for(
-    fault: str, nodes: int, tmp_path: Path
+    fault: str, nodes: int, on_hang: Sequence[str], starts: int, tmp_path: Path
 ) -> None:
     flags = ["--nodes", str(nodes), "--nproc-per-node", str(2 // nodes)]
     flags += WITHOUT_TORCHRUN if nodes == 2 else ()
-    with lab(tmp_path, fault, [*flags, "--on-hang", "restart", "--max-restarts", "1"]) as launch:
+    with lab(tmp_path, fault, [*flags, "--on-hang", *on_hang]) as launch:
         assert launch.process.wait(LIMIT_S) == HangError.exit_code, launch.so_far()
         said = launch.events("no-progress")
         assert sorted(said) == list(range(nodes))
-        assert [finding_of(one)["suspect_ranks"] for one in said[0]] == [[0, 1], [0, 1]]
-        assert len(launch.events("hang-ends-training")[0]) == 2
-        assert len(list(launch.logs.glob("*.hang?.json"))) == 2
+        assert [finding_of(one)["suspect_ranks"] for one in said[0]] == [[0, 1]] * starts
+        assert len(launch.events("hang-ends-training")[0]) == starts
+        assert len(list(launch.logs.glob("*.hang?.json"))) == starts
 
 
 @takes_long

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +17,24 @@ from taehv_trainer.config import TrainConfig
 from taehv_trainer.model import TAEHV
 from taehv_trainer.sources import find_sources
 from taehv_trainer.video import read_index
+from tests.lab.forking import program
 from tests.lab.needs import takes_long
 from tests.taehv.conftest import MakeVideo
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "taehv" / "prepare_data.py"
 
 
-def prepare(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--data-root", str(tmp_path / "raw"), "--workers", "1"]
-    command += ["--output", str(tmp_path / "out"), "--height", "32", "--width", "40", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def prepare(tmp_path: Path, *flags: str, exit_code: int = 0) -> str:
+    """Prepare the videos in ``raw``; return what it says."""
+    with program(
+        *(str(SCRIPT), "--data-root", str(tmp_path / "raw"), "--workers", "1"),
+        *("--output", str(tmp_path / "out"), "--height", "32", "--width", "40", *flags),
+        folder=tmp_path,
+        output=tmp_path / "said",
+        environment={"PATH": os.environ["PATH"]},
+    ) as preparing:
+        assert preparing.wait() == exit_code, preparing.said()
+    return preparing.said()
 
 
 @takes_long
@@ -37,10 +44,9 @@ def test_videos_and_latents_are_prepared_for_training_and_the_rest_is_named(
     make_video("raw/a/b.mp4", 44, height=90, width=70)
     (tmp_path / "raw" / "broken.mp4").write_bytes(b"no video" * 100)
     torch.save(TAEHV(ARCHITECTURES["small"]).state_dict(), tmp_path / "teacher.pth")
-    ended = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
-    assert ended.returncode == 0, ended.stderr
-    assert "left out: cannot be decoded" in ended.stdout
-    assert "1 of 2 videos are in" in ended.stdout
+    said = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
+    assert "left out: cannot be decoded" in said
+    assert "1 of 2 videos are in" in said
     index = read_index(tmp_path / "out/videos/a/b.mp4.mp4")
     assert (len(index), index.height, index.width) == (44, 52, 40)
     latents = load_file(tmp_path / "out/latents/a/b.mp4.mp4.safetensors")["latents"]
@@ -59,15 +65,13 @@ def test_videos_and_latents_are_prepared_for_training_and_the_rest_is_named(
     assert clip.latents is not None
     assert clip.latents.shape == (2, 16, 4, 5)
     again = prepare(tmp_path, "--teacher-checkpoint", str(tmp_path / "teacher.pth"))
-    assert "b.mp4: was there" in again.stdout
+    assert "b.mp4: was there" in again
 
 
 def test_a_folder_of_nothing_usable_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "broken.mp4").write_bytes(b"no video" * 100)
-    ended = prepare(tmp_path)
-    assert ended.returncode == 66
-    assert "none of 1 videos could be prepared" in ended.stderr
+    assert "none of 1 videos could be prepared" in prepare(tmp_path, exit_code=66)
 
 
 @pytest.mark.parametrize("name", ["small", "taeltx"])

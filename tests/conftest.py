@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,17 @@ def fake_nvml(nvml_library: Path, tmp_path: Path) -> FakeNvml:
         return fake.environment(nvml_library, tmp_path / f"nvml-{next(numbers)}.txt", lines)
 
     return with_lines
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector off what is there for the whole run: modules and thousands of tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

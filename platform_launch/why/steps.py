@@ -46,7 +46,10 @@ _OPENS = (
 )
 _REPORT_LINES = 16
 # In srun's own lines, or with a reason that no task has: so that what was killed before does not count.
-_ENDS_STEP = ("Job step aborted: Waiting up to", "DUE TO TIME LIMIT", "DUE TO PREEMPTION")
+_ENDS_STEP = (
+    "Job step aborted: Waiting up to", "srun: Terminating ", "_step_signal: Terminating",
+    "DUE TO TIME LIMIT", "DUE TO PREEMPTION",
+)  # fmt: skip
 _ENDING_LINES = 300
 
 

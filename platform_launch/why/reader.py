@@ -37,6 +37,8 @@ _MOST_RECOVERED = 500
 _LAUNCHER = re.compile(
     r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/|/deepspeed/launcher/"
 )
+# Ray raises what a task raised once more where its result is asked for.
+_HANDED_ON = "ray.exceptions.RayTaskError("
 # What a shell prints of a command before it runs it (set -x).
 _TRACED = re.compile(r"\+{1,5} \S")
 # NCCL's start-up tells which rank a host has.
@@ -129,7 +131,7 @@ class LogReader:
         if fact := _FACTS.search(line.text):
             strand.facts.setdefault("rendezvous", fact["endpoint"])
         step = self._steps.read(line)
-        match = self._catalogue.match(line.text)
+        match = self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if step is None and self._take_summary(line) and (not told or line.process in self._summaries):
             return True
@@ -142,6 +144,16 @@ class LogReader:
         if step is not None:
             return True
         return self._take_unknown(line)
+
+    def _match(self, line: Line) -> Match | None:
+        """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
+        match = self._catalogue.match(line.text)
+        if match is None or not self._tracebacks.is_open or not line.text.startswith(_HANDED_ON):
+            return match
+        summed_up = self._catalogue["ray_task_error"]
+        return (
+            match if match.signature.id.startswith("ray_") else self._catalogue.match_of(summed_up, line.text)
+        )
 
     def _take_recovered(self, line: Line) -> bool:
         """Read an exception whose traceback was left out, as one of very many that begin like it."""

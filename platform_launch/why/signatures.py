@@ -117,6 +117,11 @@ class Catalogue:
                 return Match(signature, found.start(), *_told(found))
         return None
 
+    def match_of(self, signature: Signature, text: str) -> Match | None:
+        """Return what one signature finds in a line."""
+        found = next((found for p in signature.patterns if (found := re.search(p, text))), None)
+        return Match(signature, found.start(), *_told(found)) if found is not None else None
+
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
         for text in texts:

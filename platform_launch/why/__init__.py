@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.why.events import Strand
+from platform_launch.why.events import NodeEvents
 from platform_launch.why.judge import judge
 from platform_launch.why.opening import OpenedLog
 from platform_launch.why.reader import LogReader
@@ -29,18 +29,18 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
     a kill for lack of memory from one from outside; None where nobody counted. Raises InputError for a log
     that cannot be read to its end.
     """
-    strands: list[Strand] = []
+    nodes: list[NodeEvents] = []
     names: list[str] = []
     remarks: list[str] = []
     for source in sources:
         names.append(source.name)
         try:
             reader = LogReader(source, catalogue())
-            strands += reader.read()
+            nodes += reader.read()
             remarks += reader.remarks()
         except OSError as error:
             raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
-    verdict = judge(strands, catalogue(), oom_kills)
+    verdict = judge(nodes, catalogue(), oom_kills)
     return replace(verdict, logs=tuple(names), notes=(*verdict.notes, *remarks))
 
 

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from platform_launch.why.endings import Ending
-from platform_launch.why.events import Sighting, Strand, all_events
+from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
 from platform_launch.why.exceptions import Raised
-from platform_launch.why.line import NOWHERE, Where, shown
+from platform_launch.why.line import NOWHERE, Location, shown
 from platform_launch.why.place import common_place, fill_place, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
 
 def verdict_of(
-    event: Sighting, strands: Sequence[Strand], oom_kills: int | None, catalogue: Catalogue
+    event: Occurrence, nodes: Sequence[NodeEvents], oom_kills: int | None, catalogue: Catalogue
 ) -> Verdict:
     """Return the verdict that an event gives."""
     signature, raised = event.signature, event.raised
     if oom_kills is not None and signature.with_oom_kills:
         signature = catalogue[signature.with_oom_kills if oom_kills else signature.without_oom_kills]
-    event.where = event.where.filled(_twin(event, strands))
-    where, notes = fill_place(event, _exit_of(strands, event), strands)
+    event.where = event.where.filled(_twin(event, nodes))
+    where, notes = fill_place(event, _exit_of(nodes, event), nodes)
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}
@@ -41,19 +41,19 @@ def verdict_of(
         notes.append(f"raised while handling {shown(event.handling)}")
     if event.ended_as:
         notes.append(f"it ended as {shown(event.ended_as)}")
-    notes += who_ended(where, strands)
+    notes += who_ended(where, nodes)
     kind = (
         event.role.value
         if event.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
         else "unknown"
     )
-    facts = {name: value for strand in strands for name, value in strand.facts.items()}
+    facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
     details = {
         **event.details,
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
-    everywhere = signature.everywhere if len(_hosts(event, strands)) > 1 else ""
+    everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,
         retry="no" if everywhere else rule.retry or None if rule else None,
@@ -88,14 +88,16 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
     return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
 
 
-def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
+def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Verdict:
     """Say what is known when no signature answers: the first error, and who ended how."""
-    errors = [strand.first_error for strand in strands if strand.first_error is not None]
-    every = [(strand.log, e) for strand in strands for e in strand.episode.endings]
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
-    steps = [s for strand in strands for s in strand.episode.steps]
-    summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
+    steps = [s for node_events in nodes for s in node_events.episode.steps]
+    summaries = [
+        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
+    ]
     if not errors and not every and not summaries and not steps:
         return Verdict("nothing")
     notes, where = list[str](), common_place([ending.where for _, ending in every])
@@ -108,13 +110,13 @@ def unknown(strands: Sequence[Strand], catalogue: Catalogue) -> Verdict:
     evidence: tuple[Evidence, ...] = ()
     if error is not None:
         first = Evidence(error.log, error.number, error.shown)
-        where = error.where if error.where != Where() else where
+        where = error.where if error.where != Location() else where
     elif endings and not summaries:
         evidence = (Evidence(ended[0][0], endings[0].line.number, endings[0].line.shown),)
     elif summaries:
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)
-    notes += who_ended(where, strands)
+    notes += who_ended(where, nodes)
     meaning, fix = "", ""
     if endings or summaries or steps:
         summary = catalogue["child_failed"]
@@ -143,17 +145,17 @@ def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue
         meaning=signature.meaning,
         fix=signature.fix,
         source=signature.source,
-        where=Where(),
+        where=Location(),
         exception=None,
         notes=(f"the cgroup counted {oom_kills} out-of-memory kill(s) during the run",),
     )
 
 
-def _exit_of(strands: Sequence[Strand], chosen: Sighting) -> Ending | None:
+def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
     """Return how the process of an event ended: the only first failure that its node's launcher named."""
-    for strand in strands:
-        if chosen in strand.episode.events.values():
-            roots = [e for e in strand.episode.endings if e.is_root]
+    for node_events in nodes:
+        if chosen in node_events.episode.events.values():
+            roots = [e for e in node_events.episode.endings if e.is_root]
             by_rank = {e.where.rank: e for e in roots if e.where.rank is not None}
             by_local = {e.where.local_rank: e for e in roots if e.where.local_rank is not None}
             named = by_rank or by_local
@@ -161,21 +163,21 @@ def _exit_of(strands: Sequence[Strand], chosen: Sighting) -> Ending | None:
     return None
 
 
-def _twin(event: Sighting, strands: Sequence[Strand]) -> Where:
+def _twin(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
     """Return the place of the same exception as its own process told it; Ray repeats it in another one."""
     if event.raised is None or event.where != NOWHERE:
         return NOWHERE
-    for other in all_events(strands):
+    for other in all_events(nodes):
         same = other.raised is not None and other.raised.text == event.raised.text
         if other is not event and same and other.where != NOWHERE:
             return other.where
     return NOWHERE
 
 
-def _hosts(event: Sighting, strands: Sequence[Strand]) -> set[object]:
+def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
     """Return the nodes that show an event: by its lines, or by where those ranks ended."""
     ranks = {where.rank for where in event.wheres} - {None}
-    episodes = [strand.episode for strand in strands]
+    episodes = [node_events.episode for node_events in nodes]
     ends = [ending.where for episode in episodes for ending in episode.endings]
     ends += [place for episode in episodes for step in episode.steps for place in step.places]
     places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
@@ -187,7 +189,7 @@ def _is_meeting(signature_id: str) -> bool:
     return signature_id.startswith(("master_", "rendezvous_", "store_", "barrier_"))
 
 
-def _processes(event: Sighting) -> int:
+def _processes(event: Occurrence) -> int:
     """Return how many ranks (or nodes, where no rank is named) an event names."""
     ranks = {(w.node, w.pod, w.task, w.rank) for w in event.wheres if w.rank is not None}
     others = {(w.node, w.pod, w.host, w.task, w.worker) for w in event.wheres if w != NOWHERE}

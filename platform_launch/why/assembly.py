@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.exceptions import Chain, Raised, Traceback, is_frame, opens
-from platform_launch.why.line import NOWHERE, Line, Where
+from platform_launch.why.line import NOWHERE, Line, Location
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 
 # A writer that was killed in the middle must not keep us reading every line of what follows.
@@ -55,7 +55,7 @@ class Assembly:
         self._harmless: dict[str, int] = {}
         self._fatal = -9
         self._tagged = False
-        self._spawned: dict[str, tuple[int, Where]] = {}
+        self._spawned: dict[str, tuple[int, Location]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +71,7 @@ class Assembly:
         if _FATAL.match(line.text):
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
-            self._spawned[line.writer] = line.number, Where(local_rank=int(spawned[1]))
+            self._spawned[line.writer] = line.number, Location(local_rank=int(spawned[1]))
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from platform_launch.why.events import FirstError, Sighting, Strand
-from platform_launch.why.line import NOWHERE, Where
+from platform_launch.why.events import FirstError, NodeEvents, Occurrence
+from platform_launch.why.line import NOWHERE, Location
 from platform_launch.why.order import earliest
 from platform_launch.why.signatures import Catalogue, SignatureRole
 
@@ -44,7 +44,7 @@ _OF_THE_CODE = frozenset(
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
 
 
-def standing_behind(first: Sighting, events: Iterable[Sighting]) -> Sighting:
+def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurrence:
     """Return what explains the first cause, though written later or elsewhere; else that cause itself."""
     unknown = first.signature.id == "python_exception"
     if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in _OF_THE_CODE:
@@ -60,7 +60,7 @@ def standing_behind(first: Sighting, events: Iterable[Sighting]) -> Sighting:
     return max(explaining, key=lambda event: event.signature.specificity, default=first)
 
 
-def _was_told(event: Sighting, last: Sighting) -> bool:
+def _was_told(event: Occurrence, last: Occurrence) -> bool:
     """Tell whether an exception was caught and printed, and then ended the process as another one."""
     return (
         event.role is SignatureRole.SUSPECT
@@ -74,31 +74,34 @@ def _was_told(event: Sighting, last: Sighting) -> bool:
     )
 
 
-def ended_before(end: Sighting | None, strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+def ended_before(
+    end: Occurrence | None, nodes: Sequence[NodeEvents], catalogue: Catalogue
+) -> Occurrence | None:
     """Return the first task that ended with an error, where only the end of the job is known beside."""
     if end is not None and end.signature.id not in _ENDS_OF_JOBS:
         return None
-    for strand in strands:
-        for step in strand.episode.steps:
+    for node_events in nodes:
+        for step in node_events.episode.steps:
             if step.exit_code <= 0 or (end is not None and step.line.number > end.start):
                 continue
             signature = catalogue["exited_first"]
-            if end is None and strand.first_error is not None and strand.first_error.clear:
+            if end is None and node_events.first_error is not None and node_events.first_error.clear:
                 continue
-            event = Sighting(
-                signature, signature.role, strand.log, step.line.number, step.line.number, step.line.shown,
+            event = Occurrence(
+                signature, signature.role, node_events.log,
+                step.line.number, step.line.number, step.line.shown,
                 step.places[0] if step.places else NOWHERE, details={"exit code": str(step.exit_code)},
             )  # fmt: skip
             event.wheres |= set(step.places)
-            event.where = event.where.filled(_root_on(event.where.host, strand))
+            event.where = event.where.filled(_root_on(event.where.host, node_events))
             return event
     return None
 
 
-def told_last(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+def told_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
     """Return a caught exception right after which its process ended, before others suffered."""
-    for strand in strands:
-        episode = strand.episode
+    for node_events in nodes:
+        episode = node_events.episode
         ends = [step.line.number for step in episode.steps if step.exit_code > 0 and not step.was_asked]
         ends += [ending.line.number for ending in episode.endings if ending.exit_code > 0]
         suffered = min((e.start for e in episode.of_role(SignatureRole.CONSEQUENCE)), default=math.inf)
@@ -110,46 +113,49 @@ def told_last(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | Non
     return None
 
 
-def _root_on(host: str | None, strand: Strand) -> Where:
+def _root_on(host: str | None, node_events: NodeEvents) -> Location:
     """Return the rank that torchrun on a host saw end first, if it is one."""
     roots = {
-        Where(rank=one.where.rank)
-        for one in strand.episode.endings
+        Location(rank=one.where.rank)
+        for one in node_events.episode.endings
         if one.is_root and (one.where.host or "").partition(".")[0] == host
     }
     return roots.pop() if len(roots) == 1 else NOWHERE
 
 
-def left_by_itself(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+def left_by_itself(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
     """Return the rank that torchrun saw end first, with a code that no exception gives, and without a word.
 
     Beside it there are only partners that lost their connections to it.
     """
-    for strand in strands:
-        roots = [one for one in strand.episode.endings if one.is_root and one.where.rank is not None]
+    for node_events in nodes:
+        roots = [one for one in node_events.episode.endings if one.is_root and one.where.rank is not None]
         if len({root.where.rank for root in roots}) != 1 or roots[0].exit_code <= 1:
             continue
         root, signature = roots[0], catalogue["rank_exited"]
-        return Sighting(
-            signature, SignatureRole.CAUSE, strand.log, root.line.number, root.line.number, root.line.shown,
+        return Occurrence(
+            signature, SignatureRole.CAUSE, node_events.log,
+            root.line.number, root.line.number, root.line.shown,
             root.where, details={"exit code": str(root.exit_code)},
         )  # fmt: skip
     return None
 
 
-def never_met(strands: Sequence[Strand], catalogue: Catalogue) -> Sighting | None:
+def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
     """Return the roll call of processes that was not complete, where the log ends with it."""
-    for strand in strands:
-        table = strand.collectives
+    for node_events in nodes:
+        table = node_events.collectives
         met = table.members_line
-        if met is None or not table.absent() or strand.lines_read - met.number > _LINES_OF_A_START:
+        if met is None or not table.absent() or node_events.lines_read - met.number > _LINES_OF_A_START:
             continue
         signature = catalogue["barrier_absent"]
-        return Sighting(signature, signature.role, strand.log, met.number, met.number, met.shown, NOWHERE)
+        return Occurrence(
+            signature, signature.role, node_events.log, met.number, met.number, met.shown, NOWHERE
+        )
     return None
 
 
-def best_consequence(events: Sequence[Sighting], offsets: Mapping[int, float]) -> Sighting | None:
+def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float]) -> Occurrence | None:
     """Return the consequence that tells most, or the suspect that explains one that was seen."""
     consequences = [event for event in events if event.role is SignatureRole.CONSEQUENCE]
     seen = {event.signature.id for event in consequences}
@@ -163,16 +169,16 @@ def best_consequence(events: Sequence[Sighting], offsets: Mapping[int, float]) -
 
 
 def best_suspect(
-    suspects: Sequence[Sighting],
-    strands: Sequence[Strand],
+    suspects: Sequence[Occurrence],
+    nodes: Sequence[NodeEvents],
     offsets: Mapping[int, float],
     catalogue: Catalogue,
-) -> Sighting | None:
+) -> Occurrence | None:
     """Return the suspect that answers where there is nothing else."""
-    clear = any(_is_clear(strand) for strand in strands)
-    ended = any(strand.episode.endings or strand.episode.steps for strand in strands)
+    clear = any(_is_clear(node_events) for node_events in nodes)
+    ended = any(node_events.episode.endings or node_events.episode.steps for node_events in nodes)
     printed = [e for e in suspects if e.raised is not None and e.raised.type and not e.mention]
-    last = [e for e in printed if _lines_after(strands, e) <= _FEW_LINES]
+    last = [e for e in printed if _lines_after(nodes, e) <= _FEW_LINES]
     if last or (printed and ended):
         chosen = earliest(last or printed, offsets)[0]
         if chosen.signature.id == "caught_exception":
@@ -189,21 +195,19 @@ def best_suspect(
     return earliest(plain or list(suspects), offsets)[0] if suspects else None
 
 
-def _lines_after(strands: Sequence[Strand], event: Sighting) -> int:
-    return min(
-        (s.lines_read - event.number for s in strands if event in s.episode.events.values()), default=0
-    )
+def _lines_after(nodes: Sequence[NodeEvents], event: Occurrence) -> int:
+    return min((s.lines_read - event.number for s in nodes if event in s.episode.events.values()), default=0)
 
 
-def _ends_at(suspect: Sighting, error: FirstError) -> bool:
+def _ends_at(suspect: Occurrence, error: FirstError) -> bool:
     """Tell whether a line is only the rest of a traceback that was cut off there."""
     return suspect.signature.id == "traceback_cut" and 0 <= error.number - suspect.number <= 1
 
 
-def _is_clear(strand: Strand) -> bool:
+def _is_clear(node_events: NodeEvents) -> bool:
     """Tell whether a line of its own looks like the failure, not the one that introduces a suspect."""
-    error = strand.first_error
+    error = node_events.first_error
     if error is None or not error.clear:
         return False
-    suspects = strand.episode.of_role(SignatureRole.SUSPECT)
+    suspects = node_events.episode.of_role(SignatureRole.SUSPECT)
     return not any(abs(one.start - error.number) <= 1 or _ends_at(one, error) for one in suspects)

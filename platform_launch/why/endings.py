@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 
 from platform_launch.events import Event
-from platform_launch.why.line import NOWHERE, Line, Where
+from platform_launch.why.line import NOWHERE, Line, Location
 
 # Exit code and local rank.
 TORCHRUN_LINE = re.compile(
@@ -46,7 +46,7 @@ class Ending:
     """
 
     exit_code: int
-    where: Where
+    where: Location
     line: Line
     is_root: bool = True
     time: str = ""
@@ -74,7 +74,7 @@ class SummaryBlock:
             return None
         ranks = _RANKS.match(self._fields.get("rank", ""))
         rank, local_rank = (int(ranks[1]), int(ranks[2])) if ranks else (None, None)
-        said = Where(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
+        said = Location(host=self._fields.get("host"), rank=rank, local_rank=local_rank)
         return Ending(
             int(code[0]), said.filled(line.where), line, self._is_root, self._fields.get("time", "").strip()
         )
@@ -99,12 +99,12 @@ def opens_block(text: str) -> bool:
 def ending_in(line: Line) -> Ending | None:
     """Return the ending that a line says by itself, None if it says none."""
     if found := TORCHRUN_LINE.search(line.text):
-        where = line.where.filled(Where(local_rank=int(found[2])))
+        where = line.where.filled(Location(local_rank=int(found[2])))
         return Ending(int(found[1]), where, line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
             rank = found.groupdict().get("rank") or _said_rank(line.text)
-            said = Where(rank=int(rank)) if rank else NOWHERE
+            said = Location(rank=int(rank)) if rank else NOWHERE
             return Ending(_code(found.groupdict()), line.where.filled(said), line)
     return None
 

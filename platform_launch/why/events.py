@@ -13,7 +13,7 @@ from platform_launch.why.clock import Span
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.exceptions import Raised
-from platform_launch.why.line import NOWHERE, YEAR_S, Where
+from platform_launch.why.line import NOWHERE, YEAR_S, Location
 from platform_launch.why.signatures import Signature, SignatureRole
 from platform_launch.why.steps import StepEnd
 
@@ -27,7 +27,7 @@ _MOST_WHERES = 4096
 
 
 @dataclass
-class Sighting:
+class Occurrence:
     """One thing that happened: the first line that shows it, and how many more did.
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else.
@@ -39,13 +39,13 @@ class Sighting:
     number: int
     start: int
     shown: str
-    where: Where
+    where: Location
     raised: Raised | None = None
     ended_as: str = ""
     handling: str = ""
     span: Span = field(default_factory=Span)
     count: int = 1
-    wheres: set[Where] = field(default_factory=set)
+    wheres: set[Location] = field(default_factory=set)
     details: dict[str, str] = field(default_factory=dict)
     mention: bool = False
     of_one_process: bool = True
@@ -53,7 +53,7 @@ class Sighting:
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
 
-    def repeat(self, other: Sighting) -> None:
+    def repeat(self, other: Occurrence) -> None:
         """Count another line that shows the same."""
         self.count += other.count
         if not self._goes_on_with(other):
@@ -77,14 +77,14 @@ class Sighting:
         elif other.where.rank == self.where.rank:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
 
-    def _goes_on_with(self, other: Sighting) -> bool:
+    def _goes_on_with(self, other: Occurrence) -> bool:
         """Tell whether another line only says the same again below a process's own traceback."""
         mine, others = self.raised, other.raised
         if mine is None or mine.frame is None:
             return False
         return others is None or (others.frame is None and others.text != mine.text)
 
-    def _is_later_than(self, other: Sighting) -> bool:
+    def _is_later_than(self, other: Occurrence) -> bool:
         """Tell whether another line of several processes, further down in the log, was written earlier."""
         mine, others = self.span, other.span
         if self.raised is not None or not (mine.exact and others.exact):
@@ -100,7 +100,7 @@ class FirstError:
     log: str
     number: int
     shown: str
-    where: Where
+    where: Location
     clear: bool
 
 
@@ -108,12 +108,12 @@ class FirstError:
 class Episode:
     """Events that follow each other closely."""
 
-    events: dict[tuple[str, str], Sighting] = field(default_factory=dict)
+    events: dict[tuple[str, str], Occurrence] = field(default_factory=dict)
     endings: list[Ending] = field(default_factory=list)
     steps: list[StepEnd] = field(default_factory=list)
     last_line: int = 0
 
-    def add(self, event: Sighting) -> Sighting:
+    def add(self, event: Occurrence) -> Occurrence:
         """Add an event or count it as a repetition; return the one that is kept."""
         said = event.raised.text if event.raised and not event.signature.patterns else ""
         key = (event.signature.id + event.role.value, said)
@@ -130,13 +130,13 @@ class Episode:
             self.events[key] = event
         return event
 
-    def of_role(self, role: SignatureRole) -> list[Sighting]:
+    def of_role(self, role: SignatureRole) -> list[Occurrence]:
         """Return the events of a role, first in the log first."""
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
 
 
-class Strand:
-    """What one node (or pod) says in one log.
+class NodeEvents:
+    """The events of one node (or pod) in one log, and what else it tells of itself.
 
     ``finished_at`` is the last line in which the launcher called this training a success. ``homes`` are the
     hosts of the ranks of the largest communicator seen, of ``homes_of`` ranks; "" where two claim one.
@@ -151,7 +151,7 @@ class Strand:
         self.homes: dict[int, str] = {}
         self.homes_of = 0
         self.lines_read = 0
-        self.survived: list[Sighting] = []
+        self.survived: list[Occurrence] = []
         self.first_error: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
@@ -163,7 +163,7 @@ class Strand:
         if size == self.homes_of and (rank in self.homes or len(self.homes) < _MOST_WHERES):
             self.homes[rank] = host if self.homes.get(rank, host) == host else ""
 
-    def add(self, event: Sighting, parting_lines: int) -> Sighting:
+    def add(self, event: Occurrence, parting_lines: int) -> Occurrence:
         """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
         self.part(event.start, parting_lines)
         self._episode.last_line = max(self._episode.last_line, event.number)
@@ -218,6 +218,6 @@ class Strand:
         return self._decisive
 
 
-def all_events(strands: Iterable[Strand]) -> list[Sighting]:
+def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:
     """Return what the decisive episodes of all nodes hold."""
-    return [event for strand in strands for event in strand.episode.events.values()]
+    return [event for node_events in nodes for event in node_events.episode.events.values()]

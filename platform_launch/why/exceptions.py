@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from platform_launch.why.line import Line, Where, shown
+from platform_launch.why.line import Line, Location, shown
 
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
@@ -133,7 +133,7 @@ class Chain:
     """
 
     start: int
-    where: Where
+    where: Location
     links: list[Raised] = field(default_factory=list)
     root: int = 0
     frames: list[TracebackFrame] = field(default_factory=list)
@@ -214,7 +214,7 @@ class Traceback:
         elif spawned := _INNER_LINK.search(text):
             self._linked, self.chain.root = True, len(self.chain.links)
             if self.chain.where.rank is None:
-                self.chain.where = self.chain.where.filled(Where(local_rank=int(spawned[1])))
+                self.chain.where = self.chain.where.filled(Location(local_rank=int(spawned[1])))
         elif text.strip():
             self._go_on(text, line)
             self._idle_lines += 1

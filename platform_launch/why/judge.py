@@ -15,7 +15,7 @@ from platform_launch.why.candidates import (
     standing_behind,
     told_last,
 )
-from platform_launch.why.events import Sighting, Strand, all_events
+from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.line import NOWHERE
 from platform_launch.why.notes import MOST_OTHERS, also, earlier_signs, folded, named, survived, unordered
 from platform_launch.why.order import earliest, first_of
@@ -25,16 +25,16 @@ from platform_launch.why.verdict import Verdict
 _CLOSE_LINES = 8
 
 
-def judge(strands: Sequence[Strand], catalogue: Catalogue, oom_kills: int | None = None) -> Verdict:
+def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | None = None) -> Verdict:
     """Return the verdict over all nodes.
 
     ``oom_kills`` is how many out-of-memory kills the cgroup counted during the run, None if not known.
     """
-    failed = [strand for strand in strands if not strand.finished]
-    if strands and not failed:
+    failed = [node_events for node_events in nodes if not node_events.finished]
+    if nodes and not failed:
         return Verdict("finished")
     events = all_events(failed)
-    failed = [strand for strand in failed if not _follows(strand)] or failed
+    failed = [node_events for node_events in failed if not _follows(node_events)] or failed
     chosen, notes = _choose(failed, all_events(failed), catalogue)
     if chosen is None:
         verdict = unknown(failed, catalogue)
@@ -45,19 +45,19 @@ def judge(strands: Sequence[Strand], catalogue: Catalogue, oom_kills: int | None
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
 
 
-def _follows(strand: Strand) -> bool:
+def _follows(node_events: NodeEvents) -> bool:
     """Tell whether a node stopped because of another one, which it names."""
-    return any(e.signature.id == "other_node_failed" for e in strand.episode.events.values())
+    return any(e.signature.id == "other_node_failed" for e in node_events.episode.events.values())
 
 
 def _choose(
-    strands: Sequence[Strand], events: Sequence[Sighting], catalogue: Catalogue
-) -> tuple[Sighting | None, list[str]]:
+    nodes: Sequence[NodeEvents], events: Sequence[Occurrence], catalogue: Catalogue
+) -> tuple[Occurrence | None, list[str]]:
     """Return the event that answers, and what has to be said beside it."""
-    offsets = {id(e): s.clock_offset_s for s in strands for e in s.episode.events.values()}
+    offsets = {id(e): s.clock_offset_s for s in nodes for e in s.episode.events.values()}
     firsts = [
         first_of(s.episode.of_role(SignatureRole.CAUSE))
-        for s in strands
+        for s in nodes
         if s.episode.of_role(SignatureRole.CAUSE)
     ]
     if firsts:
@@ -70,20 +70,20 @@ def _choose(
                 cause.raised = cause.raised or first.raised
                 if cause.where == NOWHERE:
                     cause.where = first.where
-        elif waited_for := ended_before(first, strands, catalogue):
+        elif waited_for := ended_before(first, nodes, catalogue):
             return waited_for, [f"the others went on until: {named(first)}"]
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
-        return cause, [*notes, *others, *survived(strands, cause)]
-    if left := told_last(strands, catalogue) or left_by_itself(strands, catalogue):
+        return cause, [*notes, *others, *survived(nodes, cause)]
+    if left := told_last(nodes, catalogue) or left_by_itself(nodes, catalogue):
         return left, []
     chosen = best_consequence(events, offsets)
     suspects = [event for event in events if event.role is SignatureRole.SUSPECT]
-    chosen = chosen or best_suspect(suspects, strands, offsets, catalogue)
-    if waited_for := ended_before(chosen, strands, catalogue):
+    chosen = chosen or best_suspect(suspects, nodes, offsets, catalogue)
+    if waited_for := ended_before(chosen, nodes, catalogue):
         return waited_for, []
     if chosen is not None:
         return chosen, []
-    if not any(strand.first_error for strand in strands) and (met := never_met(strands, catalogue)):
+    if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
     return None, [f"perhaps: {named(event)}" for event in suspects[:MOST_OTHERS]]

@@ -19,7 +19,7 @@ YEAR_S = 366 * 86400.0
 
 
 @dataclass(frozen=True)
-class Where:
+class Location:
     """The process that a line is from or speaks of, as far as it says."""
 
     node: int | None = None
@@ -31,7 +31,7 @@ class Where:
     local_rank: int | None = None
     gpu: str | None = None
 
-    def filled(self, other: Where) -> Where:
+    def filled(self, other: Location) -> Location:
         """Return this with what is unknown taken from ``other``."""
         known = {name: value for name, value in vars(self).items() if value is not None}
         return dataclasses.replace(other, **known)
@@ -51,7 +51,7 @@ class Where:
         return ", ".join(parts)
 
 
-NOWHERE = Where()
+NOWHERE = Location()
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Line:
     number: int
     text: str
     whole: str
-    process: Where
-    where: Where
+    process: Location
+    where: Location
     time_s: float | None
     mild: bool
     writer: str = ""
@@ -94,12 +94,12 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     """Take a line apart. Never fails: what is not text becomes replacement characters."""
     whole = plain(data)
     prefix = prefixes.split(whole)
-    process = Where(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
+    process = Location(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
     text = prefix.text
     said: dict[str, object] = {**ranks_within(text)}
     if host := host_of(text):
         said["host"] = host
-    where = process.filled(Where(**said)) if said else process  # type: ignore[arg-type]
+    where = process.filled(Location(**said)) if said else process  # type: ignore[arg-type]
     return Line(
         number,
         text,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, Sighting, Strand
+from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
 from platform_launch.why.line import shown
 from platform_launch.why.order import is_before
 from platform_launch.why.signatures import SignatureRole
@@ -14,7 +14,7 @@ MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
 
 
-def named(event: Sighting) -> str:
+def named(event: Occurrence) -> str:
     """Return an event in words: what, where, and in which line."""
     place = str(event.where)
     known = event.signature.patterns or event.raised is None or not event.raised.type
@@ -22,7 +22,9 @@ def named(event: Sighting) -> str:
     return shown(title) + (f" on {place}" if place else "") + f" ({shown(event.log)}:{event.number})"
 
 
-def earlier_signs(chosen: Sighting, events: Sequence[Sighting], offsets: Mapping[int, float]) -> list[str]:
+def earlier_signs(
+    chosen: Occurrence, events: Sequence[Occurrence], offsets: Mapping[int, float]
+) -> list[str]:
     """Name a consequence that other nodes show notably earlier than the cause, as their clocks go."""
     earlier = [
         event
@@ -34,12 +36,12 @@ def earlier_signs(chosen: Sighting, events: Sequence[Sighting], offsets: Mapping
     return [f"earlier by the clocks, and usually a consequence: {named(e)}" for e in earlier[:1]]
 
 
-def unordered(events: Sequence[Sighting]) -> list[str]:
+def unordered(events: Sequence[Occurrence]) -> list[str]:
     """Name the events that may have come first as well."""
     return [f"the logs do not say which came first; also {named(e)}" for e in events[:MOST_OTHERS]]
 
 
-def also(chosen: Sighting, first: Sighting, events: Sequence[Sighting]) -> list[str]:
+def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) -> list[str]:
     """Name other causes that the logs hold: faults come in pairs, and the second one waits for its turn."""
     seen = {chosen.signature.id, first.signature.id}
     others = []
@@ -51,20 +53,20 @@ def also(chosen: Sighting, first: Sighting, events: Sequence[Sighting]) -> list[
     return others[:MOST_OTHERS]
 
 
-def survived(strands: Sequence[Strand], chosen: Sighting) -> list[str]:
+def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[str]:
     """Say which errors training went on after, the chosen one perhaps among them."""
-    count = sum(event.count for strand in strands for event in strand.survived)
+    count = sum(event.count for node_events in nodes for event in node_events.survived)
     notes = [f"{count} earlier error(s) were followed by more output, so training went on"] if count else []
-    after = max(s.lines_after for s in strands if chosen in s.episode.events.values())
+    after = max(s.lines_after for s in nodes if chosen in s.episode.events.values())
     # Of a message that comes thousands of times not every line is read.
     if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
         notes.append(f"{after} lines of output follow: the process may have survived this")
     return notes
 
 
-def folded(chosen: Sighting, events: Sequence[Sighting]) -> tuple[Consequence, ...]:
+def folded(chosen: Occurrence, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
     """Sum up what happened to the others, by number of ranks where lines name them."""
-    said: dict[str, list[Sighting]] = {}
+    said: dict[str, list[Occurrence]] = {}
     for event in events:
         if event.role is SignatureRole.CONSEQUENCE and event.signature.id != chosen.signature.id:
             said.setdefault(event.signature.id, []).append(event)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from platform_launch.why.events import Sighting
+from platform_launch.why.events import Occurrence
 from platform_launch.why.line import YEAR_S
 
 
-def first_of(causes: list[Sighting]) -> Sighting:
+def first_of(causes: list[Occurrence]) -> Occurrence:
     """Return what came first in one node's log: by time where all lines tell it, else by their order."""
     if all(event.span.exact for event in causes):
         return min(causes, key=lambda event: event.span.not_before_s or 0.0)
     return causes[0]
 
 
-def earliest(events: list[Sighting], offsets: Mapping[int, float]) -> tuple[Sighting, list[Sighting]]:
+def earliest(events: list[Occurrence], offsets: Mapping[int, float]) -> tuple[Occurrence, list[Occurrence]]:
     """Return the first of events of several nodes, and those that may have been first as well.
 
     Where times do not tell, the most specific one is taken.
@@ -27,7 +27,9 @@ def earliest(events: list[Sighting], offsets: Mapping[int, float]) -> tuple[Sigh
     return chosen, others
 
 
-def is_before(one: Sighting, other: Sighting, offsets: Mapping[int, float], margin_s: float = 0.0) -> bool:
+def is_before(
+    one: Occurrence, other: Occurrence, offsets: Mapping[int, float], margin_s: float = 0.0
+) -> bool:
     """Tell whether one event is known to be earlier than another; half a year's distance is New Year."""
     if one.span.not_after_s is None or other.span.not_before_s is None:
         return False

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
-from platform_launch.why.events import Sighting, Strand
-from platform_launch.why.line import NOWHERE, Where
+from platform_launch.why.events import NodeEvents, Occurrence
+from platform_launch.why.line import NOWHERE, Location
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
@@ -19,58 +19,62 @@ _MOST_NAMED = 8
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
-def fill_place(event: Sighting, ending: Ending | None, strands: Sequence[Strand]) -> tuple[Where, list[str]]:
+def fill_place(
+    event: Occurrence, ending: Ending | None, nodes: Sequence[NodeEvents]
+) -> tuple[Location, list[str]]:
     """Return where an event happened, as far as all logs tell, and notes about it."""
     where, notes = event.where, list[str]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
     one = event.of_one_process or bool(ranks)
     if ending is not None and where.local_rank is None and ranks <= {ending.where.rank}:
         said = ending.where
-        alone = Where(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
-        where = where.filled(alone).filled(Where(host=said.host))
+        alone = (
+            Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
+        )
+        where = where.filled(alone).filled(Location(host=said.host))
     table = Collectives()
-    for strand in strands:
-        table.merge(strand.collectives)
+    for node_events in nodes:
+        table.merge(node_events.collectives)
     if event.signature.id in _WAITED:
         behind, text = table.finding()
         if text:
             notes.append(text)
         if behind is not None and behind != where.rank:
-            where = Where(rank=behind)
+            where = Location(rank=behind)
     elif event.signature.id == "barrier_absent" or _is_soon_after(event, table):
         notes += [text] if (text := table.absent()) else []
     if event.signature.id == "out_of_memory_kill":
-        where = where.filled(_cancelled_on(strands))
-    where = _with_steps(where, _steps(strands), ended=ending is not None)
-    where = _at_home(where, strands)
+        where = where.filled(_cancelled_on(nodes))
+    where = _with_steps(where, _steps(nodes), ended=ending is not None)
+    where = _at_home(where, nodes)
     if where == NOWHERE and event.of_one_process:
-        where = _only_ended(strands)
+        where = _only_ended(nodes)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
 
-def _is_soon_after(event: Sighting, table: Collectives) -> bool:
+def _is_soon_after(event: Occurrence, table: Collectives) -> bool:
     """Tell whether the job was ended while its processes still met."""
     met = table.members_line
     return event.signature.id in _ENDS and met is not None and 0 < event.number - met.number <= _SOON_LINES
 
 
-def common_place(places: Sequence[Where]) -> Where:
+def common_place(places: Sequence[Location]) -> Location:
     """Return what places have in common: one process, else one host, else nothing."""
     if len(set(places)) == 1:
         return places[0]
     hosts = {place.host for place in places}
-    return Where(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
+    return Location(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
 
 
-def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
+def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[str]:
     """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
     by_host: dict[tuple[str, int], list[int]] = {}
-    for step in _steps(strands):
+    for step in _steps(nodes):
         for place in step.places:
             number = place.task if place.task is not None else place.rank
             if place.host and number is not None:
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
-    endings = [e for strand in strands for e in strand.episode.endings]
+    endings = [e for node_events in nodes for e in node_events.episode.endings]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
     told = {host for host, _ in by_host} | {*_ITSELF}
     for root in [e for e in named if e.is_root] or named:
@@ -86,49 +90,51 @@ def who_ended(where: Where, strands: Sequence[Strand]) -> list[str]:
     return [f"ended with an error: {', '.join(said)}{more}"]
 
 
-def _only_ended(strands: Sequence[Strand]) -> Where:
+def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
     """Return the process that launchers say ended, where all that they name is one."""
-    summaries = [event for strand in strands for event in strand.episode.of_role(SignatureRole.SUMMARY)]
+    summaries = [
+        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
+    ]
     return common_place([place for event in summaries for place in event.wheres if place != NOWHERE])
 
 
-def _at_home(where: Where, strands: Sequence[Strand]) -> Where:
+def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     """Add the host of a rank, where the logs tell elsewhere on which host it runs."""
     if where.rank is None or any(part is not None for part in (where.node, where.pod, where.host)):
         return where
-    largest = max((strand.homes_of for strand in strands), default=0)
+    largest = max((node_events.homes_of for node_events in nodes), default=0)
     hosts = {
-        strand.homes[where.rank]
-        for strand in strands
-        if strand.homes_of == largest and where.rank in strand.homes
+        node_events.homes[where.rank]
+        for node_events in nodes
+        if node_events.homes_of == largest and where.rank in node_events.homes
     }
     hosts |= {
         ending.where.host
-        for strand in strands
-        for ending in strand.episode.endings
+        for node_events in nodes
+        for ending in node_events.episode.endings
         if ending.where.rank == where.rank and ending.where.host
     }
     return replace(where, host=hosts.pop()) if len(hosts) == 1 and "" not in hosts else where
 
 
-def _cancelled_on(strands: Sequence[Strand]) -> Where:
+def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
     """Return the node on which the scheduler then ended the job, where it is a single one."""
-    events = [event for strand in strands for event in strand.episode.events.values()]
+    events = [event for node_events in nodes for event in node_events.episode.events.values()]
     places = {where for event in events if event.signature.id == "job_cancelled" for where in event.wheres}
-    return Where(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
+    return Location(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
 
 
 def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
     return sum(len(tasks) for tasks in by_host.values()) == 1
 
 
-def _steps(strands: Sequence[Strand]) -> list[StepEnd]:
+def _steps(nodes: Sequence[NodeEvents]) -> list[StepEnd]:
     """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
-    steps = [step for strand in strands for step in strand.episode.steps]
+    steps = [step for node_events in nodes for step in node_events.episode.steps]
     return [step for step in steps if not step.was_asked] or steps
 
 
-def _with_steps(where: Where, steps: Sequence[StepEnd], *, ended: bool) -> Where:
+def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Location:
     places = [place for step in steps for place in step.places]
     hosts = {place.host for place in places}
     if where.pod is not None or not places:
@@ -137,14 +143,14 @@ def _with_steps(where: Where, steps: Sequence[StepEnd], *, ended: bool) -> Where
         here = [place for place in places if place.host == where.host]
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
     if len(hosts) == 1:
-        where = where.filled(Where(host=places[0].host))
+        where = where.filled(Location(host=places[0].host))
         if len(places) == 1 and where.rank is None and not steps[0].was_asked:
             where = where.filled(places[0])
     elif where.rank is not None and not ended:
         # Started by srun itself, a task is a rank.
         same = {place.host for place in places if where.rank in (place.task, place.rank)}
         if len(same) == 1:
-            where = where.filled(Where(host=same.pop()))
+            where = where.filled(Location(host=same.pop()))
     return where
 
 

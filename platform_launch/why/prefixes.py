@@ -213,7 +213,7 @@ _IDENTITIES = frozenset(
 
 
 def where_of(prefix: Prefix) -> dict[str, str | int]:
-    """Return the place that prefixes name, by the names of Where's fields."""
+    """Return the place that prefixes name, by the names of Location's fields."""
     found = prefix.found
     place: dict[str, str | int] = {}
     for name in ("node", "task", "local_rank"):

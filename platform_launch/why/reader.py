@@ -10,9 +10,9 @@ from platform_launch.events import in_text
 from platform_launch.why.assembly import HARMLESS, Assembly, OpenTraceback, meaning_of
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
-from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, Sighting, Strand
+from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
-from platform_launch.why.line import NOWHERE, Line, Where, parse, plain, shown
+from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
@@ -28,7 +28,7 @@ _CLEAR_ERROR = re.compile(
 _ERROR = re.compile(r"error|fatal|fail(?:ed|ure)|exception|panic|abort|cannot|unable to", re.I)
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
-_MOST_STRANDS = 2048
+_MOST_NODES = 2048
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
@@ -48,10 +48,10 @@ _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<endpoint>\w\S*)")
 
 
 class LogReader:
-    """Reads one source; afterwards :attr:`strands` holds what each node in it said."""
+    """Reads one source; afterwards :attr:`nodes` holds what each node in it said."""
 
     def __init__(self, source: LogSource, catalogue: Catalogue) -> None:
-        self.strands: dict[object, Strand] = {}
+        self.nodes: dict[object, NodeEvents] = {}
         self._source = source
         self._catalogue = catalogue
         self._scanner = Scanner(rejoined(source.stream))
@@ -60,11 +60,11 @@ class LogReader:
         self._prefixes = Prefixes()
         self._steps = StepReader()
         self._recovered = 0
-        self._summaries: dict[Where, SummaryBlock] = {}
+        self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)
         self._own_seen: set[str] = set()
 
-    def read(self) -> list[Strand]:
+    def read(self) -> list[NodeEvents]:
         """Read to the end."""
         for raw in self._scanner.lines():
             taken = False
@@ -84,9 +84,9 @@ class LogReader:
         for said in self._own.unread(self._own_seen):
             data = in_text(said).encode()
             self._take_own(parse(self._scanner.lines_read + 1, data, self._prefixes), said)
-        for strand in self.strands.values():
-            strand.lines_read = self._scanner.lines_read
-        return list(self.strands.values())
+        for node_events in self.nodes.values():
+            node_events.lines_read = self._scanner.lines_read
+        return list(self.nodes.values())
 
     def remarks(self) -> list[str]:
         """Say what was not read."""
@@ -122,14 +122,14 @@ class LogReader:
             return True
         if self._catalogue.is_noise(line.text) or _TRACED.match(line.text):
             return False
-        strand = self._strand(line.where)
-        if strand.collectives.read(line):
+        node_events = self._events_of(line.where)
+        if node_events.collectives.read(line):
             return True
         if line.where.host is not None and (home := _HOME.search(line.text)):
-            strand.live(int(home[1]), int(home[2]), line.where.host)
+            node_events.live(int(home[1]), int(home[2]), line.where.host)
             return True
         if fact := _FACTS.search(line.text):
-            strand.facts.setdefault("rendezvous", fact["endpoint"])
+            node_events.facts.setdefault("rendezvous", fact["endpoint"])
         step = self._steps.read(line)
         match = self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
@@ -177,7 +177,7 @@ class LogReader:
 
     def _take_step(self, step: StepEnd, match: Match | None) -> None:
         """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
-        self._strand(step.line.where).step(step, self._parting_lines)
+        self._events_of(step.line.where).step(step, self._parting_lines)
         signature = self._catalogue.of_exit_code(step.exit_code)
         known = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if signature is not None and not known and not step.was_asked:
@@ -187,7 +187,7 @@ class LogReader:
     def _take_own(self, line: Line, said: LauncherEvent) -> bool:
         """Read a line of this launcher, of which only the event counts; return False if it meant nothing."""
         if said.id == "training-finished":
-            self._strand(line.where).finished_at = line.number
+            self._events_of(line.where).finished_at = line.number
             return True
         if ending := ending_of(said, line):
             self._take_ending(ending)
@@ -213,7 +213,7 @@ class LogReader:
         return block is not None or ending is not None
 
     def _take_ending(self, ending: Ending) -> None:
-        self._strand(ending.where).end(ending, self._parting_lines)
+        self._events_of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
         if signature is not None and ending.is_root:
             self._add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
@@ -246,7 +246,7 @@ class LogReader:
         return raised
 
     def _take_unknown(self, line: Line) -> bool:
-        strand = self._strand(line.where)
+        node_events = self._events_of(line.where)
         if line.mild or not (line.grave or _ERROR.search(line.text)) or HARMLESS.match(line.text):
             return False
         clear = _CLEAR_ERROR.search(line.text) is not None
@@ -255,7 +255,7 @@ class LogReader:
             self._add(match, SignatureRole.SUSPECT, line, line.where, raised)
             return False
         error = FirstError(self._source.name, line.number, line.shown, self._filled(line.where), clear)
-        strand.err(error, self._parting_lines)
+        node_events.err(error, self._parting_lines)
         return False
 
     def _conclude(self, reading: OpenTraceback) -> None:
@@ -303,11 +303,11 @@ class LogReader:
             reading.span,
         )
 
-    def _had_consequence(self, where: Where) -> bool:
+    def _had_consequence(self, where: Location) -> bool:
         """Tell whether this very rank already suffered from another one's failure."""
         if where.rank is None:
             return False
-        suffered = self._strand(where).episode.of_role(SignatureRole.CONSEQUENCE)
+        suffered = self._events_of(where).episode.of_role(SignatureRole.CONSEQUENCE)
         return any(other.rank == where.rank for event in suffered for other in event.wheres)
 
     def _add(
@@ -315,13 +315,13 @@ class LogReader:
         match: Match,
         role: SignatureRole,
         line: Line,
-        where: Where,
+        where: Location,
         raised: Raised | None = None,
         start: int | None = None,
         span: Span | None = None,
-        writer: Where | None = None,
-    ) -> Sighting:
-        event = Sighting(
+        writer: Location | None = None,
+    ) -> Occurrence:
+        event = Occurrence(
             signature=match.signature,
             role=role,
             log=self._source.name,
@@ -333,20 +333,20 @@ class LogReader:
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
         )
-        return self._strand(writer or where).add(event, self._parting_lines)
+        return self._events_of(writer or where).add(event, self._parting_lines)
 
     @property
     def _parting_lines(self) -> int:
         """How much output parts two episodes: nodes that share a log take turns."""
-        return SURVIVED_LINES * max(1, len(self.strands))
+        return SURVIVED_LINES * max(1, len(self.nodes))
 
-    def _strand(self, where: Where) -> Strand:
+    def _events_of(self, where: Location) -> NodeEvents:
         key = (where.node, where.pod, where.task)
-        if key not in self.strands and len(self.strands) >= _MOST_STRANDS:
+        if key not in self.nodes and len(self.nodes) >= _MOST_NODES:
             key = (None, None, None)
-        if key not in self.strands:
-            self.strands[key] = Strand(self._source.name, self._source.clock_offset_s)
-        return self.strands[key]
+        if key not in self.nodes:
+            self.nodes[key] = NodeEvents(self._source.name, self._source.clock_offset_s)
+        return self.nodes[key]
 
-    def _filled(self, where: Where) -> Where:
+    def _filled(self, where: Location) -> Location:
         return where.filled(self._source.where)

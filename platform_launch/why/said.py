@@ -38,7 +38,7 @@ _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
 
 
 def ranks_in(text: str) -> dict[str, int]:
-    """Return the ranks that a text gives its writer, by the names of Where's fields.
+    """Return the ranks that a text gives its writer, by the names of Location's fields.
 
     A text that names several ranks of one kind speaks of others.
     """

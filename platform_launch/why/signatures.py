@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from platform_launch.events import Event
-from platform_launch.why.line import Where, shown
+from platform_launch.why.line import Location, shown
 from platform_launch.why.literals import PatternSet, branches
 
 _FILE = Path(__file__).with_name("signatures.yaml")
@@ -80,7 +80,7 @@ class Match:
 
     signature: Signature
     position: int
-    where: Where
+    where: Location
     details: tuple[tuple[str, str], ...] = ()
 
 
@@ -157,11 +157,11 @@ def _counts(comparison: str, found: re.Match[str]) -> bool:
     return have > want if comparison == "more" else have < want
 
 
-def _told(found: re.Match[str]) -> tuple[Where, tuple[tuple[str, str], ...]]:
+def _told(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:
     said = {name: value for name, value in found.groupdict().items() if value}
     place = {name: kind(said[name]) for name, kind in _PLACES.items() if name in said}
     details = ((_SAID.get(name, name), shown(value)) for name, value in said.items() if name not in _PLACES)
-    return Where(**place), tuple(details)
+    return Location(**place), tuple(details)
 
 
 @lru_cache(maxsize=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.events import Event, beside, read
-from platform_launch.why.line import Where
+from platform_launch.why.line import Location
 from platform_launch.why.scan import Readable
 
 # plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
@@ -42,9 +42,9 @@ class LogSource:
     events: tuple[Event, ...] | None = None
 
     @property
-    def where(self) -> Where:
+    def where(self) -> Location:
         """The place that the log's name tells."""
-        return Where(node=self.node, rank=self.rank, local_rank=self.local_rank)
+        return Location(node=self.node, rank=self.rank, local_rank=self.local_rank)
 
 
 def node_of(name: str) -> int | None:
@@ -68,12 +68,12 @@ def started_of(path: Path) -> datetime | None:
         return None
 
 
-def where_of_log(path: Path) -> Where:
+def where_of_log(path: Path) -> Location:
     """Return the place that a path tells: the node, the rank, or torchrun's folder of a local rank."""
     attempt = path.parent.parent.name
     local_rank = int(path.parent.name) if _ATTEMPT.fullmatch(attempt) and path.parent.name.isdigit() else None
     rank = _RANK.search(Path(_unpacked_name(path.name)).stem)
-    return Where(node=node_of(path.name), rank=int(rank[1]) if rank else None, local_rank=local_rank)
+    return Location(node=node_of(path.name), rank=int(rank[1]) if rank else None, local_rank=local_rank)
 
 
 def events_of(log: Path) -> tuple[Event, ...] | None:

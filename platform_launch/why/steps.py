@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from platform_launch.why.line import Line, Where
+from platform_launch.why.line import Line, Location
 
 _SIGNALS = {
     "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
@@ -61,7 +61,7 @@ class StepEnd:
     """
 
     exit_code: int
-    places: tuple[Where, ...]
+    places: tuple[Location, ...]
     line: Line
     ordered: bool = False
 
@@ -75,7 +75,7 @@ class StepReader:
     """Reads such lines of one log; some reports take two lines."""
 
     def __init__(self) -> None:
-        self._named: Where | None = None
+        self._named: Location | None = None
         self._expects_until = 0
         self._begun = ""
         self._step_ends_until = 0
@@ -92,10 +92,10 @@ class StepReader:
         if any(words in text for words in _ENDS_STEP):
             self._step_ends_until = line.number + _ENDING_LINES
         if self.expects(line.number) and (found := _MPI_NODE.match(text)):
-            return StepEnd(_NOT_FOUND, (Where(host=found["host"]),), line)
+            return StepEnd(_NOT_FOUND, (Location(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
-            places = tuple(Where(host=found["host"], task=task) for task in _tasks(found["tasks"]))
+            places = tuple(Location(host=found["host"], task=task) for task in _tasks(found["tasks"]))
             ordered = found["signal"] == "Killed" and line.number < self._step_ends_until
             return StepEnd(code, places, line, ordered)
         said = f"{self._begun} {text.strip()}" if self._begun else text
@@ -103,10 +103,10 @@ class StepReader:
         for pattern in _MPI:
             if found := pattern.search(said):
                 host = found.groupdict().get("host")
-                place = Where(host=host, rank=int(found["rank"]))
+                place = Location(host=host, rank=int(found["rank"]))
                 return StepEnd(_code(found), (place,), line)
         if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text):
-            self._named = Where(host=found.groupdict().get("host"), rank=int(found["rank"]))
+            self._named = Location(host=found.groupdict().get("host"), rank=int(found["rank"]))
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
             return StepEnd(_code(found), (place,), line)

@@ -15,7 +15,7 @@ from platform_launch.console.languages import (
 )
 from platform_launch.why.exception_rules import advice
 from platform_launch.why.fingerprint import fingerprint
-from platform_launch.why.line import Where, shown
+from platform_launch.why.line import Location, shown
 from platform_launch.why.signatures import Catalogue
 
 _REASONS = {
@@ -91,7 +91,7 @@ class Verdict:
     fix: str = ""
     advice: str | None = None
     source: str = ""
-    where: Where = field(default_factory=Where)
+    where: Location = field(default_factory=Location)
     exception: Code | None = None
     evidence: tuple[Evidence, ...] = ()
     consequences: tuple[Consequence, ...] = ()

@@ -12,7 +12,7 @@ from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.why import LogSource, Verdict, explain
-from platform_launch.why.line import Where
+from platform_launch.why.line import Location
 from platform_launch.why.signatures import SignatureRole, catalogue
 from platform_launch.why.verdict import Code, Consequence, Evidence
 
@@ -114,7 +114,7 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
         "a collective operation timed out",
         meaning="m",
         fix="f",
-        where=Where(node=3, rank=9),
+        where=Location(node=3, rank=9),
         exception=Code("RuntimeError", "x", "/workspace/train.py", 3, "main"),
         evidence=(Evidence("a.log", 7, "text"),),
         consequences=(Consequence("abort", "others aborted (1 line)", 1),),

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.line import Line, Where, parse
+from platform_launch.why.line import Line, Location, parse
 
 
-def where(**known: object) -> Where:
-    return Where(**known)  # type: ignore[arg-type]
+def where(**known: object) -> Location:
+    return Location(**known)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def where(**known: object) -> Where:
         ("[INFO] hello", "[INFO] hello", where()),
     ],
 )  # fmt: skip
-def test_prefixes_name_the_process(data: str, text: str, place: Where) -> None:
+def test_prefixes_name_the_process(data: str, text: str, place: Location) -> None:
     line = parse(1, data.encode())
     assert (line.text, line.where) == (text, place)
 

@@ -49,7 +49,8 @@ def test_the_steps_leave_torch_as_it_is_and_a_launcher_that_starts(tmp_path: Pat
     """In an environment of its own below which this one lies, as a base image's Python below the launcher."""
     root, environment = tmp_path / "root", tmp_path / "environment"
     (root / "opt").mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=LIMIT_S)
+    # pip too comes from what lies below.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=LIMIT_S)
     site = next(environment.glob("lib/python*/site-packages"))
     theirs = [path for path in sys.path if path.endswith("site-packages")]
     (site / "base_image.pth").write_text("\n".join(theirs) + "\n")

@@ -45,7 +45,11 @@ def fill_place(
         notes += [text] if (text := table.absent()) else []
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
-    where = _with_steps(where, _steps(nodes), ended=ending is not None)
+    steps = _steps(nodes)
+    if event.signature.id in _ENDS and all(step.was_asked for step in steps):
+        # Of tasks that only ended with their step, the host is of interest and not the number.
+        steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
+    where = _with_steps(where, steps, ended=ending is not None)
     where = _at_home(where, nodes)
     if where == NOWHERE and event.of_one_process:
         where = _only_ended(nodes)
@@ -144,7 +148,7 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
     if len(hosts) == 1:
         where = where.filled(Location(host=places[0].host))
-        if len(places) == 1 and where.rank is None and not steps[0].was_asked:
+        if len(places) == 1 and where.rank is None:
             where = where.filled(places[0])
     elif where.rank is not None and not ended:
         # Started by srun itself, a task is a rank.

@@ -132,6 +132,7 @@ CAUSES = {
     "gloo_loopback": "gloo 使用了回环地址",
     "gloo_timeout": "gloo 操作超时",
     "link_local": "NCCL 使用了仅在本链路有效的地址（fe80::）",
+    "nccl_call": "NCCL 调用失败",
     "nccl_trace": "NCCL 与对端的连接失败，且没有说明原因",
     "monitored_barrier": "有一个 rank 没有到达受监控的屏障",
     "network_timeout": "网络连接超时或被拒绝",

@@ -20,17 +20,16 @@ from platform_launch.hardware import running
 from platform_launch.procguard.agent.launch import MARKER
 from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
 from tests.lab.waiting import LIMIT_S as LIMIT_S
+from tests.lab.waiting import until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "join-token-of-the-test"
 MAIN = "import sys; from platform_launch.cli.procguard import main; sys.exit(main())"
 
 
-def wait_for(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until, f"waited too long for {what}"
-        time.sleep(0.02)
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait until something is so; fail saying what was waited for."""
+    until(condition, f"waited too long for {what}")
 
 
 class WireServer:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.run import configured, listening
 from platform_launch.procguard.server.settings import ServerSettings
 from tests.lab.waiting import LIMIT_S as LIMIT_S
+from tests.lab.waiting import until as until
 
 TOKEN = "a join token of tests"
 PASSWORD = "correct horse battery"
@@ -78,14 +78,6 @@ def served(data: Path, **settings: Any) -> Iterator[Served]:
                 server.should_exit = True
                 thread.join(LIMIT_S)
                 assert not thread.is_alive(), "the server did not end"
-
-
-def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
-    """Wait for a condition, and fail when it does not come."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 class FakeAgent:

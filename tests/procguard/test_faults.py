@@ -26,7 +26,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         paused = here.nodes[1].process
         assert paused is not None
         paused.send_signal(signal.SIGSTOP)
-        here.launch()
+        here.launch(silent_after_s=LIMIT_S, fail_after_s=LIMIT_S)  # nobody gives it up meanwhile
         wait_for(lambda: here.group()["waiting_for"] == ["node7-0"], "one of two to be ready")
         died_and_back(here)
         assert here.group()["phase"] == "preparing"

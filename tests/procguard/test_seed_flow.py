@@ -92,24 +92,23 @@ def expect_log(page: Page, worker: str, *texts: str) -> None:
     page.go_back()
 
 
-def training(checkpoint: str) -> str:
-    words = [sys.executable, trainee.__file__, *FEW_STEPS, "--checkpoint", checkpoint]
-    return shlex.join(words)
+MEETS = shlex.join([sys.executable, trainee.__file__])
+TRAINS = f"{MEETS} {shlex.join(FEW_STEPS)} --checkpoint two.pt"
 
 
-def test_four_nodes_of_one_worker_train(page: Page) -> None:
+def test_four_nodes_of_one_worker_meet(page: Page) -> None:
     make_group(page, "four", ["gn6-0", "gn7-0", "gn39-0", "gn40-0"])
     page.get_by_label("Master address").fill("gn6")
     page.get_by_label("World Size").fill("4")
     page.get_by_label("Backend").select_option("gloo")
-    page.get_by_label("Command").fill(training("four.pt"))
+    page.get_by_label("Command").fill(MEETS)
     expect_ranks(page, FOUR_NODES)
     expect(page.get_by_label("Master port")).to_have_value("29500")
     start(page)
     expect_phase(page, "Finished")
     for worker, rank, _, _ in FOUR_NODES:
-        expect_log(page, worker, f"[Rank {rank}] World Size: 4, Local Rank: 0, Master Addr: gn6")
-    expect_log(page, "gn6-0", "4 process(es) on cpu", "Step 4/4", "held-out accuracy")
+        said = f"[Rank {rank}] World Size: 4, Local Rank: 0, Master Addr: gn6"
+        expect_log(page, worker, said, "met [0, 1, 2, 3]")
 
 
 def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_mended(
@@ -118,7 +117,7 @@ def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_
     make_group(page, "two", [worker for worker, *_ in TWO_NODES])
     page.get_by_label("Master address").fill("gn6")
     page.get_by_label("Backend").select_option("gloo")
-    page.get_by_label("Command").fill(training("two.pt"))
+    page.get_by_label("Command").fill(TRAINS)
     expect_ranks(page, TWO_NODES)
     data = cluster.nodes["gn7"] / "data"
     data.rename(data.with_name("not-mounted"))
@@ -140,17 +139,17 @@ def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_
     for worker, rank, local_rank, _ in TWO_NODES:
         said = f"[Rank {rank}] World Size: 4, Local Rank: {local_rank}, Master Addr: gn6"
         expect_log(page, worker, said)
+    expect_log(page, "gn6-0", "4 process(es) on cpu", "Step 4/4", "held-out accuracy")
 
 
-def test_a_launcher_on_each_of_two_nodes_trains(page: Page) -> None:
+def test_a_launcher_on_each_of_two_nodes_meets_the_other(page: Page) -> None:
     make_group(page, "nodes", ("gn39-0", "gn40-0"))
     page.get_by_label("Master address").fill("gn40")
     page.get_by_label("A worker is").select_option("a node's launcher")
-    # Where each node has one process, torchrun would only be one more that imports torch.
-    words = [ROOT / "start_multinode_platform.sh", "--launcher", "python", "--script", trainee.EXAMPLE]
-    page.get_by_label("Command").fill(shlex.join([*map(str, words), "--", *FEW_STEPS]))
+    words = [ROOT / "start_multinode_platform.sh", "--launcher", "python", "--script", trainee.__file__]
+    page.get_by_label("Command").fill(shlex.join(map(str, words)))
     expect_ranks(page, [("gn40-0", 0, 0, 0), ("gn39-0", 1, 0, 1)])
     start(page)
     expect_phase(page, "Finished")
-    expect_log(page, "gn40-0", "all 2 nodes are here", "2 process(es) on cpu", "held-out accuracy")
-    expect_log(page, "gn39-0", "this is worker node 1 of 2: joining gn40:29500")
+    expect_log(page, "gn40-0", "all 2 nodes are here", "met [0, 1]")
+    expect_log(page, "gn39-0", "this is worker node 1 of 2: joining gn40:29500", "met [0, 1]")

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +31,7 @@ from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.why import Verdict
 from tests.lab.waiting import LIMIT_S as LIMIT_S
+from tests.lab.waiting import until
 
 JOIN_TOKEN = "web-lab-join-token"
 PASSWORDS = {"ada": "who-logs-in-here", "olga": "operate-the-lab", "vera": "viewing-the-lab"}
@@ -42,10 +42,7 @@ Visit = Callable[..., Page]
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     """Wait until something is so; fail saying what was waited for."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {LIMIT_S:g} s: {what}"
-        time.sleep(0.05)
+    until(condition, f"waited too long: {what}")
 
 
 class Lab:

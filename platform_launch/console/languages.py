@@ -92,6 +92,15 @@ def cause_advice(cause: str, means: str, fix: str, language: str) -> tuple[str, 
     return known.get("means", means) if means else "", known.get("fix", fix) if fix else ""
 
 
+def note_words(note: str, english: str, language: str) -> str:
+    """Return the words of a note beside an answer, with its values' names, by its id."""
+    if language == "en":
+        return english
+    from platform_launch.console import chinese_notes
+
+    return chinese_notes.NOTES.get(note, english)
+
+
 def retry_reason(cause: str, retry: str, english: str, language: str) -> str:
     """Return why to start the same again or not, by the id of a signature and the answer."""
     if language == "en":

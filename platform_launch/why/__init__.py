@@ -13,6 +13,7 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.why.events import NodeEvents
 from platform_launch.why.judge import judge
+from platform_launch.why.note import Note
 from platform_launch.why.opening import OpenedLog
 from platform_launch.why.reader import LogReader
 from platform_launch.why.signatures import catalogue
@@ -31,7 +32,7 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
     """
     nodes: list[NodeEvents] = []
     names: list[str] = []
-    remarks: list[str] = []
+    remarks: list[Note] = []
     for source in sources:
         names.append(source.name)
         try:
@@ -41,7 +42,7 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
         except OSError as error:
             raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
     verdict = judge(nodes, catalogue(), oom_kills)
-    return replace(verdict, logs=tuple(names), notes=(*verdict.notes, *remarks))
+    return replace(verdict, logs=tuple(names)).with_notes(remarks)
 
 
 def explain_paths(paths: Iterable[Path], oom_kills: int | None = None, job: str | None = None) -> Verdict:

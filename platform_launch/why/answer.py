@@ -10,6 +10,7 @@ from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, Location, shown
+from platform_launch.why.note import Note, note
 from platform_launch.why.place import common_place, fill_place, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
@@ -36,11 +37,11 @@ def verdict_of(
     meaning, fix = advice(rule.id, words) if rule else (signature.meaning, signature.fix)
     others = _processes(event) - 1
     if others > 0:
-        notes.insert(0, f"the same on {others} other" + ("s" if others > 1 else ""))
+        notes.insert(0, note("same-on-others" if others > 1 else "same-on-one", count=others))
     if event.handling:
-        notes.append(f"raised while handling {shown(event.handling)}")
+        notes.append(note("raised-handling", exception=shown(event.handling)))
     if event.ended_as:
-        notes.append(f"it ended as {shown(event.ended_as)}")
+        notes.append(note("ended-as", exception=shown(event.ended_as)))
     notes += who_ended(where, nodes)
     kind = (
         event.role.value
@@ -67,9 +68,8 @@ def verdict_of(
         where=where,
         exception=code,
         evidence=(Evidence(event.log, event.number, event.shown),),
-        notes=tuple(notes),
         details=details,
-    )
+    ).with_notes(notes)
 
 
 def _code(raised: Raised, *, told: bool) -> Code | None:
@@ -100,11 +100,13 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Verdict:
     ]
     if not errors and not every and not summaries and not steps:
         return Verdict("nothing")
-    notes, where = list[str](), common_place([ending.where for _, ending in every])
+    notes, where = list[Note](), common_place([ending.where for _, ending in every])
     if endings:
         ending = min(endings, key=lambda e: (e.where.rank is None, e.time or "9"))
         where = ending.where
-        notes.append(f"{str(where) or 'a process'} ended with exit code {ending.exit_code}")
+        place, code = where.note, ending.exit_code
+        told = note("process-ended", place=place, code=code) if place.values else None
+        notes.append(told or note("some-process-ended", code=code))
     error = next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -128,8 +130,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Verdict:
         where=where,
         evidence=evidence,
         first_error=first,
-        notes=tuple(notes),
-    )
+    ).with_notes(notes)
 
 
 def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue) -> Verdict:
@@ -147,8 +148,9 @@ def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue
         source=signature.source,
         where=Location(),
         exception=None,
-        notes=(f"the cgroup counted {oom_kills} out-of-memory kill(s) during the run",),
-    )
+        notes=(),
+        noted=(),
+    ).with_notes([note("oom-kills", count=oom_kills)])
 
 
 def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from platform_launch.why.line import Line
+from platform_launch.why.note import Note, note, ranks_named
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
@@ -25,7 +25,6 @@ _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _ALL_CAME = "All distributed processes registered"
 _WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
 _MOST_RANKS = 100_000
-_MOST_NAMED = 8
 # Ranks of one group that run different operations are not further apart than this.
 _NEAR = 8
 
@@ -109,30 +108,31 @@ class Collectives:
         self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
 
-    def finding(self) -> tuple[int | None, str]:
-        """Return the rank that the others waited for, if the table tells it, and a sentence that says why."""
+    def finding(self) -> tuple[int | None, Note | None]:
+        """Return the rank that the others waited for, if the table tells it, and a note that says why."""
         for name, rows in sorted(self.groups.items(), key=lambda one: -len(one[1])):
             finding = self._behind(rows, whole=name in ("", "0") or "default" in name)
             if finding[1]:
                 return finding
-        return None, ""
+        return None, None
 
-    def absent(self) -> str:
+    def absent(self) -> Note | None:
         """Return which ranks did not come to the start-up barrier, as far as that can be told."""
         size, came = max(self.world_sizes, default=0), self.barrier or set(self.members)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size:
-            return ""
+            return None
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):
-            return f"{_ranks(twice)} of {size} came twice: two nodes count themselves as the same one"
-        return f"of {size} ranks these did not report their start: {_ranks(missing)}"
+            return note("came-twice", ranks=ranks_named(twice), size=size)
+        return note("start-not-reported", size=size, ranks=ranks_named(missing))
 
-    def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, str]:
+    def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, Note | None]:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
         if late := _lowest(enqueued):
             others = max(enqueued.values())
-            return late[0], f"{_ranks(late)} started {_say(enqueued, late)} collectives, the others {others}"
+            count = enqueued[late[0]]
+            return late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
         operations: dict[str, list[int]] = {}
         for rank, row in rows.items():
@@ -143,24 +143,24 @@ class Collectives:
             # Of several groups that count for themselves.
             sequences, operations = {}, {}
         if late := _lowest(sequences):
-            return late[0], (
-                f"{_ranks(late)} timed out at number {_say(sequences, late)} "
-                f"({rows[late[0]].operation}), the others at {max(sequences.values())}"
+            return late[0], note(
+                "timed-out-behind",
+                ranks=ranks_named(late),
+                number=sequences[late[0]],
+                operation=rows[late[0]].operation,
+                others=max(sequences.values()),
             )
         if len(operations) == 2:
             few, many = sorted(operations.values(), key=len)
             if len(few) < len(many):
                 ran, others_ran = rows[few[0]].operation, rows[many[0]].operation
-                return few[0], f"{_ranks(few)} ran {ran}, the others {others_ran}"
+                return few[0], note("ran-another", ranks=ranks_named(few), operation=ran, others=others_ran)
         if whole and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and self.world_sizes else None
-            return alone, f"{_ranks(missing)} reported no timeout: look there first"
+            return alone, note("no-timeout", ranks=ranks_named(missing))
         if len(rows) > 1 and all(row.completed in (-1, 0) for row in rows.values()):
-            return None, (
-                "not one collective was completed: the ranks never got through to each other "
-                "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty"
-            )
-        return None, ""
+            return None, note("none-completed")
+        return None, None
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
         """Return the ranks that say nothing of any group, where most others of the whole job do."""
@@ -177,15 +177,3 @@ def _lowest(numbers: dict[int, int]) -> list[int]:
     least = min(numbers.values())
     late = sorted(rank for rank, number in numbers.items() if number == least)
     return late if len(late) * 2 <= len(numbers) else []
-
-
-def _say(numbers: dict[int, int], ranks: Iterable[int]) -> int:
-    return numbers[next(iter(ranks))]
-
-
-def _ranks(ranks: list[int]) -> str:
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]}–{ranks[-1]}"
-    named = ", ".join(str(rank) for rank in ranks[:_MOST_NAMED])
-    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"

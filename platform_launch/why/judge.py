@@ -17,6 +17,7 @@ from platform_launch.why.candidates import (
 )
 from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.line import NOWHERE
+from platform_launch.why.note import Note, note
 from platform_launch.why.notes import MOST_OTHERS, also, earlier_signs, folded, named, survived, unordered
 from platform_launch.why.order import earliest, first_of
 from platform_launch.why.signatures import Catalogue, SignatureRole
@@ -41,7 +42,7 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     else:
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
         verdict = replace(verdict, consequences=folded(chosen, events))
-    verdict = replace(verdict, notes=(*verdict.notes, *notes))
+    verdict = verdict.with_notes(notes)
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
 
 
@@ -52,7 +53,7 @@ def _follows(node_events: NodeEvents) -> bool:
 
 def _choose(
     nodes: Sequence[NodeEvents], events: Sequence[Occurrence], catalogue: Catalogue
-) -> tuple[Occurrence | None, list[str]]:
+) -> tuple[Occurrence | None, list[Note]]:
     """Return the event that answers, and what has to be said beside it."""
     offsets = {id(e): s.clock_offset_s for s in nodes for e in s.episode.events.values()}
     firsts = [
@@ -65,13 +66,13 @@ def _choose(
         notes = unordered(equals)
         cause = standing_behind(first, events)
         if cause is not first:
-            notes = [f"it showed first as: {named(first)}"]
+            notes = [note("showed-first", event=named(first))]
             if cause.log == first.log and abs(cause.number - first.number) <= _CLOSE_LINES:
                 cause.raised = cause.raised or first.raised
                 if cause.where == NOWHERE:
                     cause.where = first.where
         elif waited_for := ended_before(first, nodes, catalogue):
-            return waited_for, [f"the others went on until: {named(first)}"]
+            return waited_for, [note("went-on-until", event=named(first))]
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]
@@ -86,4 +87,4 @@ def _choose(
         return chosen, []
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
-    return None, [f"perhaps: {named(event)}" for event in suspects[:MOST_OTHERS]]
+    return None, [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]

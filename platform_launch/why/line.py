@@ -6,6 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+from platform_launch.why.note import Note
 from platform_launch.why.prefixes import Prefixes, time_of, where_of
 from platform_launch.why.said import host_of, ranks_within
 
@@ -37,18 +38,16 @@ class Location:
         return dataclasses.replace(other, **known)
 
     def __str__(self) -> str:
-        named = (
-            ("node", self.node), ("pod", self.pod), ("host", self.host), ("task", self.task),
-            ("worker", self.worker),
-        )  # fmt: skip
-        parts = [f"{name} {value}" for name, value in named if value is not None]
-        if self.rank is not None:
-            parts.append(f"rank {self.rank}")
-        elif self.local_rank is not None:
-            parts.append(f"local rank {self.local_rank}")
-        if self.gpu is not None:
-            parts.append(f"GPU {self.gpu}")
-        return ", ".join(parts)
+        return self.note.told("en")
+
+    @property
+    def note(self) -> Note:
+        """What is known of it, to be told in a language."""
+        named = {
+            "node": self.node, "pod": self.pod, "host": self.host, "task": self.task, "worker": self.worker,
+            "rank": self.rank, "local rank": self.local_rank if self.rank is None else None, "GPU": self.gpu,
+        }  # fmt: skip
+        return Note("place", {name: value for name, value in named.items() if value is not None})
 
 
 NOWHERE = Location()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
 from platform_launch.why.line import shown
+from platform_launch.why.note import Note, NoteValue, note
 from platform_launch.why.order import is_before
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.verdict import Consequence
@@ -14,17 +16,21 @@ MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
 
 
-def named(event: Occurrence) -> str:
-    """Return an event in words: what, where, and in which line."""
-    place = str(event.where)
+def named(event: Occurrence) -> Note:
+    """Name an event: what, where, and in which line."""
+    place = event.where.note
     known = event.signature.patterns or event.raised is None or not event.raised.type
-    title = event.signature.title if known or event.raised is None else event.raised.text
-    return shown(title) + (f" on {place}" if place else "") + f" ({shown(event.log)}:{event.number})"
+    if known or event.raised is None:
+        title: NoteValue = note("cause", cause=event.signature.id, title=shown(event.signature.title))
+    else:
+        title = shown(event.raised.text)
+    found = note("event", title=title, log=shown(event.log), line=event.number)
+    return replace(found, id="event-on", values=found.values | {"place": place}) if place.values else found
 
 
 def earlier_signs(
     chosen: Occurrence, events: Sequence[Occurrence], offsets: Mapping[int, float]
-) -> list[str]:
+) -> list[Note]:
     """Name a consequence that other nodes show notably earlier than the cause, as their clocks go."""
     earlier = [
         event
@@ -33,15 +39,15 @@ def earlier_signs(
         and event.where.node != chosen.where.node
         and is_before(event, chosen, offsets, _NOTABLY_EARLIER_S)
     ]
-    return [f"earlier by the clocks, and usually a consequence: {named(e)}" for e in earlier[:1]]
+    return [note("consequence-earlier", event=named(e)) for e in earlier[:1]]
 
 
-def unordered(events: Sequence[Occurrence]) -> list[str]:
+def unordered(events: Sequence[Occurrence]) -> list[Note]:
     """Name the events that may have come first as well."""
-    return [f"the logs do not say which came first; also {named(e)}" for e in events[:MOST_OTHERS]]
+    return [note("order-unknown", event=named(e)) for e in events[:MOST_OTHERS]]
 
 
-def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) -> list[str]:
+def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) -> list[Note]:
     """Name other causes that the logs hold: faults come in pairs, and the second one waits for its turn."""
     seen = {chosen.signature.id, first.signature.id}
     others = []
@@ -49,18 +55,18 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
         strong = event.role is SignatureRole.CAUSE and event.signature.specificity > 1
         if strong and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)
-            others.append(f"also in these logs: {named(event)}")
+            others.append(note("also", event=named(event)))
     return others[:MOST_OTHERS]
 
 
-def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[str]:
+def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:
     """Say which errors training went on after, the chosen one perhaps among them."""
     count = sum(event.count for node_events in nodes for event in node_events.survived)
-    notes = [f"{count} earlier error(s) were followed by more output, so training went on"] if count else []
+    notes = [note("errors-survived", count=count)] if count else []
     after = max(s.lines_after for s in nodes if chosen in s.episode.events.values())
     # Of a message that comes thousands of times not every line is read.
     if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:
-        notes.append(f"{after} lines of output follow: the process may have survived this")
+        notes.append(note("output-follows", count=after))
     return notes
 
 

@@ -9,6 +9,7 @@ from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
+from platform_launch.why.note import Note, note
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
@@ -21,9 +22,9 @@ _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1") 
 
 def fill_place(
     event: Occurrence, ending: Ending | None, nodes: Sequence[NodeEvents]
-) -> tuple[Location, list[str]]:
+) -> tuple[Location, list[Note]]:
     """Return where an event happened, as far as all logs tell, and notes about it."""
-    where, notes = event.where, list[str]()
+    where, notes = event.where, list[Note]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
     one = event.of_one_process or bool(ranks)
     if ending is not None and where.local_rank is None and ranks <= {ending.where.rank}:
@@ -36,13 +37,13 @@ def fill_place(
     for node_events in nodes:
         table.merge(node_events.collectives)
     if event.signature.id in _WAITED:
-        behind, text = table.finding()
-        if text:
-            notes.append(text)
+        behind, told = table.finding()
+        if told is not None:
+            notes.append(told)
         if behind is not None and behind != where.rank:
             where = Location(rank=behind)
     elif event.signature.id == "barrier_absent" or _is_soon_after(event, table):
-        notes += [text] if (text := table.absent()) else []
+        notes += [told] if (told := table.absent()) else []
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
     steps = _steps(nodes)
@@ -70,7 +71,7 @@ def common_place(places: Sequence[Location]) -> Location:
     return Location(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
 
 
-def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[str]:
+def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
     by_host: dict[tuple[str, int], list[int]] = {}
     for step in _steps(nodes):
@@ -87,11 +88,12 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[str]:
     if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
         return []
     said = [
-        f"{_numbers(sorted(set(tasks)))} on {host} ({_ended_by(code)})"
+        _ended(_numbers(sorted(set(tasks))), host, code)
         for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
     ]
-    more = f" and on {len(by_host) - _MOST_NAMED} more" if len(by_host) > _MOST_NAMED else ""
-    return [f"ended with an error: {', '.join(said)}{more}"]
+    if len(by_host) > _MOST_NAMED:
+        return [note("tasks-ended-cut", tasks=said, more=len(by_host) - _MOST_NAMED)]
+    return [note("tasks-ended", tasks=said)]
 
 
 def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
@@ -166,5 +168,7 @@ def _numbers(numbers: list[int]) -> str:
     )
 
 
-def _ended_by(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+def _ended(tasks: str, host: str, code: int) -> Note:
+    if code < 0:
+        return note("killed", tasks=tasks, host=host, signal=-code)
+    return note("exited", tasks=tasks, host=host, code=code)

@@ -13,6 +13,7 @@ from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
+from platform_launch.why.note import Note, note
 from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
@@ -88,15 +89,15 @@ class LogReader:
             node_events.lines_read = self._scanner.lines_read
         return list(self.nodes.values())
 
-    def remarks(self) -> list[str]:
+    def remarks(self) -> list[Note]:
         """Say what was not read."""
         name, left_out = self._source.name, self._scanner.left_out
-        said = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
+        heads = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
         remarks = []
-        if said:
-            remarks.append(f"{name} is full of {said}: of such lines only the first and the last were read")
+        if heads:
+            remarks.append(note("lines-left-out", log=name, heads=heads))
         if "traceback" in self._scanner.worn:
-            remarks.append(f"{name} is full of tracebacks: not all of them were read")
+            remarks.append(note("tracebacks-left-out", log=name))
         return remarks
 
     def _parse(self, number: int, data: bytes) -> Line:

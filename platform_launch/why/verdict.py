@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
@@ -16,6 +17,7 @@ from platform_launch.console.languages import (
 from platform_launch.why.exception_rules import advice
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Location, shown
+from platform_launch.why.note import Note
 from platform_launch.why.signatures import Catalogue
 
 _REASONS = {
@@ -81,7 +83,7 @@ class Verdict:
     (peer, path, device …). ``advice`` is the rule that ``meaning`` and ``fix`` of an unknown exception
     come from (``exception_rules.yaml``). ``retry`` is whether starting the same again is worth it: "no",
     "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
-    is equal for equal failures.
+    is equal for equal failures. ``noted`` is each of ``notes`` as an id and values.
     """
 
     kind: str
@@ -97,11 +99,17 @@ class Verdict:
     consequences: tuple[Consequence, ...] = ()
     first_error: Evidence | None = None
     notes: tuple[str, ...] = ()
+    noted: tuple[Note, ...] = ()
     logs: tuple[str, ...] = ()
     details: dict[str, str] = field(default_factory=dict)
     retry: str | None = None
     retry_reason: str = ""
     fingerprint: str | None = None
+
+    def with_notes(self, notes: Sequence[Note]) -> Verdict:
+        """Return this with more notes."""
+        texts = (one.told("en") for one in notes)
+        return replace(self, notes=(*self.notes, *texts), noted=(*self.noted, *notes))
 
     def concluded(self, catalogue: Catalogue) -> Verdict:
         """Return this with what follows from the rest: whether to try again, and by which name to know it."""
@@ -173,9 +181,16 @@ class Verdict:
             ("fix", fix),
             ("retry", self._retry_line(language)),
             *(("then", one.told(language)) for one in self.consequences),
-            *(("note", note) for note in self.notes),
+            *(("note", text) for text in self._notes(language)),
             ("id", self.fingerprint or ""),
         ]
+
+    def _notes(self, language: str) -> Sequence[str]:
+        if language == "en" or len(self.noted) != len(self.notes):
+            return self.notes
+        with suppress(KeyError):  # a note of another version
+            return [one.told(language) for one in self.noted]
+        return self.notes
 
     def _retry_line(self, language: str) -> str:
         said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
@@ -193,7 +208,6 @@ class Verdict:
     def headline(self, language: str = "") -> str:
         """Return the answer in one sentence."""
         language = language or current()
-        place = str(self.where)
         if self.kind == "finished":
             return why_word("none: the training finished", language)
         if self.kind == "nothing":
@@ -202,9 +216,9 @@ class Verdict:
             if self.first_error:
                 return f"{why_word('no known cause; first error was', language)} {self.first_error}"
             ended = why_word("unknown: these logs only tell that processes ended", language)
-            return ended + _at(place, language)
+            return ended + _at(self.where, language)
         title = cause_title(self.cause or "", self.title, language)
-        return f"{title} [{self.cause}]" + _at(place, language)
+        return f"{title} [{self.cause}]" + _at(self.where, language)
 
 
 def _rest(message: str) -> str:
@@ -218,9 +232,9 @@ def _label(name: str, language: str) -> str:
     return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
 
 
-def _at(place: str, language: str) -> str:
+def _at(where: Location, language: str) -> str:
     """Return where it happened, as the end of a headline."""
-    if not place or language == "en":
-        return f" on {place}" if place else ""
-    parts = (part.rpartition(" ") for part in place.split(", "))
-    return "（" + "，".join(f"{why_word(name, language)} {number}" for name, _, number in parts) + "）"
+    place = where.note.told(language)
+    if not place:
+        return ""
+    return f" on {place}" if language == "en" else f"（{place}）"

@@ -22,6 +22,7 @@ LOG = [
     "[rank0]:     model(batch)",
     "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
 ]
+LOG += [line.replace("rank0", "rank1") for line in LOG]
 PAGES = (
     *("/", "/nodes", "/nodes/gn6", "/events", "/users", "/account", "/nowhere", "/login"),
     *("/workers/gn6-0/log", "/workers/gn7-0/log"),
@@ -157,6 +158,7 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
         "gn6-0 最先失败",
         "已结束，退出码 1：被信号 SIGABRT 杀死",
         "CUDA 显存不足 [cuda_out_of_memory]",
+        "另有 1 个进程相同",
     ):
         assert words in page
     assert "请减小每块 GPU 的批大小" in page

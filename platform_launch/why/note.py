@@ -1,0 +1,116 @@
+"""What is said beside an answer, as an id and values: words come where it is shown, in the reader's language.
+
+``ENGLISH`` holds the words, ``platform_launch/console/chinese_notes.py`` the Chinese ones. Programs read the
+id, never what is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from platform_launch.console.languages import cause_title, note_words, why_word
+
+_MOST_NAMED = 8
+_DEEPEST = 4
+
+ENGLISH = {
+    # Of the event that answers.
+    "same-on-one": "the same on {count} other",
+    "same-on-others": "the same on {count} others",
+    "raised-handling": "raised while handling {exception}",
+    "ended-as": "it ended as {exception}",
+    "oom-kills": "the cgroup counted {count} out-of-memory kill(s) during the run",
+    # How processes ended.
+    "process-ended": "{place} ended with exit code {code}",
+    "some-process-ended": "a process ended with exit code {code}",
+    "tasks-ended": "ended with an error: {tasks}",
+    "tasks-ended-cut": "ended with an error: {tasks} and on {more} more",
+    "exited": "{tasks} on {host} (exit code {code})",
+    "killed": "{tasks} on {host} (signal {signal})",
+    # Other events.
+    "showed-first": "it showed first as: {event}",
+    "went-on-until": "the others went on until: {event}",
+    "perhaps": "perhaps: {event}",
+    "also": "also in these logs: {event}",
+    "order-unknown": "the logs do not say which came first; also {event}",
+    "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
+    "event": "{title} ({log}:{line})",
+    "event-on": "{title} on {place} ({log}:{line})",
+    # What the training survived, and what was not read.
+    "errors-survived": "{count} earlier error(s) were followed by more output, so training went on",
+    "output-follows": "{count} lines of output follow: the process may have survived this",
+    "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
+    "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",
+    # Who is behind.
+    "started-fewer": "{ranks} started {count} collectives, the others {others}",
+    "timed-out-behind": "{ranks} timed out at number {number} ({operation}), the others at {others}",
+    "ran-another": "{ranks} ran {operation}, the others {others}",
+    "no-timeout": "{ranks} reported no timeout: look there first",
+    "none-completed": "not one collective was completed: the ranks never got through to each other "
+    "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty",
+    "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",
+    "start-not-reported": "of {size} ranks these did not report their start: {ranks}",
+    "rank": "rank {numbers}",
+    "ranks": "ranks {numbers}",
+    "ranks-cut": "ranks {numbers} and {more} more",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """An id of ``ENGLISH`` and what fills its words in: texts, numbers and further notes.
+
+    Two ids have no words of their own: ``cause`` (``cause``: id of a signature, ``title``) and ``place``
+    (the parts of a location, by name).
+    """
+
+    id: str
+    values: dict[str, NoteValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self._depth() > _DEEPEST:  # agents send notes to a server
+            raise ValueError(f"a note of notes more than {_DEEPEST} deep")
+
+    def _depth(self) -> int:
+        held = (
+            one for value in self.values.values() for one in (value if isinstance(value, list) else [value])
+        )
+        return 1 + max((one._depth() for one in held if isinstance(one, Note)), default=0)
+
+    def told(self, language: str) -> str:
+        """Say it in a language. Raises KeyError where the id or a value is of another version."""
+        said = {name: _told(value, language) for name, value in self.values.items()}
+        if self.id == "cause":
+            return cause_title(said["cause"], said["title"], language)
+        if self.id == "place":
+            parts = (f"{why_word(name, language)} {text}" for name, text in said.items())
+            return _comma(language).join(parts)
+        return note_words(self.id, ENGLISH[self.id], language).format_map(said)
+
+
+NoteValue = str | int | Note | list[Note]
+
+
+def _told(value: NoteValue, language: str) -> str:
+    if isinstance(value, list):
+        return _comma(language).join(one.told(language) for one in value)
+    return value.told(language) if isinstance(value, Note) else str(value)
+
+
+def _comma(language: str) -> str:
+    return ", " if language == "en" else "，"
+
+
+def note(note_id: str, /, **values: NoteValue) -> Note:
+    """Return a note."""
+    return Note(note_id, values)
+
+
+def ranks_named(ranks: list[int]) -> Note:
+    """Return the name of some ranks: in a row, or the first of many."""
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return note("ranks", numbers=f"{ranks[0]}–{ranks[-1]}")
+    numbers = ", ".join(str(rank) for rank in ranks[:_MOST_NAMED])
+    if len(ranks) > _MOST_NAMED:
+        return note("ranks-cut", numbers=numbers, more=len(ranks) - _MOST_NAMED)
+    return note("ranks" if len(ranks) > 1 else "rank", numbers=numbers)

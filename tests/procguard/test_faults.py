@@ -36,6 +36,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         died_and_back(here)  # at once: agents have not heard of it, or only one of them has
         here.pids()
         assert here.reach("running")["generation"] == group["generation"] == 1
+        wait_for(lambda: all(here.starts()), "both trainings")
         assert here.starts() == [1, 1]
         for node in here.nodes:
             end_training(node, 0)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
+from platform_launch.hardware import ports
+from platform_launch.hardware.ports import Holder, Port
 from platform_launch.platforms import detect
 from platform_launch.procguard.agent.check import is_allowed, why_not
 from platform_launch.procguard.agent.machine import share
 from platform_launch.procguard.agent.variables import training_variables
 from platform_launch.procguard.api.ranks import RankTable, WorkerKind, WorkerName, assign
 from platform_launch.procguard.api.sentences import english
-from platform_launch.procguard.api.wire import OrderAction, WorkerOrder
+from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerReport, WorkerState
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
 SURROUNDINGS = [
@@ -135,6 +139,30 @@ def test_what_cannot_start_says_what_to_do(command: tuple[str, ...], reason: str
     assert gone
     assert reason in english(found)
     assert gone.code in ("zero-byte-in-command", "directory-missing")
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "holders"),
+    [
+        ("train", "/opt/\u8bad\u7ec3/bin:" * 3_000, 0),
+        ("/" + "\u8bad" * 4_000, "", 0),
+        ("./" + "x" * 300, "", 0),
+        ("true", "/bin:/usr/bin", 345),
+    ],
+    ids=["long PATH", "long path", "long name", "many forks hold the port"],
+)
+def test_no_reason_is_too_long_for_an_agents_own_report(
+    command: str, path: str, holders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = tuple(Holder(pid, "python train.py --" + "x" * 60) for pid in range(1000, 1000 + holders))
+    taken = Port(29500, os.strerror(errno.EADDRINUSE), True, held)
+    monkeypatch.setattr(ports, "look", lambda _: taken)
+    wanted = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=(command,), check_port=29500)
+    found = why_not(wanted, allowed=None, directory=tmp_path, path=path)
+    assert found
+    assert len(english(found)) < 4_000
+    report = WorkerReport(number=0, state=WorkerState.REFUSED, reason=english(found), said=found)
+    assert report.said == found
 
 
 def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, said
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
+from platform_launch.procguard.api.wire import Heartbeat
 from platform_launch.procguard.core.clock import utc_now
 from platform_launch.procguard.core.failures import sentence_of, whose, with_silent
 from platform_launch.procguard.web.language import Words
@@ -40,6 +42,25 @@ def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> N
     for none in others:
         with pytest.raises(ValueError, match="not a sentence"):
             Sentence.read(none)
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        {"said": {"code": "killed", "values": {"signal": 1.5}}},
+        {"said": {"code": "killed", "values": {"signal": None}}},
+        {"said": {"code": "killed", "values": {"signal": "x" * 40_000}}},
+        {"said": "killed"},
+        {"why": {"kind": "cause", "details": 7}},
+        {"why": {"kind": "cause", "title": "x" * 40_000}},
+    ],
+)
+def test_what_a_newer_agent_says_otherwise_leaves_its_heartbeat_readable(newer: dict[str, Any]) -> None:
+    report = {"number": 0, "state": "exited", "reason": "killed", "verdict": "in English", **newer}
+    beat = {"node": "gn6", "instance": "instance-gn6", "workers": [report]}
+    (read,) = Heartbeat.model_validate_json(json.dumps(beat)).workers
+    assert (read.reason, read.verdict) == ("killed", "in English")
+    assert (read.said, read.why) == (None, None)
 
 
 def test_lists_are_cut_and_written_as_the_language_does() -> None:

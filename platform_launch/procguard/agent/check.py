@@ -15,6 +15,8 @@ from platform_launch.procguard.api.sentences import Sentence, listed, said
 from platform_launch.procguard.api.wire import WorkerOrder
 
 ANY = "*"
+# A PATH may have tens of thousands of characters, and a command's word is as long as the server wants it.
+_LONGEST_PATH = 1000
 
 
 def is_allowed(command: Sequence[str], allowed: Sequence[str]) -> bool:
@@ -73,24 +75,29 @@ def _unfit(order: WorkerOrder, allowed: Sequence[str] | None) -> Sentence | None
 
 
 def _directory(directory: Path) -> Sentence | None:
-    if not directory.is_dir():
-        return said("directory-missing", directory=str(directory))
+    if not os.path.isdir(directory):  # noqa: PTH112 - pathlib raises for a name that is too long
+        return said("directory-missing", directory=_cut(directory))
     if not os.access(directory, os.X_OK):
-        return said("directory-closed", directory=str(directory))
+        return said("directory-closed", directory=_cut(directory))
     return None
 
 
 def _program(program: str, directory: Path, path: str) -> Sentence | None:
     if "/" in program:
         file = directory / program
-        if not file.is_file():
-            return said("program-missing", file=str(file))
+        if not os.path.isfile(file):  # noqa: PTH113 - as above
+            return said("program-missing", file=_cut(file))
         if not os.access(file, os.X_OK):
-            return said("program-not-executable", file=str(file))
+            return said("program-not-executable", file=_cut(file))
         return None
     if shutil.which(program, path=path) is None:
-        return said("program-not-in-path", program=shown(program), path=path)
+        return said("program-not-in-path", program=shown(program), path=_cut(path))
     return None
+
+
+def _cut(path: str | Path) -> str:
+    text = str(path)
+    return text if len(text) <= _LONGEST_PATH else shown(text, _LONGEST_PATH)
 
 
 def _port(number: int | None) -> Sentence | None:
@@ -98,8 +105,8 @@ def _port(number: int | None) -> Sentence | None:
         return None
     port = ports.look(number)
     if port.taken:
-        seen: list[str | Sentence] = [f"pid {one.pid} ({one.command})" for one in port.holders]
-        return said("port-taken", port=number, holders=seen or said("unseen-process"))
+        seen = [f"pid {one.pid} ({one.command})" for one in port.holders]
+        return said("port-taken", port=number, holders=listed(seen) if seen else said("unseen-process"))
     if port.problem:
         return said("port-unusable", port=number, problem=port.problem)
     return None

@@ -11,9 +11,18 @@ import json
 from dataclasses import asdict
 from enum import Enum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from platform_launch.health.quarantine import LAST_MOMENT
 from platform_launch.procguard.api.sentences import Sentence
@@ -45,6 +54,20 @@ Number = Annotated[int, Field(ge=0, lt=MAX_WORKERS_PER_NODE)]
 Generation = Annotated[int, Field(ge=0, lt=2**31)]
 Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+_Told = TypeVar("_Told")
+
+
+def _if_readable(told: object, read: ValidatorFunctionWrapHandler) -> object:
+    """Return None for what this version cannot read: English says the same, and the message is taken."""
+    try:
+        return read(told)
+    except ValidationError:
+        return None
+
+
+Readable = Annotated[_Told | None, WrapValidator(_if_readable)]
 
 
 def _not_endless(sentence: Sentence) -> Sentence:
@@ -203,11 +226,11 @@ class WorkerReport(WireMessage):
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
     asked: bool = False
     reason: Text = ""
-    said: ToldSentence | None = None
-    """What ``reason`` is made from; agents of earlier versions only send the words."""
+    said: Readable[ToldSentence] = None
+    """What ``reason`` is made from; None from agents of versions that say it otherwise, or only in words."""
     verdict: LongText = ""
-    why: ToldVerdict | None = None
-    """What ``verdict`` is made from; agents of earlier versions only send the words."""
+    why: Readable[ToldVerdict] = None
+    """What ``verdict`` is made from; None as with ``said``."""
     cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """The line of its log that the verdict rests on, from 1."""
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0

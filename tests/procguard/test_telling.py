@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,8 +31,10 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @contextmanager
-def receiver(answers: list[int]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Take messages; each is answered with the next status, then with 200."""
+def receiver(
+    answers: list[int], words: bytes = b"", heard: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Take messages; each is answered with the next status, then with 200, and with ``words``."""
     taken: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,8 +43,10 @@ def receiver(answers: list[int]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             status = answers.pop(0) if answers else 200
             if status == 200:
                 taken.append(message)
+            heard()
             self.send_response(status)
             self.end_headers()
+            self.wfile.write(words)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -111,6 +115,76 @@ def test_what_waits_for_a_busy_receiver_is_told_in_its_order(monkeypatch: pytest
     assert registry.get_sample_value("messages_total", {"result": "sent"}) == 6
 
 
+def told_of(webhooks: Webhooks, *groups: str) -> None:
+    for number, group in enumerate(groups):
+        webhooks.hear(AuditEvent(id=number, at=NOW, who="server", action="failed", object=group, detail=""))
+
+
+@pytest.fixture
+def results() -> Counter:
+    return Counter("messages", "-", ["result"], registry=None)
+
+
+def count(results: Counter, result: str) -> float:
+    (metric,) = results.labels(result).collect()
+    return sum(one.value for one in metric.samples if one.name.endswith("_total"))
+
+
+def test_a_receiver_that_answers_nonsense_keeps_nothing_from_the_others(
+    monkeypatch: pytest.MonkeyPatch, results: Counter
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_FIRST_PAUSE_S", 0.01)
+    nonsense, deep = b"[" * 200_000, b'{"errcode": 1, "errmsg": ' + b"[" * 900 + b"]" * 900 + b"}"
+    with receiver([], nonsense) as (bad, _), receiver([], deep) as (worse, _), receiver([]) as (url, taken):
+        hooks = (Webhook(url=bad, kind="wecom"), Webhook(url=worse, kind="wecom"), Webhook(url=url))
+        webhooks = Webhooks(hooks, "", results)
+        webhooks.start()
+        told_of(webhooks, "g", "h")
+        until(lambda: len(taken) == 2 and count(results, "lost") == 4)
+        webhooks.stop()
+    assert count(results, "sent") == 2
+
+
+def test_what_finds_no_room_to_wait_is_counted_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, results: Counter
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_MOST_WAITING", 3)
+    with receiver([]) as (url, taken):
+        webhooks = Webhooks((Webhook(url=url),), "", results)
+        told_of(webhooks, "a", "b", "c", "d", "e")
+        assert count(results, "lost") == 2
+        webhooks.start()
+        until(lambda: count(results, "sent") == 3)
+        webhooks.stop()
+    assert [message["group"] for message in taken] == ["c", "d", "e"]
+    logged = [record.args for record in caplog.records if record.name == webhooks_module.__name__]
+    assert [values[1] for values in logged if isinstance(values, tuple)] == ["a", "b"]
+    assert "secret-path" not in caplog.text
+
+
+def test_a_message_that_gives_way_leaves_its_tries_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, results: Counter
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(webhooks_module, "_MOST_WAITING", 1)
+    heard: list[str] = []
+
+    def first_gives_way() -> None:
+        heard.append("")
+        if len(heard) == 4:
+            told_of(webhooks, "second")
+
+    # Four tries of the first, four of the second, which is taken at its fifth.
+    with receiver([503] * 8, heard=first_gives_way) as (url, taken):
+        webhooks = Webhooks((Webhook(url=url),), "", results)
+        webhooks.start()
+        told_of(webhooks, "first")
+        until(lambda: count(results, "lost") + count(results, "sent") == 2)
+        webhooks.stop()
+    assert (len(heard), [message["group"] for message in taken]) == (9, ["second"])
+    assert (count(results, "lost"), count(results, "sent")) == (1, 1)
+
+
 def test_nobody_is_called_by_what_a_detail_holds() -> None:
     notice = Notice("g", "failed", '<!channel> <at user_id="all">all</at> a < b', "", "https://pg.example")
     assert "<" not in body("slack", notice)["text"]
@@ -145,6 +219,7 @@ def test_what_is_long_is_cut_to_what_every_receiver_takes() -> None:
         ("dingtalk", 200, '{"errcode": 310000, "errmsg": "no keyword"}', "errcode='310000': 'no keyword'"),
         ("wecom", 200, '{"errcode": 45009, "errmsg": "freq"}', "errcode='45009': 'freq'"),
         ("wecom", 200, "<html>log in</html>", "its answer is not JSON"),
+        ("wecom", 200, "[" * 200_000, "its answer is not JSON"),
     ],
 )
 def test_a_refusal_with_http_200_is_one(kind: str, status: int, content: str, told: str) -> None:

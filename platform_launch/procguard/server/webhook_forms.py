@@ -75,7 +75,7 @@ def refusal(kind: str, answer: httpx.Response) -> str:
     number, reason = _REFUSAL_KEYS[kind]
     try:
         said = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):  # the second for lists in lists in lists
         return "its answer is not JSON"
     if not isinstance(said, dict) or said.get(number, 0) == 0:
         return ""

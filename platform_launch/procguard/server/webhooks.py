@@ -25,16 +25,24 @@ _TRIES = 5
 _FIRST_PAUSE_S = 2.0
 _TIMEOUT_S = 10.0
 _MOST_WAITING = 200
+_TOO_MANY = "too many messages wait for it"
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass
+class _Message:
+    """What one receiver is to be told, and how often that was tried."""
+
+    notice: Notice
+    tries: int = 0
+
+
+@dataclass
 class _Receiver:
-    """Whom to tell, what of, and how often the first of it was tried. Nobody is told of the end first."""
+    """Whom to tell, what of, and when to go on. Nobody is told of the end first."""
 
     hook: Webhook
-    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))
-    tries: int = 0
+    waiting: deque[_Message] = field(default_factory=deque)
     due: float = 0.0
 
 
@@ -72,32 +80,49 @@ class Webhooks:
         where = f"{self._page}/groups/{event.object}" if self._page else ""
         told = event.model_dump(mode="json", include={"code", "values"}, exclude_defaults=True)
         notice = Notice(event.object, event.action, event.detail, event.at.isoformat(), where, **told)
+        crowded_out = []
         with self._something:
             for receiver in self._receivers:
-                if event.action in receiver.hook.events:
-                    receiver.waiting.append(notice)
+                if event.action not in receiver.hook.events:
+                    continue
+                if len(receiver.waiting) >= _MOST_WAITING:
+                    crowded_out.append((receiver.hook, receiver.waiting.popleft()))
+                receiver.waiting.append(_Message(notice))
             self._something.notify_all()
+        for hook, message in crowded_out:
+            self._lose(hook, message, _TOO_MANY)
 
     def _work(self) -> None:
         with httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as client:
             while (due := self._next()) is not None:
-                receiver, notice = due
-                trouble = self._send(client, receiver.hook, notice)
-                receiver.tries += 1
-                if trouble and receiver.tries < _TRIES:
-                    receiver.due = time.monotonic() + _FIRST_PAUSE_S * 2 ** (receiver.tries - 1)
-                    with self._something:
-                        if len(receiver.waiting) < _MOST_WAITING:
-                            receiver.waiting.appendleft(notice)
-                    continue
-                receiver.tries, receiver.due = 0, 0.0
-                self._counted.labels("lost" if trouble else "sent").inc()
-                if trouble:
-                    # Its path is the receiver's secret: only the host is named.
-                    where = f"{receiver.hook.kind} at {urlsplit(receiver.hook.url).hostname}"
-                    _LOG.warning("%s was not told of %s: %s", where, notice.group, trouble)
+                receiver, message = due
+                trouble = self._send(client, receiver.hook, message.notice)
+                message.tries += 1
+                if not trouble:
+                    receiver.due = 0.0
+                    self._counted.labels("sent").inc()
+                elif message.tries >= _TRIES:
+                    receiver.due = 0.0
+                    self._lose(receiver.hook, message, trouble)
+                elif not self._again(receiver, message):
+                    self._lose(receiver.hook, message, f"{trouble}, and {_TOO_MANY}")
 
-    def _next(self) -> tuple[_Receiver, Notice] | None:
+    def _again(self, receiver: _Receiver, message: _Message) -> bool:
+        """Put a message back to be tried later; tell whether there was room."""
+        receiver.due = time.monotonic() + _FIRST_PAUSE_S * 2 ** (message.tries - 1)
+        with self._something:
+            if len(receiver.waiting) >= _MOST_WAITING:
+                return False
+            receiver.waiting.appendleft(message)
+            return True
+
+    def _lose(self, hook: Webhook, message: _Message, trouble: str) -> None:
+        self._counted.labels("lost").inc()
+        # Its path is the receiver's secret: only the host is named.
+        where = f"{hook.kind} at {urlsplit(hook.url).hostname}"
+        _LOG.warning("%s was not told of %s: %s", where, message.notice.group, trouble)
+
+    def _next(self) -> tuple[_Receiver, _Message] | None:
         """Wait for a message that is due; None at the end."""
         with self._something:
             while not self._leaving:
@@ -112,7 +137,6 @@ class Webhooks:
 
     def _send(self, client: httpx.Client, hook: Webhook, notice: Notice) -> str:
         try:
-            answer = client.post(hook.url, json=body(hook.kind, notice))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return refusal(hook.kind, client.post(hook.url, json=body(hook.kind, notice)))
+        except Exception as error:  # whatever one receiver answers, the others are told
             return type(error).__name__
-        return refusal(hook.kind, answer)

@@ -11,10 +11,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from platform_launch.why.said import place_in
+from platform_launch.why.said import FILE_NODE, FILE_RANK, place_in
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
+
+# Of several ranks, which are no place: "Rank 0 - 7: ".
+_FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 
 _KNOWN = re.compile(
     rf"""
@@ -23,8 +26,8 @@ _KNOWN = re.compile(
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
     | \[(?P<replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
     | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
-    | (?:[Rr]ank|RANK)[ =]?(?P<rank_word>\d{{1,7}})[ ]?[:|,-][ ]
-    | (?:[Rr]ank|RANK):[ ](?P<rank_said>\d{{1,7}})[ ]?[|-][ ]
+    | (?:[Rr]ank|RANK)[ =]?(?P<rank_word>\d{{1,7}})[ ]?(?:[:|]|[,-](?![ ]{_FURTHER}))[ ]
+    | (?:[Rr]ank|RANK):[ ](?P<rank_said>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
     | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
     | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
     | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
@@ -77,9 +80,6 @@ _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
-# Of a file that grep put before its line.
-_FILE_NODE = re.compile(r"(?:^|[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
-_FILE_RANK = re.compile(r"(?:^|(?<!local)(?<!node)(?<!group)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 # A worker that serves or trains a part of a model, as vLLM names it.
 _PARALLEL_WORKER = re.compile(r"[Ww]orker((?:_[TDPEC]P\d{1,4}){1,4})\b")
 
@@ -232,9 +232,9 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
     ):
         if name in found:
             place.setdefault("rank", int(found[name]))
-    if named := _FILE_RANK.search(found.get("file", "")):
+    if named := FILE_RANK.search(found.get("file", "")):
         place.setdefault("rank", int(named[1]))
-    if named := _FILE_NODE.search(found.get("file", "")):
+    if named := FILE_NODE.search(found.get("file", "")):
         place.setdefault("node", int(named[1]))
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
         if name in found:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 _RANK = re.compile(
-    r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)", re.I
+    r"(?P<kind>[A-Za-z]{2,20}[ _-])?(?<![A-Za-z])rank(?:\s?[=:]\s?|[ _-])?(?P<number>\d{1,7})(?!\d)"
+    r"(?! - \d{1,7}(?!\d|[:.-]\d))",  # a range of ranks is no place
+    re.I,
 )
-# Ranks of a part of the job, which say nothing of the process's place in the whole.
+# Ranks of a part of the job, and of matrices: they say nothing of the process's place in the whole.
 _PARTS = frozenset(
     """
-    attn context cp data dp ep expert fsdp group model moe mp parallel pipeline pp replica sequence shard sp
-    stage tensor tp
+    adapter attn context cp data dp ep expert fsdp group lora low matrix model moe mp parallel pipeline pp
+    replica sequence shard sp stage tensor tp
     """.split()  # noqa: SIM905
 )
 _KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
@@ -29,10 +31,18 @@ _HOST_IN_BRACKETS = re.compile(
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
-# NCCL's, UCX's and Open MPI's own prefixes.
+# NCCL's, UCX's and Open MPI's own prefixes. Loggers write levels, steps and epochs as Open MPI does hosts.
 _HOST_AND_PROCESS = re.compile(
     r"([\w.<][\w.<>-]{0,100}):\d+:\d+ \[\d+\] "
-    r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)([A-Za-z][\w.-]*):(?:\d+ ?:\d{1,3}(?::\d+)?|\d{5,7})\] "
+    r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
+    r"(?:([A-Za-z][\w.-]*):\d+ :\d{1,3}(?::\d+)?"
+    r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"
+    r"([A-Za-z]\w*[\d.-][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
+)
+# In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
+FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
+FILE_RANK = re.compile(
+    r"(?:^|(?<!local)(?<!node)(?<!group)(?<!lora)(?<!low)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)"
 )
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
 
@@ -67,7 +77,7 @@ def ranks_within(text: str) -> dict[str, int]:
 def host_of(text: str) -> str | None:
     """Return the host that a library puts before its own lines, None where there is none."""
     found = _HOST_AND_PROCESS.match(text)
-    return (found[1] or found[2]) if found else None
+    return next(filter(None, found.groups())) if found else None
 
 
 def place_in(head: str) -> dict[str, str | int]:

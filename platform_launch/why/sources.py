@@ -11,12 +11,11 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.events import Event, beside, read
 from platform_launch.why.line import Location
+from platform_launch.why.said import FILE_NODE, FILE_RANK
 from platform_launch.why.scan import Readable
 
 # plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
 _OUR_NAME = re.compile(r"train_(?P<job>.*)_node(?P<node>\d+)_(?P<started>\d{8}-\d{6})(?:-\d{1,2})?")
-_NODE = re.compile(r"(?:^|[._-])node[._-]?(\d{1,6})(?:[._-]|$)")
-_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,7})(?:[._-]|$)")
 # torchrun --log-dir: <run id>/attempt_<n>/<local rank>/stderr.log
 _ATTEMPT = re.compile(r"attempt_(\d+)")
 _PACKED = (".gz", ".xz", ".bz2", ".zst")
@@ -53,7 +52,7 @@ def node_of(name: str) -> int | None:
     found = _OUR_NAME.fullmatch(stem)
     if found:
         return int(found["node"])
-    found = _NODE.search(stem)
+    found = FILE_NODE.search(stem)
     return int(found[1]) if found else None
 
 
@@ -72,7 +71,7 @@ def where_of_log(path: Path) -> Location:
     """Return the place that a path tells: the node, the rank, or torchrun's folder of a local rank."""
     attempt = path.parent.parent.name
     local_rank = int(path.parent.name) if _ATTEMPT.fullmatch(attempt) and path.parent.name.isdigit() else None
-    rank = _RANK.search(Path(_unpacked_name(path.name)).stem)
+    rank = FILE_RANK.search(Path(_unpacked_name(path.name)).stem)
     return Location(node=node_of(path.name), rank=int(rank[1]) if rank else None, local_rank=local_rank)
 
 

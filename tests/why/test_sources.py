@@ -22,6 +22,7 @@ from platform_launch.why.sources import logs_in, node_of
         ("train_my_node_7_job_node12_20261121-041500.log", 12),
         ("node-4.log", 4),
         ("worker.node5.txt", 5),
+        ("multi-node-2.log", None),
         ("train.log", None),
         ("anode6x.log", None),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from platform_launch.why.collectives import Collectives
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
 from platform_launch.why.order import earliest
@@ -142,17 +143,20 @@ def left_by_itself(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurre
 
 
 def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
-    """Return the roll call of processes that was not complete, where the log ends with it."""
+    """Return the roll call of processes that was not complete, where the logs end with it.
+
+    Only rank 0 says that all came: without its log nobody knows.
+    """
+    table = Collectives()
     for node_events in nodes:
-        table = node_events.collectives
-        met = table.members_line
-        if met is None or not table.absent() or node_events.lines_read - met.number > _LINES_OF_A_START:
-            continue
-        signature = catalogue["barrier_absent"]
-        return Occurrence(
-            signature, signature.role, node_events.log, met.number, met.number, met.shown, NOWHERE
-        )
-    return None
+        table.merge(node_events.collectives)
+    if 0 not in table.members or not table.absent():
+        return None
+    called = [(one, met) for one in nodes if (met := one.collectives.members_line) is not None]
+    if any(one.lines_read - met.number > _LINES_OF_A_START for one, met in called):
+        return None
+    signature, (first, met) = catalogue["barrier_absent"], called[0]
+    return Occurrence(signature, signature.role, first.log, met.number, met.number, met.shown, NOWHERE)
 
 
 def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float]) -> Occurrence | None:

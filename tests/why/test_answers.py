@@ -106,6 +106,25 @@ def test_ranks_that_never_came_to_the_barrier_are_listed(explain_text: Explain) 
     assert "of 6 ranks these did not report their start: ranks 3, 5" in verdict.notes
 
 
+HERE, EPOCHS = "GLOBAL_RANK: {0}, MEMBER: {1}/2\n", "Epoch 0: 3 batches\n"
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        {
+            "rank0": HERE.format(0, 1) + "All distributed processes registered. Starting with 2\n" + EPOCHS,
+            "rank1": HERE.format(1, 2) + EPOCHS,
+        },
+        {"rank1": HERE.format(1, 2) + EPOCHS},
+    ],
+    ids=["rank 0 says that all came", "rank 1 alone does not know"],
+)
+def test_nobody_is_absent_who_may_have_come(ranks: dict[str, str], explain_text: Explain) -> None:
+    assert explain_text(**ranks).cause is None
+    assert explain_text(**dict(reversed(ranks.items()))).cause is None
+
+
 def test_confirmation_at_the_end_does_not_outrank_a_fault_of_the_code(explain_text: Explain) -> None:
     log = uncaught("KeyError: 'lr'") + "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.\n"
     verdict = explain_text(log)

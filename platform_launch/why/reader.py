@@ -59,7 +59,7 @@ class LogReader:
         self._clock = Clock(self._scanner)
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._prefixes = Prefixes()
-        self._steps = StepReader()
+        self._steps = StepReader(self._scanner.preceding)
         self._recovered = 0
         self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)

@@ -6,7 +6,7 @@ They tell where and how, in the order in which it happened, and never why.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from platform_launch.why.line import Line, Location
@@ -51,6 +51,11 @@ _ENDS_STEP = (
     "DUE TO TIME LIMIT", "DUE TO PREEMPTION",
 )  # fmt: skip
 _ENDING_LINES = 300
+# What a training prints of its steps; a few of them come before all of its tasks have ended.
+_PROGRESS = re.compile(
+    rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b|\d ?(?:it/s|s/it)\b"
+)
+_FEW_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,13 @@ class StepEnd:
 class StepReader:
     """Reads such lines of one log; some reports take two lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, preceding: Callable[[int], list[bytes]]) -> None:
+        """``preceding`` returns up to so many lines of the log before the current one, nearest first."""
+        self._preceding = preceding
         self._named: Location | None = None
         self._expects_until = 0
         self._begun = ""
-        self._step_ends_until = 0
+        self._step_ended_at: int | None = None
 
     def expects(self, number: int) -> bool:
         """Tell whether a report has begun that goes on for some lines, which by themselves tell nothing."""
@@ -90,13 +97,13 @@ class StepReader:
         if any(words in text for words in _OPENS):
             self._expects_until = line.number + _REPORT_LINES
         if any(words in text for words in _ENDS_STEP):
-            self._step_ends_until = line.number + _ENDING_LINES
+            self._step_ended_at = line.number
         if self.expects(line.number) and (found := _MPI_NODE.match(text)):
             return StepEnd(_NOT_FOUND, (Location(host=found["host"]),), line)
         if found := _SRUN.search(text):
             code = int(found["code"]) if found["code"] else -_SIGNALS[found["signal"]]
             places = tuple(Location(host=found["host"], task=task) for task in _tasks(found["tasks"]))
-            ordered = found["signal"] == "Killed" and line.number < self._step_ends_until
+            ordered = found["signal"] == "Killed" and self._ends(line.number)
             return StepEnd(code, places, line, ordered)
         said = f"{self._begun} {text.strip()}" if self._begun else text
         self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
@@ -111,6 +118,15 @@ class StepReader:
             place, self._named = self._named, None
             return StepEnd(_code(found), (place,), line)
         return None
+
+    def _ends(self, number: int) -> bool:
+        """Tell whether a line still belongs to the step that the scheduler ended, not to a later training."""
+        if self._step_ended_at is None or number - self._step_ended_at >= _ENDING_LINES:
+            return False
+        between = self._preceding(number - self._step_ended_at)
+        if sum(_PROGRESS.search(line) is not None for line in between) > _FEW_STEPS:
+            self._step_ended_at = None
+        return self._step_ended_at is not None
 
 
 def _code(found: re.Match[str]) -> int:

@@ -10,7 +10,7 @@ from platform_launch.console import languages
 from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of, rules
 from platform_launch.why.exceptions import Raised, TracebackFrame
 from platform_launch.why.line import parse
-from tests.why.conftest import Explain, uncaught
+from tests.why.conftest import Explain, progress, uncaught
 
 ALL = [(rule, rule.example) for rule in rules()]
 
@@ -181,6 +181,19 @@ def test_tasks_that_slurm_kills_after_one_gave_up_are_no_cause(explain_text: Exp
     )
     assert explain_text(log).cause == "mpi_abort"
     assert explain_text("srun: error: cn-7: task 3: Killed\n" + log.splitlines()[1]).cause == "killed"
+
+
+def test_task_killed_in_a_training_after_another_step_was_cancelled_is_the_cause(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-11-21T03:04:05 ***\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+        + progress(30)
+        + "srun: error: n2: task 5: Killed\n"
+        "srun: error: n1: task 1: Exited with exit code 1\n"
+    )
+    assert (verdict.cause, str(verdict.where)) == ("killed", "host n2, task 5")
 
 
 def test_traceback_whose_lines_but_the_first_stand_further_in_is_read(explain_text: Explain) -> None:

@@ -304,3 +304,15 @@ def test_own_verdict_in_a_log_is_not_read_as_evidence(explain_text: Explain) -> 
     first = explain_text(uncaught(OOM)).lines()
     said = "".join(f"[node 0] [ERROR] {line} [verdict]\n" for line in first)
     assert explain_text(said).kind == "nothing"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ep_ctrl_init():155<warn> Request for hugepages failed, falling back",
+        "dom():9<info> no error, auth key 1",
+    ],
+)
+def test_what_the_slingshot_library_did_without_is_no_cause(said: str, explain_text: Explain) -> None:
+    log = f"libfabric:12:1795000000::cxi:core:cxip_{said}\n"
+    assert explain_text(log + uncaught(OOM)).cause == "cuda_out_of_memory"

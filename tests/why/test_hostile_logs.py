@@ -151,3 +151,25 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code, log], capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout))
     assert peaks[1] - peaks[0] < 8 * 1024
+
+
+EVERY_PATTERN = """
+import re, resource, sys
+from platform_launch.why.exception_rules import rules
+from platform_launch.why.literals import branches, longest_literal
+from platform_launch.why.signatures import catalogue
+resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+patterns = [p for s in catalogue().signatures for p in (*s.patterns, *s.below)]
+patterns += [p for rule in rules() for p in (rule.message, rule.code) if p]
+for pattern in patterns:
+    for branch in branches(pattern):
+        print(pattern, flush=True)
+        search = re.compile(branch).search
+        for begin in {longest_literal(branch), re.match(r"[\\w /:-]*", branch)[0]} - {""}:
+            search(begin * (8192 // len(begin)))
+"""
+
+
+def test_no_pattern_takes_forever_on_a_line_that_repeats_its_beginning() -> None:
+    done = subprocess.run([sys.executable, "-c", EVERY_PATTERN], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-1:]

@@ -149,12 +149,11 @@ events = Table(
     Column("who", String(64), nullable=False),
     Column("action", String(32), nullable=False),
     Column("object", String(140), nullable=False),
+    # What versions before "sentence" wrote: English, shown as it is.
     Column("detail", Text, nullable=False),
     Column("sentence", JsonDocument),
     sqlite_autoincrement=True,
 )
-
-"""``detail`` is what versions before ``sentence`` wrote: English, shown as it is."""
 
 measurements = Table(
     "measurements",

@@ -38,15 +38,30 @@ def environment(**variables: str) -> dict[str, str]:
     }
 
 
+# Python imports it at its start. torch's compiler costs each process of the shipped training seconds.
+NOTES_IMPORTS = """
+import os, sys
+class Noted:
+    @staticmethod
+    def find_spec(name, *_):
+        if name in ("torch", "torch._inductor.compile_fx"):
+            with open(os.environ["IMPORTS"], "a") as file:
+                file.write(name + "\\n")
+sys.meta_path.insert(0, Noted)
+"""
+
+
 @contextmanager
-def as_pid_1(command: list[str], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def as_pid_1(
+    command: list[str], log: Path, **variables: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a command as PID 1 of a pid namespace; yield ``unshare`` and the command's own pid."""
     with log.open("wb") as file:
         outer = subprocess.Popen(
             ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env=environment(),
+            env=environment(**variables),
         )
     try:
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
@@ -71,7 +86,9 @@ def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(
         "--",
         *("--output-dir", str(tmp_path / "run"), "--max-train-steps", "100000", "--log-every", "1"),
     ]
-    with as_pid_1(command, log) as (outer, inner):
+    imports = tmp_path / "imports"
+    (tmp_path / "sitecustomize.py").write_text(NOTES_IMPORTS)
+    with as_pid_1(command, log, PYTHONPATH=str(tmp_path), IMPORTS=str(imports)) as (outer, inner):
         until(
             lambda: "Step 3/100000" in log.read_text(errors="replace"),
             lambda: log.read_text(errors="replace"),
@@ -84,6 +101,7 @@ def test_sigterm_to_the_entrypoint_as_pid_1_ends_the_training_with_a_checkpoint(
     checkpoints = sorted((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))
     assert checkpoints, text
     assert int(checkpoints[-1].name.split("-")[1]) >= 3
+    assert set(imports.read_text().split()) == {"torch"}, "torch's compiler is imported"
 
 
 def simulate_two_nodes(script: Path, logs: Path, *options: str) -> subprocess.CompletedProcess[str]:

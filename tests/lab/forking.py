@@ -2,6 +2,9 @@
 
 That takes seconds. For tests in which many trainings start and the start is not what is tested. Each program
 is a process of its own, with arguments, environment, folder and output as if Python had started it anew.
+
+They do not show how a program starts and ends: what it would import is there already, and neither its atexit
+handlers nor the interpreter's take-down run. tests/end_to_end starts the shipped training as Python does.
 """
 
 from __future__ import annotations

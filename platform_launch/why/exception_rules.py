@@ -5,7 +5,9 @@ The rules stand in ``exception_rules.yaml``, whose head explains each field.
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -16,6 +18,9 @@ from platform_launch.why.line import shown
 
 _FILE = Path(__file__).with_name("exception_rules.yaml")
 _LONGEST_VALUE = 120
+_LONGEST_CODE = 1000
+# What an assertion says begins with a text behind a comma.
+_BEGINS_WORDS = re.compile(r""",\s*\(?\s*[fr]{0,2}["']""")
 # What is said in place of a value that a message does not give.
 _UNSAID = "…"
 
@@ -40,7 +45,7 @@ class ExceptionRule:
     def matches(self, raised: Raised) -> dict[str, str] | None:
         """Return what the named groups of its conditions found; None if it does not apply."""
         inner = raised.innermost
-        package, source = (inner.package, inner.source) if inner else ("", "")
+        package, source = (inner.package, _without_words(inner.source)) if inner else ("", "")
         found: dict[str, str] = {}
         for pattern, text in zip(
             self._patterns, (raised.type.rpartition(".")[2], package, source, raised.said), strict=True
@@ -85,6 +90,21 @@ def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tupl
 def _filled(template: str, found: Mapping[str, str]) -> str:
     """Return a rule's text with the words that were found."""
     return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1], _UNSAID), template)
+
+
+def _without_words(source: str) -> str:
+    """Return a line of code; of an assertion only the condition, not what is said where it fails."""
+    if not source.startswith("assert ") or len(source) > _LONGEST_CODE:
+        return source
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            statement = ast.parse(source).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # It goes on in the next line, which is not printed.
+        return _BEGINS_WORDS.split(source, maxsplit=1)[0]
+    condition = ast.get_source_segment(source, statement.test) if isinstance(statement, ast.Assert) else None
+    return f"assert {condition}" if condition else source
 
 
 def _bounded(value: str) -> str:

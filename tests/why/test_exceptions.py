@@ -37,6 +37,35 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
     assert not [text for text in texts if re.search(r"\{\w+\}|…", text)]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "example"),
+    [
+        ("assertion_of_sizes", ("/a/t.py: assert dist.is_initialized(), 'see //x.org'", "AssertionError: s")),
+        ("assertion_of_sizes", ("/a/t.py: assert tokens, 'bad %s' % name", "AssertionError: bad x")),
+        ("assertion_of_sizes", ("/a/t.py: assert tokens, ('bad %s'", "AssertionError: bad x")),
+        ("assertion_of_sizes", ("/a/t.py: assert model_parallel_is_initialized()", "AssertionError")),
+        ("value_not_finite", ("ValueError: cannot convert float NaN to integer",)),
+        ("value_not_finite", ("ValueError: Input X contains NaN.",)),
+        ("data_ran_out", ("/a/t.py: chosen = next(p for p in data_parts if p.ok)", "StopIteration")),
+        ("waited_in_vain", ("/usr/lib/python3.11/queue.py: raise Empty", "_queue.Empty")),
+        ("waited_in_vain", ("asyncio.exceptions.CancelledError",)),
+        ("no_gpu_seen", ("RuntimeError: no GPU memory pool was found",)),
+        ("python_too_old", ("TypeError: unsupported operand type(s) for |: 'NoneType' and 'dict'",)),
+        ("remote_code", ("ValueError: `trust_remote_code` is not supported anymore.",)),
+        ("repo_id_is_path", ("HFValidationError: Repo id must use alphanumeric chars: 'base--v2'.",)),
+        ("quantized_training", ("RuntimeError: this attention kernel does not support training",)),
+        ("weights_unreadable", ("OSError: Unable to open file (name = 'w.h5', errno = 2, message = 'No')",)),
+        ("ptxas", ("RuntimeError: ptxas error: Entry function 'f' uses too much shared data",)),
+        ("variable_by_name", ("/a/t.py: width = cfg['BACKBONE_WIDTH']", "KeyError: 'BACKBONE_WIDTH'")),
+        ("not_a_number", ("OverflowError: Python int too large to convert to C long",)),
+        ("out_of_range", ("RuntimeError: Timed out: waited more than 30 s",)),
+    ],
+)  # fmt: skip
+def test_rule_does_not_take_what_only_sounds_like_its_case(wrong: str, example: tuple[str, ...]) -> None:
+    found = rule_of(raised(example))
+    assert found is None or found[0].id != wrong
+
+
 def test_chinese_says_the_same_of_the_same_words() -> None:
     for rule in rules():
         english = [set(re.findall(r"\{\w+\}", text)) for text in (rule.meaning, rule.fix)]

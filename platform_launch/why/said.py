@@ -37,7 +37,7 @@ _HOST_AND_PROCESS = re.compile(
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:([A-Za-z][\w.-]*):\d+ :\d{1,3}(?::\d+)?"
     r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"
-    r"([A-Za-z]\w*[\d.-][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
+    r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
 )
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")

@@ -32,7 +32,7 @@ from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.settings import ServerSettings
 from tests.procguard.agent_lab import AgentNode, node_in
-from tests.procguard.serving import TOKEN, FakeAgent, Served, served, until
+from tests.procguard.serving import LIMIT_S, TOKEN, FakeAgent, Served, served, until
 
 TRAINING = """
 import os, time
@@ -103,7 +103,10 @@ def test_of_many_ranks_a_page_gets_what_fits_it_and_a_file_gets_all(server: Serv
     people, agent = server.person(), FakeAgent(server, "gn6", 64)
     other = FakeAgent(server, "gn7", 6)
     names = [f"gn6-{number}" for number in range(64)] + [f"gn7-{number}" for number in range(6)]
-    post(people, "/groups", {"name": "train", "settings": {"master_addr": "gn6", "command": "train"}}, 201)
+    # On a busy machine agents may be silent for long: nobody gives the group up.
+    limits = {"silent_after_s": LIMIT_S, "fail_after_s": LIMIT_S}
+    wanted = {"master_addr": "gn6", "command": "train", **limits}
+    post(people, "/groups", {"name": "train", "settings": wanted}, 201)
     post(people, "/move", {"workers": names, "group": "train"}, 204)
     post(people, "/groups/train/start")
 

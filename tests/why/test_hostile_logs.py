@@ -154,10 +154,11 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 
 EVERY_PATTERN = """
-import re, resource, sys
+import re, resource
 from platform_launch.why.exception_rules import rules
-from platform_launch.why.literals import branches, longest_literal
+from platform_launch.why.literals import branches
 from platform_launch.why.signatures import catalogue
+parser = getattr(re, "_parser", None) or __import__("sre_parse")
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
 patterns = [p for s in catalogue().signatures for p in (*s.patterns, *s.below)]
 patterns += [p for rule in rules() for p in (rule.message, rule.code) if p]
@@ -165,7 +166,9 @@ for pattern in patterns:
     for branch in branches(pattern):
         print(pattern, flush=True)
         search = re.compile(branch).search
-        for begin in {longest_literal(branch), re.match(r"[\\w /:-]*", branch)[0]} - {""}:
+        plain = ["", *(chr(sign) if str(kind) == "LITERAL" else "|" for kind, sign in parser.parse(branch))]
+        words = [word for word in "".join(plain).split("|") if word]
+        for begin in {"".join(words[:count]) for count in range(1, len(words) + 1)}:
             search(begin * (8192 // len(begin)))
 """
 

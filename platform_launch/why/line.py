@@ -16,6 +16,8 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\w*Warning:|^\[[WI] ")
+# What NCCL and Ray call a warning is the reason of a failure.
+_GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead")
 YEAR_S = 366 * 86400.0
 
 
@@ -129,5 +131,4 @@ def _is_mild(text: str, found: dict[str, str]) -> bool:
         return found["severity"] in "WI"
     if level := found.get("loguru") or found.get("level"):
         return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
-    # What NCCL calls a warning is the reason of its failure.
-    return _MILD.search(text, 0, 60) is not None and "NCCL WARN" not in text
+    return _MILD.search(text, 0, 60) is not None and not any(words in text for words in _GRAVE_WARNINGS)

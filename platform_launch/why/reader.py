@@ -45,7 +45,7 @@ _TRACED = re.compile(r"\+{1,5} \S")
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
-_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<endpoint>\w\S*)")
+_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<endpoint>\w[^\s',\]]*)")
 
 
 class LogReader:

@@ -24,6 +24,7 @@ from platform_launch.plan.training import Training  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
 from platform_launch.supervise.guarding import VARIABLE as TREE_VARIABLE  # noqa: E402
 from platform_launch.topology import Topology  # noqa: E402
+from platform_launch.why.signatures import SignatureRole, catalogue  # noqa: E402
 from tests.why import corpus as why_corpus  # noqa: E402
 
 VECTORS = tuple(ROOT / "tests" / "platforms" / name for name in ("vectors.json", "more_vectors.json"))
@@ -219,9 +220,22 @@ def _warned() -> list[tuple[str, str]]:
     ]
 
 
+def why_page() -> str:
+    """Return the page about `why`, whose table of signatures, at its end, is drawn anew."""
+    page = (REFERENCE / "why.md").read_text(encoding="utf-8")
+    head = "| id | role | what happened | retry | source |\n|---|---|---|---|---|\n"
+    told = (signature for signature in catalogue().signatures if signature.role is not SignatureRole.NOISE)
+    rows = (
+        f"| `{s.id}` | {s.role.value} | {s.title} | {s.retry.replace('_', ' ')} | {s.source} |\n"
+        for s in told
+    )
+    return page.partition(head)[0] + head + "".join(rows)
+
+
 PAGES = {
     REFERENCE / "platforms.md": platforms_page,
     REFERENCE / "variables.md": variables_page,
+    REFERENCE / "why.md": why_page,
     REFERENCE / "why-corpus.md": why_corpus.page,
 }
 

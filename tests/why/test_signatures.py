@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from platform_launch.why.vocabulary import Vocabulary, squeeze
 from tests.why.conftest import Explain
 
 ALL = catalogue().signatures
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "why.md"
 EXAMPLES = [(signature, example) for signature in ALL for example in signature.example]
 MESSAGES = [(s, e) for s, e in EXAMPLES if s.role is not SignatureRole.NOISE]
 # Chosen by other means than a line of the log.
@@ -135,12 +133,6 @@ def test_exit_code_of_a_signal_means_something(code: int, expected: str) -> None
 
 def test_ordinary_exit_code_means_nothing_by_itself() -> None:
     assert catalogue().of_exit_code(1) is None
-
-
-def test_reference_lists_exactly_the_signatures() -> None:
-    row = r"^\| `([a-z_0-9]+)` \| (cause|suspect|consequence|summary) \| (.*?) \|"
-    rows = re.findall(row, REFERENCE.read_text(), re.MULTILINE)
-    assert rows == [(s.id, s.role.value, s.title) for s in ALL if s.role is not SignatureRole.NOISE]
 
 
 def test_events_of_signatures_are_the_launchers() -> None:

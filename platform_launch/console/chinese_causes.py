@@ -309,6 +309,7 @@ CAUSES = {
     "slurm_step_waits": "作业步在等待另一个作业步占用的资源",
     "slurm_refused": "Slurm 没有接受作业",
     "slurm_mismatch": "作业的任务数与 trainer 的设置不符",
+    "pmix_timeout": "各节点上 Slurm 的 PMIx 辅助进程没有全部互相应答",
     "slurm_controller": "Slurm 控制器没有应答",
     "environment_module": "该节点上没有要加载的环境、模块或包",
     "exec_format": "程序是为另一种处理器编译的",

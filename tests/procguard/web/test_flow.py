@@ -197,6 +197,30 @@ def test_nodes_are_found_drained_and_given_back(visit: Visit, server: Lab) -> No
     expect(page.locator(".events tbody tr").first).to_contain_text("drain ended")
 
 
+def test_nothing_can_be_clicked_or_sent_before_the_scripts_ran(browser: Browser, server: Lab) -> None:
+    with closing(browser.new_context(base_url=server.url)) as context:
+        page = Watched(context).page
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.route("**/vendor/htmx*", lambda _: None)  # held until it is unrouted
+        page.goto("/login", wait_until="commit")
+        button = page.locator("form button")
+        button.wait_for()
+        place = button.bounding_box()
+        assert place is not None
+        for name in ("name", "password"):
+            page.locator(f"[name={name}]").evaluate("(field) => { field.value = 'filled by the browser'; }")
+        page.mouse.click(place["x"] + 5, place["y"] + 5)
+        page.keyboard.press("Enter")
+        page.unroute("**/vendor/htmx*")
+        expect(page.locator("main")).to_have_js_property("inert", False)
+        expect(page.locator("[name=name]")).to_be_focused()
+        log_in(page, "olga", PASSWORDS["olga"])
+        page.wait_for_url(server.url + "/")
+        expect(page.locator("[inert]")).to_have_count(0)
+        assert not [url for url in asked if "password" in url]
+
+
 def test_a_node_in_quarantine_is_seen_and_released(visit: Visit, server: Lab) -> None:
     with closing(Agent(server.url, "bad1", 1)) as agent:
         server.group("held", ["bad1-0"], GroupSettings(master_addr="bad1", command="train"))

@@ -427,3 +427,10 @@ if (settings) {
     }
   });
 }
+
+// Pages begin inert: before the scripts ran a click would be lost, and a form would send itself, a password in its
+// address. htmx, whose listener comes first, has taken over by now.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const part of document.querySelectorAll("[inert]")) part.inert = false;
+  $("[autofocus]")?.focus();
+});

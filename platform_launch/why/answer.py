@@ -32,7 +32,7 @@ def verdict_of(
         unknown_kind = not signature.patterns and bool(raised.type)
         code = _code(raised, told=unknown_kind)
         if unknown_kind:
-            title = shown(f"{raised.type}: {' '.join(raised.said.split())}".removesuffix(": "))
+            title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
     meaning, fix = advice(rule.id, words) if rule else (signature.meaning, signature.fix)
     others = _processes(event) - 1
@@ -80,7 +80,7 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
     library = inner if inner is not None and inner.package else None
     code = Code(
         raised.type,
-        raised.said,
+        raised.whole_message,
         package=library.package if library else None,
         innermost=library.place if library else None,
         code="" if inner is None or inner.source.startswith("raise ") else inner.source,

@@ -50,9 +50,9 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
     unknown = first.signature.id == "python_exception"
     if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in _OF_THE_CODE:
         return first
-    told_before = [event for event in events if unknown and _was_told(event, first)]
-    if told_before:
-        return min(told_before, key=lambda event: event.start)
+    caught_before = [event for event in events if unknown and _became_another(event, first)]
+    if caught_before:
+        return min(caught_before, key=lambda event: event.start)
     explaining = [
         event
         for event in events
@@ -61,7 +61,7 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
     return max(explaining, key=lambda event: event.signature.specificity, default=first)
 
 
-def _was_told(event: Occurrence, last: Occurrence) -> bool:
+def _became_another(event: Occurrence, last: Occurrence) -> bool:
     """Tell whether an exception was caught and printed, and then ended the process as another one."""
     return (
         event.role is SignatureRole.SUSPECT
@@ -99,16 +99,16 @@ def ended_before(
     return None
 
 
-def told_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
+def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
     """Return a caught exception right after which its process ended, before others suffered."""
     for node_events in nodes:
         episode = node_events.episode
-        ends = [step.line.number for step in episode.steps if step.exit_code > 0 and not step.was_asked]
+        ends = [step.line.number for step in episode.steps if step.exit_code > 0 and not step.was_cancelled]
         ends += [ending.line.number for ending in episode.endings if ending.exit_code > 0]
         suffered = min((e.start for e in episode.of_role(SignatureRole.CONSEQUENCE)), default=math.inf)
         for event in episode.of_role(SignatureRole.SUSPECT):
-            told = event.signature.id == "caught_exception" and event.start < suffered
-            if told and any(0 < end - event.number <= _FEW_LINES for end in ends):
+            caught = event.signature.id == "caught_exception" and event.start < suffered
+            if caught and any(0 < end - event.number <= _FEW_LINES for end in ends):
                 event.signature, event.role = catalogue["python_exception"], SignatureRole.CAUSE
                 return event
     return None

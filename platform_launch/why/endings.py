@@ -103,13 +103,13 @@ def ending_in(line: Line) -> Ending | None:
         return Ending(int(found[1]), where, line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
-            rank = found.groupdict().get("rank") or _said_rank(line.text)
+            rank = found.groupdict().get("rank") or _named_rank(line.text)
             said = Location(rank=int(rank)) if rank else NOWHERE
             return Ending(_code(found.groupdict()), line.where.filled(said), line)
     return None
 
 
-def _said_rank(text: str) -> str | None:
+def _named_rank(text: str) -> str | None:
     rank = _SAID_RANK.search(text)
     return rank[1] if rank else None
 

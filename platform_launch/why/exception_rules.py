@@ -48,7 +48,9 @@ class ExceptionRule:
         package, source = (inner.package, _without_words(inner.source)) if inner else ("", "")
         found: dict[str, str] = {}
         for pattern, text in zip(
-            self._patterns, (raised.type.rpartition(".")[2], package, source, raised.said), strict=True
+            self._patterns,
+            (raised.type.rpartition(".")[2], package, source, raised.whole_message),
+            strict=True,
         ):
             match = pattern.search(text) if pattern else None
             if pattern and match is None:

@@ -101,8 +101,8 @@ class Raised:
         return f"{self.type}: {self.message}" if self.message else self.type
 
     @property
-    def said(self) -> str:
-        """Return the whole message, of all its lines."""
+    def whole_message(self) -> str:
+        """Return the message with the lines that it goes on in."""
         lines = [self.message, *(shown(line.text) for line in self.more)]
         return "\n".join(line for line in lines if line)
 

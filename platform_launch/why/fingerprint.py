@@ -12,16 +12,16 @@ _VARYING = re.compile(
     r"|[\w-]*\d[\w.:-]*(?:\s?[KMGT]?i?B\b)?"
 )
 _LENGTH = 16
-_SAID_CHARACTERS = 200
+_ESSENCE_CHARACTERS = 200
 
 
-def fingerprint(kind: str, cause: str | None, exception: str = "", said: str = "") -> str:
+def fingerprint(kind: str, cause: str | None, exception: str = "", message: str = "") -> str:
     """Return the name of a failure: what it is called, the type of its exception, and what it says."""
-    parts = (kind, cause or "", exception, essence(said))
+    parts = (kind, cause or "", exception, essence(message))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_LENGTH]
 
 
 def essence(text: str) -> str:
     """Return the first sentence of a message without what differs from run to run."""
     sentence = re.split(r"(?<=[a-z)])\. |\n", text, maxsplit=1)[0]
-    return " ".join(_VARYING.sub("*", sentence).split())[:_SAID_CHARACTERS]
+    return " ".join(_VARYING.sub("*", sentence).split())[:_ESSENCE_CHARACTERS]

@@ -25,7 +25,7 @@ class HangRecord:
     still_s: float
     kind: str
     suspect_ranks: tuple[int, ...]
-    told: tuple[str, ...]
+    description: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
         """Return what stands in the JSON output under ``hang``."""
@@ -35,13 +35,13 @@ class HangRecord:
             "still_s": self.still_s,
             "kind": self.kind,
             "suspect_ranks": list(self.suspect_ranks),
-            "lines": list(self.told),
+            "lines": list(self.description),
         }
 
     def lines(self) -> list[str]:
         """Return the answer for a terminal."""
         what = "no progress" if self.kind != "busy" else "no step, and no hang,"
-        first, *rest = self.told or ("",)
+        first, *rest = self.description or ("",)
         return [
             f"{'hang:':<11} {what} for {self.still_s:.0f} s at {self.time}: {first}",
             *(f"{'':<11} {line}" for line in rest),

@@ -9,17 +9,25 @@ from platform_launch.why.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.candidates import (
     best_consequence,
     best_suspect,
+    caught_last,
     ended_before,
     left_by_itself,
     never_met,
     standing_behind,
-    told_last,
 )
 from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.line import NOWHERE
 from platform_launch.why.note import Note, note
-from platform_launch.why.notes import MOST_OTHERS, also, earlier_signs, folded, named, survived, unordered
 from platform_launch.why.order import earliest, first_of
+from platform_launch.why.other_events import (
+    MOST_OTHERS,
+    also,
+    earlier_signs,
+    folded,
+    named,
+    survived,
+    unordered,
+)
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Verdict
 
@@ -76,7 +84,7 @@ def _choose(
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]
-    if left := told_last(nodes, catalogue) or left_by_itself(nodes, catalogue):
+    if left := caught_last(nodes, catalogue) or left_by_itself(nodes, catalogue):
         return left, []
     chosen = best_consequence(events, offsets)
     suspects = [event for event in events if event.role is SignatureRole.SUSPECT]

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+from platform_launch.why.location_patterns import host_of, ranks_within
 from platform_launch.why.note import Note
 from platform_launch.why.prefixes import Prefixes, time_of, where_of
-from platform_launch.why.said import host_of, ranks_within
 
 _SHOWN_CHARACTERS = 400
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -40,7 +40,7 @@ class Location:
         return dataclasses.replace(other, **known)
 
     def __str__(self) -> str:
-        return self.note.told("en")
+        return self.note.render("en")
 
     @property
     def note(self) -> Note:

@@ -1,7 +1,7 @@
-"""What is said beside an answer, as an id and values: words come where it is shown, in the reader's language.
+"""A note beside an answer, as an id and values: words come where it is shown, in the reader's language.
 
 ``ENGLISH`` holds the words, ``platform_launch/console/chinese_notes.py`` the Chinese ones. Programs read the
-id, never what is said.
+id, never the words.
 """
 
 from __future__ import annotations
@@ -77,24 +77,24 @@ class Note:
         )
         return 1 + max((one._depth() for one in held if isinstance(one, Note)), default=0)
 
-    def told(self, language: str) -> str:
-        """Say it in a language. Raises KeyError where the id or a value is of another version."""
-        said = {name: _told(value, language) for name, value in self.values.items()}
+    def render(self, language: str) -> str:
+        """Return it in a language. Raises KeyError where the id or a value is of another version."""
+        rendered = {name: _rendered(value, language) for name, value in self.values.items()}
         if self.id == "cause":
-            return cause_title(said["cause"], said["title"], language)
+            return cause_title(rendered["cause"], rendered["title"], language)
         if self.id == "place":
-            parts = (f"{why_word(name, language)} {text}" for name, text in said.items())
+            parts = (f"{why_word(name, language)} {text}" for name, text in rendered.items())
             return _comma(language).join(parts)
-        return note_words(self.id, ENGLISH[self.id], language).format_map(said)
+        return note_words(self.id, ENGLISH[self.id], language).format_map(rendered)
 
 
 NoteValue = str | int | Note | list[Note]
 
 
-def _told(value: NoteValue, language: str) -> str:
+def _rendered(value: NoteValue, language: str) -> str:
     if isinstance(value, list):
-        return _comma(language).join(one.told(language) for one in value)
-    return value.told(language) if isinstance(value, Note) else str(value)
+        return _comma(language).join(one.render(language) for one in value)
+    return value.render(language) if isinstance(value, Note) else str(value)
 
 
 def _comma(language: str) -> str:

@@ -47,7 +47,7 @@ def fill_place(
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
     steps = _steps(nodes)
-    if event.signature.id in _ENDS and all(step.was_asked for step in steps):
+    if event.signature.id in _ENDS and all(step.was_cancelled for step in steps):
         # Of tasks that only ended with their step, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
@@ -137,7 +137,7 @@ def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
 def _steps(nodes: Sequence[NodeEvents]) -> list[StepEnd]:
     """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
     steps = [step for node_events in nodes for step in node_events.episode.steps]
-    return [step for step in steps if not step.was_asked] or steps
+    return [step for step in steps if not step.was_cancelled] or steps
 
 
 def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Location:

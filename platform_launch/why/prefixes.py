@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from platform_launch.why.said import FILE_NODE, FILE_RANK, place_in
+from platform_launch.why.location_patterns import FILE_NODE, FILE_RANK, place_in
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
@@ -88,12 +88,12 @@ _PARALLEL_WORKER = re.compile(r"[Ww]orker((?:_[TDPEC]P\d{1,4}){1,4})\b")
 class Prefix:
     """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is.
 
-    ``said`` is the place that forms learned from the log seem to name.
+    ``place`` is the writer's, as far as labels and forms learned from the log seem to name it.
     """
 
     text: str
     found: dict[str, str] = field(default_factory=dict)
-    said: dict[str, str | int] = field(default_factory=dict)
+    place: dict[str, str | int] = field(default_factory=dict)
     writer: str = ""
 
 
@@ -147,7 +147,7 @@ class Prefixes:
         for name, value in names.items():
             prefix.found.setdefault(name, value)
         # Of labels within labels the inner ones are nearer.
-        prefix.said.update(_labelled(names.get("labels", "")))
+        prefix.place.update(_labelled(names.get("labels", "")))
         who = [value for name, value in names.items() if name in _IDENTITIES]
         prefix.writer += "".join(f"{value};" for value in who)
         prefix.text = prefix.text[known.end() :]
@@ -160,7 +160,7 @@ class Prefixes:
                 continue
             head = known[0]
             prefix.writer += _FLEETING.sub("", head).strip() + ";"
-            prefix.said = {**place_in(head), **prefix.said}
+            prefix.place = {**place_in(head), **prefix.place}
             prefix.text = prefix.text[known.end() :]
             return True
         return False
@@ -244,17 +244,17 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
             place.setdefault("worker", found[name].strip())
     if pod := found.get("pod") or found.get("replica"):
         place["pod"] = pod
-    return {**prefix.said, **place}
+    return {**prefix.place, **place}
 
 
 def _labelled(labels: str) -> dict[str, str | int]:
     """Return the place that labels in round brackets name, as Ray, SkyPilot and vLLM write them."""
-    said = place_in(labels) if labels else {}
-    if "rank" in said and _SKYPILOT.match(labels):
-        said["node"] = said.pop("rank")
+    place = place_in(labels) if labels else {}
+    if "rank" in place and _SKYPILOT.match(labels):
+        place["node"] = place.pop("rank")
     if worker := _PARALLEL_WORKER.match(labels):
-        said["worker"] = worker[1].strip("_").replace("_", " ")
-    return said
+        place["worker"] = worker[1].strip("_").replace("_", " ")
+    return place
 
 
 def time_of(found: dict[str, str]) -> float | None:

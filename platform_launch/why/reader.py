@@ -181,7 +181,7 @@ class LogReader:
         self._events_of(step.line.where).step(step, self._parting_lines)
         signature = self._catalogue.of_exit_code(step.exit_code)
         known = match is not None and match.signature.role is not SignatureRole.SUMMARY
-        if signature is not None and not known and not step.was_asked:
+        if signature is not None and not known and not step.was_cancelled:
             for place in step.places:
                 self._add(Match(signature, 0, place), signature.role, step.line, place)
 

@@ -25,7 +25,7 @@ _PLACES = {
     "gpu": str,
 }
 
-_SAID = {"have": "counted", "want": "expected"}
+_DETAIL_NAMES = {"have": "counted", "want": "expected"}
 
 
 class SignatureRole(str, Enum):
@@ -114,20 +114,20 @@ class Catalogue:
         for index in self._patterns.candidates(text):
             found, signature = self._patterns.patterns[index].search(text), self._owners[index]
             if found is not None and _counts(signature.count, found):
-                return Match(signature, found.start(), *_told(found))
+                return Match(signature, found.start(), *_place_and_details(found))
         return None
 
     def match_of(self, signature: Signature, text: str) -> Match | None:
         """Return what one signature finds in a line."""
         found = next((found for p in signature.patterns if (found := re.search(p, text))), None)
-        return Match(signature, found.start(), *_told(found)) if found is not None else None
+        return Match(signature, found.start(), *_place_and_details(found)) if found is not None else None
 
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
         for text in texts:
             for pattern in match.signature.below:
                 if found := re.search(pattern, text):
-                    where, details = _told(found)
+                    where, details = _place_and_details(found)
                     match = replace(
                         match, where=match.where.filled(where), details=(*match.details, *details)
                     )
@@ -157,10 +157,12 @@ def _counts(comparison: str, found: re.Match[str]) -> bool:
     return have > want if comparison == "more" else have < want
 
 
-def _told(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:
-    said = {name: value for name, value in found.groupdict().items() if value}
-    place = {name: kind(said[name]) for name, kind in _PLACES.items() if name in said}
-    details = ((_SAID.get(name, name), shown(value)) for name, value in said.items() if name not in _PLACES)
+def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:
+    named = {name: value for name, value in found.groupdict().items() if value}
+    place = {name: kind(named[name]) for name, kind in _PLACES.items() if name in named}
+    details = (
+        (_DETAIL_NAMES.get(name, name), shown(value)) for name, value in named.items() if name not in _PLACES
+    )
     return Location(**place), tuple(details)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.events import Event, beside, read
 from platform_launch.why.line import Location
-from platform_launch.why.said import FILE_NODE, FILE_RANK
+from platform_launch.why.location_patterns import FILE_NODE, FILE_RANK
 from platform_launch.why.scan import Readable
 
 # plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.

@@ -71,7 +71,7 @@ class StepEnd:
     ordered: bool = False
 
     @property
-    def was_asked(self) -> bool:
+    def was_cancelled(self) -> bool:
         """Tell whether it ended because the scheduler ended the whole step."""
         return self.ordered or self.exit_code == -15
 

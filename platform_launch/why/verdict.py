@@ -67,8 +67,8 @@ class Consequence:
     of: str = "ranks"
     """What was counted: ranks, or lines where none is named."""
 
-    def told(self, language: str) -> str:
-        """Say it in a language."""
+    def render(self, language: str) -> str:
+        """Return it in a language."""
         return consequence(self.id, self.text, self.count, self.of, language)
 
 
@@ -108,7 +108,7 @@ class Verdict:
 
     def with_notes(self, notes: Sequence[Note]) -> Verdict:
         """Return this with more notes."""
-        texts = (one.told("en") for one in notes)
+        texts = (one.render("en") for one in notes)
         return replace(self, notes=(*self.notes, *texts), noted=(*self.noted, *notes))
 
     def concluded(self, catalogue: Catalogue) -> Verdict:
@@ -128,7 +128,7 @@ class Verdict:
             )
         )
         if signature is None or signature.distinct:
-            said = (
+            message = (
                 self.exception.message
                 if self.exception
                 else self.first_error.text
@@ -136,7 +136,7 @@ class Verdict:
                 else ""
             )
             raised = self.exception.type if self.exception else ""
-            name = fingerprint("", self.cause, raised, said or "".join(one.text for one in self.evidence))
+            name = fingerprint("", self.cause, raised, message or "".join(one.text for one in self.evidence))
         else:
             name = fingerprint("", self.cause)
         return replace(self, retry=retry or None, retry_reason=reason, fingerprint=name)
@@ -180,7 +180,7 @@ class Verdict:
             ("means", meaning),
             ("fix", fix),
             ("retry", self._retry_line(language)),
-            *(("then", one.told(language)) for one in self.consequences),
+            *(("then", one.render(language)) for one in self.consequences),
             *(("note", text) for text in self._notes(language)),
             ("id", self.fingerprint or ""),
         ]
@@ -189,7 +189,7 @@ class Verdict:
         if language == "en" or len(self.noted) != len(self.notes):
             return self.notes
         with suppress(KeyError):  # a note of another version
-            return [one.told(language) for one in self.noted]
+            return [one.render(language) for one in self.noted]
         return self.notes
 
     def _retry_line(self, language: str) -> str:
@@ -234,7 +234,7 @@ def _label(name: str, language: str) -> str:
 
 def _at(where: Location, language: str) -> str:
     """Return where it happened, as the end of a headline."""
-    place = where.note.told(language)
+    place = where.note.render(language)
     if not place:
         return ""
     return f" on {place}" if language == "en" else f"（{place}）"

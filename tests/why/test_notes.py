@@ -53,7 +53,7 @@ def test_every_note_of_the_known_logs_is_told_in_chinese_after_the_wire() -> Non
     told = 0
     for case in cases():
         verdict = carried(case.answer())
-        assert verdict.notes == tuple(one.told("en") for one in verdict.noted)
+        assert verdict.notes == tuple(one.render("en") for one in verdict.noted)
         lines = [line for line in verdict.lines("zh") if line.startswith("备注")]
         assert len(lines) == len(verdict.notes)
         for english, line in zip(verdict.notes, lines, strict=True):
@@ -93,5 +93,5 @@ def test_names_of_ranks() -> None:
             "rank 0, 2, 4, 6, 8, 10, 12, 14 以及另外 2 个",
         ),
     ):
-        assert ranks_named(ranks).told("en") == english
-        assert ranks_named(ranks).told("zh") == chinese
+        assert ranks_named(ranks).render("en") == english
+        assert ranks_named(ranks).render("zh") == chinese

@@ -1,4 +1,4 @@
-"""What words in a line say of its writer's place: ranks of several kinds, hosts, pods."""
+"""Patterns for the place that words in a line or in a file's name give its writer: ranks, hosts, pods."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def ranks_in(text: str) -> dict[str, int]:
 
     A text that names several ranks of one kind speaks of others.
     """
-    said: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for found in _RANK.finditer(text):
         kind = (found["kind"] or "").strip(" _-").lower()
         if kind in _PARTS:
             continue
         name = _KINDS.get(kind, "rank")
-        if said.setdefault(name, int(found["number"])) != int(found["number"]):
+        if ranks.setdefault(name, int(found["number"])) != int(found["number"]):
             return {}
-    return said
+    return ranks
 
 
 def ranks_within(text: str) -> dict[str, int]:
@@ -69,7 +69,7 @@ def ranks_within(text: str) -> dict[str, int]:
         return {}
     brackets = [bracket[1] for bracket in _BRACKET.finditer(text, 0, _WITHIN)]
     if brackets:
-        return next((said for said in map(ranks_in, brackets) if said), {})
+        return next((ranks for ranks in map(ranks_in, brackets) if ranks), {})
     named = _NAMED.search(text, 0, _WITHIN)
     return {"rank": int(next(number for number in named.groups() if number))} if named else {}
 
@@ -82,13 +82,13 @@ def host_of(text: str) -> str | None:
 
 def place_in(head: str) -> dict[str, str | int]:
     """Return the place that a prefix of no known form seems to name."""
-    said: dict[str, str | int] = {**ranks_in(head)}
+    place: dict[str, str | int] = {**ranks_in(head)}
     if number := _RANK_ALONE.fullmatch(head):
-        said["rank"] = int(number[1])
+        place["rank"] = int(number[1])
     if address := _IP.search(head):
-        said["host"] = address[1]
+        place["host"] = address[1]
     elif host := _HOST_ALONE.fullmatch(head) or _HOST_AND_UNIT.search(head) or _HOST_IN_BRACKETS.match(head):
-        said["host"] = host[1]
+        place["host"] = host[1]
     elif pod := _POD_AND_CONTAINER.fullmatch(head):
-        said["pod"] = pod[1]
-    return said
+        place["pod"] = pod[1]
+    return place

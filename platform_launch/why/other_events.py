@@ -1,4 +1,4 @@
-"""What is said beside an answer: other causes, what the others then did, what the training survived."""
+"""Notes about events that did not answer: other causes, what others then did, what the training survived."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:
 
 def folded(chosen: Occurrence, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
     """Sum up what happened to the others, by number of ranks where lines name them."""
-    said: dict[str, list[Occurrence]] = {}
+    by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
         if event.role is SignatureRole.CONSEQUENCE and event.signature.id != chosen.signature.id:
-            said.setdefault(event.signature.id, []).append(event)
+            by_signature.setdefault(event.signature.id, []).append(event)
     folded = []
-    for same in said.values():
+    for same in by_signature.values():
         signature = same[0].signature
         ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {chosen.where.rank}
         lines = sum(event.count for event in same)

@@ -91,7 +91,7 @@ def test_start_log_exit_and_the_next_generation(server: WireServer, node: AgentN
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
     started(server, 4, python(show, *HOSTILE), environment={"RANK": "3", "MASTER_ADDR": "localhost"})
     ended = server.wait(WorkerState.EXITED, 4)
-    assert (ended.exit_code, ended.asked, ended.reason, ended.verdict) == (0, False, "", "")
+    assert (ended.exit_code, ended.stop_requested, ended.reason, ended.verdict) == (0, False, "", "")
     assert ended.ended_s_ago is not None
     wait_for(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
     words, variables, directory = json.loads(log(server, 4))
@@ -124,7 +124,7 @@ def test_a_group_is_stopped_and_obeys_or_is_killed(server: WireServer, node: Age
     server.wait(WorkerState.STOPPING, 1)
     server.order(0, stop(1, grace_s=0.2))  # shorter than what it was given at first
     ended = server.wait(WorkerState.EXITED, 1)
-    assert ended.asked
+    assert ended.stop_requested
     assert ended.exit_code == 128 + signal.SIGKILL
     assert "server's order" in ended.reason
     assert running.look(pid) is None
@@ -140,7 +140,7 @@ def test_a_newer_generation_ends_the_older_first(server: WireServer, node: Agent
     assert seen.index(
         (WorkerState.EXITED, 1) if (WorkerState.EXITED, 1) in seen else (WorkerState.STOPPING, 1)
     ) < seen.index((WorkerState.READY, 2))
-    assert not node.run_folder(1).joinpath("ended.json").read_text().count('"asked": false')
+    assert not node.run_folder(1).joinpath("ended.json").read_text().count('"stop_requested": false')
 
 
 def test_run_without_having_been_ready_is_lost(server: WireServer, node: AgentNode) -> None:
@@ -179,7 +179,7 @@ def test_an_agent_that_is_killed_finds_its_training_again(server: WireServer, no
     wait_for(lambda: len(log(server, 1)) > reached, "the log to go on")
     server.order(0, stop(1))
     ended = server.wait(WorkerState.EXITED, 1)
-    assert ended.asked
+    assert ended.stop_requested
     wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
     numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
     assert numbers == list(range(len(numbers)))  # nothing lost, nothing twice
@@ -311,7 +311,7 @@ def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node
     assert len(node.processes()) >= 2
     wait_for(lambda: not node.processes(), "the end of what nobody can stop")
     ended = json.loads((node.run_folder(1) / "ended.json").read_text())
-    assert (ended["asked"], ended["reason"]) == (False, "the agent of this node is gone")
+    assert (ended["stop_requested"], ended["reason"]) == (False, "the agent of this node is gone")
 
 
 def test_an_agent_whose_name_another_has_taken_ends_its_trainings(

@@ -161,8 +161,8 @@ def test_no_reason_is_too_long_for_an_agents_own_report(
     found = why_not(wanted, allowed=None, directory=tmp_path, path=path)
     assert found
     assert len(english(found)) < 4_000
-    report = WorkerReport(number=0, state=WorkerState.REFUSED, reason=english(found), said=found)
-    assert report.said == found
+    report = WorkerReport(number=0, state=WorkerState.REFUSED, reason=english(found), reason_sentence=found)
+    assert report.reason_sentence == found
 
 
 def test_a_program_is_found_as_it_will_be_started(tmp_path: Path) -> None:

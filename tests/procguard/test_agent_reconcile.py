@@ -14,7 +14,7 @@ from platform_launch.procguard.agent.reconcile import (
     decide,
     report,
 )
-from platform_launch.procguard.api.sentences import said
+from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 
 # Generation 7 is ordered. What is known, and for each action: next step, state and generation reported.
@@ -124,7 +124,7 @@ def test_an_end_under_way_shows_in_the_report() -> None:
 
 
 def test_a_refusal_is_told_for_its_own_generation_only() -> None:
-    refusal = StartRefusal(7, said("program-missing", file="train"))
+    refusal = StartRefusal(7, sentence("program-missing", file="train"))
     for generation, state in ((7, WorkerState.REFUSED), (6, WorkerState.IDLE), (8, WorkerState.IDLE)):
         order = WorkerOrder(action=OrderAction.PREPARE, generation=generation)
         assert report(0, order, None, refusal=refusal).state is state
@@ -140,11 +140,25 @@ def test_a_refusal_is_told_for_its_own_generation_only() -> None:
 
 
 def test_an_ended_run_is_told_whole() -> None:
-    why = said("stopped-with-kills", reason=said("stopped-by-order"), count=2)
+    why = sentence("stopped-with-kills", reason=sentence("stopped-by-order"), count=2)
     ended = WorkerRun(
-        7, Stage.EXITED, pid=5, exit_code=9, ended_s_ago=2.0, asked=True, reason=why, verdict="v", log_bytes=4
+        7,
+        Stage.EXITED,
+        pid=5,
+        exit_code=9,
+        ended_s_ago=2.0,
+        stop_requested=True,
+        reason=why,
+        verdict="v",
+        log_bytes=4,
     )
     told = report(0, WorkerOrder(action=OrderAction.RUN, generation=7), ended)
     assert told.pid is None
-    assert (told.exit_code, told.asked, told.said, told.verdict, told.log_bytes) == (9, True, why, "v", 4)
+    assert (told.exit_code, told.stop_requested, told.reason_sentence, told.verdict, told.log_bytes) == (
+        9,
+        True,
+        why,
+        "v",
+        4,
+    )
     assert told.reason == "stopped by the server's order; 2 process(es) had to be killed"

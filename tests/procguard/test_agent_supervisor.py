@@ -26,7 +26,7 @@ from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
-from platform_launch.procguard.api.sentences import said
+from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from tests.lab.disk import requires_mount
 from tests.procguard.agent_lab import LIMIT_S, wait_for
@@ -94,7 +94,7 @@ def test_what_a_failed_training_leaves_behind(keep: Keep, folder: Path) -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.stderr.flush(); {}['lr']"
     keep(*python(code)).wait(LIMIT_S)
     run = RunFolder(folder).look(BOOT)
-    assert (run.stage, run.exit_code, run.asked) == (Stage.EXITED, 1, False)
+    assert (run.stage, run.exit_code, run.stop_requested) == (Stage.EXITED, 1, False)
     assert "KeyError" in run.verdict
     assert run.why is not None
     assert (run.why.lines("en"), run.why.lines("zh")[0][:3]) == (run.verdict.splitlines(), "原因：")
@@ -135,27 +135,30 @@ def test_who_asked_is_written_down(keep: Keep, folder: Path) -> None:
     wait_for(lambda: "begun" in log(folder), "the training")
     records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
     process.wait(LIMIT_S)
-    assert (ended(folder)["asked"], ended(folder)["reason"]) == (True, "by order")
+    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (True, "by order")
 
 
 def test_a_wish_that_cannot_be_read_is_none(keep: Keep, folder: Path) -> None:
     (folder / records.STOP).mkdir()
     assert keep("sh", "-c", "sleep 1; exit 5").wait(LIMIT_S) == 0
-    assert (ended(folder)["exit_code"], ended(folder)["asked"]) == (5, False)
+    assert (ended(folder)["exit_code"], ended(folder)["stop_requested"]) == (5, False)
 
 
 def test_without_an_agent_the_training_ends(keep: Keep, folder: Path) -> None:
     keep(*python("import time; time.sleep(300)"), hold=False, orphan_after_s=0.5).wait(LIMIT_S)
-    assert (ended(folder)["asked"], ended(folder)["reason"]) == (False, "the agent of this node is gone")
+    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (
+        False,
+        "the agent of this node is gone",
+    )
     assert records.reason_of(ended(folder)) == supervisor_module.GONE
 
 
 def test_a_run_that_was_given_up_never_starts(keep: Keep, folder: Path, tmp_path: Path) -> None:
-    assert RunFolder(folder).give_up(said("lost-start-failed", problem="too late"))
+    assert RunFolder(folder).give_up(sentence("lost-start-failed", problem="too late"))
     keep(*python("open('started', 'w')")).wait(LIMIT_S)
     assert not (tmp_path / "started").exists()
     run = RunFolder(folder).look(BOOT)
-    assert (run.stage, run.reason) == (Stage.LOST, said("lost-start-failed", problem="too late"))
+    assert (run.stage, run.reason) == (Stage.LOST, sentence("lost-start-failed", problem="too late"))
 
 
 def test_of_two_supervisors_one_starts(keep: Keep, folder: Path, tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ def test_of_two_supervisors_one_starts(keep: Keep, folder: Path, tmp_path: Path)
     first.wait(LIMIT_S)
     second.wait(LIMIT_S)
     assert (tmp_path / "started").read_text() == "x"
-    assert not RunFolder(folder).give_up(said("lost"))
+    assert not RunFolder(folder).give_up(sentence("lost"))
 
 
 def test_an_early_exit_shows_while_others_of_it_still_end(keep: Keep, folder: Path, tmp_path: Path) -> None:
@@ -219,7 +222,9 @@ def test_after_a_reboot_nothing_is_ready_and_what_ran_is_lost(folder: Path) -> N
         folder / records.SUPERVISOR, {"pid": me.pid, "started": me.started - 1}
     )  # its number, given again
     assert RunFolder(folder).look(BOOT).stage is Stage.LOST
-    records.write(folder / records.ENDED, {"boot": "another", "at": 5.0, "exit_code": 0, "asked": False})
+    records.write(
+        folder / records.ENDED, {"boot": "another", "at": 5.0, "exit_code": 0, "stop_requested": False}
+    )
     run = RunFolder(folder).look(BOOT)
     assert run.stage is Stage.EXITED
     assert run.ended_s_ago is not None

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, quoted, sentence
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
@@ -96,14 +96,14 @@ def test_settings_concern_the_next_generation(cluster: Cluster) -> None:
     assert (order.command, order.environment["MASTER_PORT"]) == (("train",), "29500")
     event = cluster.control.queries.events(limit=1)[0]
     assert 'command: "train" → "other"' in event.detail
-    change = said("change", setting="command", before='"train"', after='"other"')
+    change = sentence("change", setting="command", before='"train"', after='"other"')
     assert (event.code, change in cast("list[Sentence]", event.values["changes"])) == ("changes", True)
     assert cluster.control.restart("g", "ann").changed
     assert cluster.say("gn6", WorkerState.RUNNING, 1).action is OrderAction.STOP
     for node in ("gn6", "gn7"):
-        cluster.say(node, WorkerState.EXITED, 1, exit_code=-15, asked=True)
+        cluster.say(node, WorkerState.EXITED, 1, exit_code=-15, stop_requested=True)
     cluster.control.tick()
-    order = cluster.say("gn7", WorkerState.EXITED, 1, exit_code=-15, asked=True)
+    order = cluster.say("gn7", WorkerState.EXITED, 1, exit_code=-15, stop_requested=True)
     assert (order.action, order.generation, order.environment["RANK"]) == (OrderAction.PREPARE, 2, "0")
 
 
@@ -120,7 +120,7 @@ def test_workers_move_only_between_groups_at_rest(cluster: Cluster) -> None:
         with pytest.raises(NotFound):
             control.move(workers, group, "ann")
     control.stop("g", "ann")
-    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, stop_requested=True)
     control.tick()
     control.move(["gn6-0"], "h", "ann")
     assert (control.queries.group("g").workers, control.queries.group("h").workers) == ([], ["gn6-0"])
@@ -137,12 +137,12 @@ def test_a_worker_from_another_group_never_takes_a_new_order_for_an_old_one(clus
     for _ in range(3):
         control.restart("g", "ann")
         generation = control.queries.group("g").generation
-        cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
+        cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, stop_requested=True)
         control.tick()
         cluster.say("gn6", WorkerState.READY, generation + 1)
         control.tick()
     control.stop("g", "ann")
-    cluster.say("gn6", WorkerState.EXITED, 4, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, 4, exit_code=-15, stop_requested=True)
     control.tick()
     control.create_group(NewGroup(name="h", settings=GroupSettings(master_addr="gn6", command="x")), "ann")
     control.move(["gn6-0"], "h", "ann")
@@ -198,7 +198,7 @@ def test_a_node_is_forgotten_when_it_is_gone(cluster: Cluster) -> None:
     with pytest.raises(RequestRefused, match="which is running"):
         cluster.control.forget("gn7", "ann")
     cluster.wait(45, "gn6")
-    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, asked=True)
+    cluster.say("gn6", WorkerState.EXITED, generation, exit_code=-15, stop_requested=True)
     cluster.control.tick()
     group = cluster.control.queries.group("g")
     assert (group.phase, group.silent) == (GroupPhase.FAILED, ["gn7-0"])
@@ -331,7 +331,7 @@ def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
     ]
     failed = {"exit_code": 3, "ended_s_ago": 0.0, "verdict": "out of memory"}
     cluster.say("gn6", WorkerState.EXITED, 1, **failed)
-    cluster.say("gn7", WorkerState.EXITED, 1, exit_code=143, asked=True, ended_s_ago=0.0)
+    cluster.say("gn7", WorkerState.EXITED, 1, exit_code=143, stop_requested=True, ended_s_ago=0.0)
     control.tick()
     control.tick()
     group = control.queries.group("g")
@@ -348,7 +348,7 @@ def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
         control.tick()
     control.restart("g", "bob")
     for node in ("gn6", "gn7"):
-        cluster.say(node, WorkerState.EXITED, 2, exit_code=143, asked=True, ended_s_ago=0.0)
+        cluster.say(node, WorkerState.EXITED, 2, exit_code=143, stop_requested=True, ended_s_ago=0.0)
     control.tick()
     control.stop("g", "eve")
     control.tick()
@@ -374,7 +374,7 @@ def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
 def test_a_groups_runs_count_from_one_whatever_its_workers_did_before(cluster: Cluster) -> None:
     cluster.running("gn6", name="first")
     cluster.control.stop("first", "ann")
-    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=143, asked=True, ended_s_ago=0.0)
+    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=143, stop_requested=True, ended_s_ago=0.0)
     cluster.control.tick()
     settings = GroupSettings(master_addr="gn6", command="train")
     cluster.control.create_group(NewGroup(name="second", settings=settings), "ann")
@@ -445,7 +445,7 @@ def test_nothing_new_starts_on_a_node_in_quarantine_until_it_is_released(cluster
     without_spare = cluster.control.queries.preview("g")
     assert [problem.code for problem in without_spare.problems] == ["node-quarantined"]
     assert cluster.answer("gn7", quarantine=held).release is None
-    assert cluster.control.release("gn7", "ann").release_asked
+    assert cluster.control.release("gn7", "ann").release_requested
     assert cluster.answer("gn7", quarantine=held).release == 5.0, "until its agent has written so"
     newer = held.model_copy(update={"since": 9.0})
     assert cluster.answer("gn7", quarantine=newer).release is None, "found bad again since"
@@ -529,7 +529,7 @@ def test_glances_are_kept_only_while_they_hold(cluster: Cluster) -> None:
     glances_say_what_documents_say(cluster)
     cluster.say("gn7", WorkerState.EXITED, generation, exit_code=1, ended_s_ago=0.0)
     glances_say_what_documents_say(cluster)
-    cluster.say("gn7", WorkerState.EXITED, generation, exit_code=1, ended_s_ago=0.0, asked=True)
+    cluster.say("gn7", WorkerState.EXITED, generation, exit_code=1, ended_s_ago=0.0, stop_requested=True)
     cluster.control.tick()
     glances_say_what_documents_say(cluster)
     cluster.say("gn6", WorkerState.IDLE, generation)

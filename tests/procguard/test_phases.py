@@ -117,7 +117,7 @@ def test_an_exit_that_was_ordered_is_nobodys_failure() -> None:
     ).group
     told = both(
         member(A, WorkerState.EXITED, exit_code=1, ended_at=999.0),
-        member(B, WorkerState.EXITED, exit_code=-15, asked=True, ended_at=990.0),
+        member(B, WorkerState.EXITED, exit_code=-15, stop_requested=True, ended_at=990.0),
     )
     after = next_step(stopping, told, moment()).group
     assert after.failure is not None
@@ -242,9 +242,11 @@ def test_asked_to_start_while_it_stops_it_starts_when_it_has_stopped() -> None:
     again = transitions.start(stopping, reports, AT).group
     assert again.then is GroupPhase.PREPARING
     assert transitions.start(again, reports, AT).group is again
-    half = both(member(A, WorkerState.EXITED, asked=True, exit_code=-15), member(B, WorkerState.STOPPING))
+    half = both(
+        member(A, WorkerState.EXITED, stop_requested=True, exit_code=-15), member(B, WorkerState.STOPPING)
+    )
     assert next_step(again, half, moment()).group.phase is GroupPhase.STOPPING
-    done = both(*(member(w, WorkerState.EXITED, asked=True, exit_code=-15) for w in (A, B)))
+    done = both(*(member(w, WorkerState.EXITED, stop_requested=True, exit_code=-15) for w in (A, B)))
     after = next_step(again, done, moment()).group
     assert (after.phase, after.generation) == (GroupPhase.PREPARING, 2)
     assert transitions.stop(again, AT).group.then is GroupPhase.STOPPED
@@ -296,7 +298,7 @@ def _any_member(worker: WorkerName) -> list[WorkerSnapshot]:
     """Every kind of report, about this run, an earlier and a later one, from heard to gone."""
     states: list[tuple[WorkerState | None, dict[str, Any]]] = [(state, {}) for state in WorkerState]
     states += [(WorkerState.EXITED, {"exit_code": 0}), (WorkerState.EXITED, {"exit_code": 3}), (None, {})]
-    states += [(WorkerState.EXITED, {"exit_code": 0, "asked": True})]
+    states += [(WorkerState.EXITED, {"exit_code": 0, "stop_requested": True})]
     return [
         member(worker, state, generation, silent_s=silent_s, ended_at=900.0, **about)
         for (state, about), generation, silent_s in product(states, (0, 1, 2), (0.0, 20.0, 70.0))
@@ -358,7 +360,9 @@ def test_a_spare_takes_the_place_of_a_lost_node_at_the_restart() -> None:
     group = next_step(group, ready, moment()).group
     lost = both(member(A, WorkerState.RUNNING), member(B, WorkerState.RUNNING, silent_s=61))
     group = next_step(group, lost | {spare: member(spare, WorkerState.IDLE, 0)}, moment()).group
-    stopped = both(member(A, WorkerState.EXITED, asked=True), member(B, WorkerState.RUNNING, silent_s=62))
+    stopped = both(
+        member(A, WorkerState.EXITED, stop_requested=True), member(B, WorkerState.RUNNING, silent_s=62)
+    )
     stopped |= {spare: member(spare, WorkerState.IDLE, 0)}
     for _ in range(2):
         group = next_step(group, stopped, moment()).group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import Heartbeat
@@ -15,7 +15,7 @@ from platform_launch.procguard.core.clock import utc_now
 from platform_launch.procguard.core.failures import sentence_of, whose, with_silent
 from platform_launch.procguard.web.language import Words
 
-KILLED = said("exit-reason", exit_code="7", reason=quoted("killed by {0} {exit_code}"))
+KILLED = sentence("exit-reason", exit_code="7", reason=quoted("killed by {0} {exit_code}"))
 
 
 def event(sentence: Sentence, **about: str) -> AuditEvent:
@@ -31,9 +31,9 @@ def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> N
         listed(["gn7-0"]),
     )
     assert failed.text == "ended with exit code 7: killed by {0} {exit_code} (silent at that time: gn7-0)"
-    told = said("run-fails", run=3, failure=whose(failed), restart=1, most=2)
+    told = sentence("run-fails", run=3, failure=whose(failed), restart=1, most=2)
     assert english(told) == f"run 3: gn6-0: {failed.text}; restart 1 of 2 follows"
-    assert Words("zh").say(told) == (
+    assert Words("zh").render(told) == (
         "第 3 次运行：gn6-0：已结束，退出码 7：killed by {0} {exit_code}（当时没有心跳：gn7-0）；"
         "即将自动重启（1/2）"
     )
@@ -47,10 +47,10 @@ def test_a_failure_is_told_in_both_languages_and_its_values_are_only_text() -> N
 @pytest.mark.parametrize(
     "newer",
     [
-        {"said": {"code": "killed", "values": {"signal": 1.5}}},
-        {"said": {"code": "killed", "values": {"signal": None}}},
-        {"said": {"code": "killed", "values": {"signal": "x" * 40_000}}},
-        {"said": "killed"},
+        {"reason_sentence": {"code": "killed", "values": {"signal": 1.5}}},
+        {"reason_sentence": {"code": "killed", "values": {"signal": None}}},
+        {"reason_sentence": {"code": "killed", "values": {"signal": "x" * 40_000}}},
+        {"reason_sentence": "killed"},
         {"why": {"kind": "cause", "details": 7}},
         {"why": {"kind": "cause", "title": "x" * 40_000}},
     ],
@@ -60,27 +60,39 @@ def test_what_a_newer_agent_says_otherwise_leaves_its_heartbeat_readable(newer: 
     beat = {"node": "gn6", "instance": "instance-gn6", "workers": [report]}
     (read,) = Heartbeat.model_validate_json(json.dumps(beat)).workers
     assert (read.reason, read.verdict) == ("killed", "in English")
-    assert (read.said, read.why) == (None, None)
+    assert (read.reason_sentence, read.why) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["stop_requested", "asked"])
+def test_agents_and_servers_of_the_first_version_know_an_end_that_was_an_order(name: str) -> None:
+    report = {"number": 0, "state": "exited", "exit_code": 143, name: True}
+    (read,) = Heartbeat.model_validate(
+        {"node": "gn6", "instance": "instance-gn6", "workers": [report]}
+    ).workers
+    assert read.stop_requested
+    assert json.loads(read.model_dump_json())["asked"] is True, "older servers read it so"
 
 
 def test_lists_are_cut_and_written_as_the_language_does() -> None:
-    many = said("nodes", nodes=listed([f"gn{number}" for number in range(20)]), count=20)
+    many = sentence("nodes", nodes=listed([f"gn{number}" for number in range(20)]), count=20)
     assert english(many).endswith("gn14, gn15 … (20 in all)")
-    assert Words("zh").say(many).endswith("gn14、gn15 等，共 20 个")
-    assert english(said("nodes", nodes=listed(["gn1\x1b[31m"]))) == r"'gn1\x1b[31m'"
+    assert Words("zh").render(many).endswith("gn14、gn15 等，共 20 个")
+    assert english(sentence("nodes", nodes=listed(["gn1\x1b[31m"]))) == r"'gn1\x1b[31m'"
     assert Words("zh").object(event(many, action="agents-lost", object="20 nodes")) == "20 个节点"
 
 
 def test_names_of_settings_and_roles_are_words_of_the_page() -> None:
-    change = said("change", setting="command", before=said("unset"), after='"train"')
-    assert Words("zh").detail(event(said("changes", changes=[change]))) == '命令：未设置 → "train"'
-    assert Words("zh").detail(event(said("role", role="viewer"))) == "只读"
-    assert Words("zh").detail(event(said("workers", workers=["viewer"]))) == "viewer", (
+    change = sentence("change", setting="command", before=sentence("unset"), after='"train"')
+    assert Words("zh").detail(event(sentence("changes", changes=[change]))) == '命令：未设置 → "train"'
+    assert Words("zh").detail(event(sentence("role", role="viewer"))) == "只读"
+    assert Words("zh").detail(event(sentence("workers", workers=["viewer"]))) == "viewer", (
         "a worker's name is none"
     )
 
 
-@pytest.mark.parametrize("told", [said("of-a-newer-version"), said("exit"), said("problem.newer")])
+@pytest.mark.parametrize(
+    "told", [sentence("of-a-newer-version"), sentence("exit"), sentence("problem.newer")]
+)
 def test_what_is_of_another_version_is_told_in_english(told: Sentence) -> None:
     assert Words("zh").detail(event(told)) == "in English"
 
@@ -93,4 +105,4 @@ def test_what_an_earlier_version_wrote_stays_as_it_was() -> None:
         assert Words("zh").failure(failed) == "killed by SIGKILL"
     values: dict[str, Value] = {"seconds": "9", "workers": "gn1 (cold)"}
     old = GroupFailure(worker=None, text="", code="not-ready", values=values)
-    assert Words("zh").say(sentence_of(old)) == "9 秒内未就绪：gn1 (cold)"
+    assert Words("zh").render(sentence_of(old)) == "9 秒内未就绪：gn1 (cold)"

@@ -29,7 +29,7 @@ class Agent:
     state: WorkerState = WorkerState.IDLE
     generation: int = 0
     exit_code: int | None = None
-    asked: bool = False
+    stop_requested: bool = False
     starts: list[int] = field(default_factory=list)
     answers: deque[WorkerOrder] = field(default_factory=deque)
 
@@ -38,9 +38,9 @@ class Agent:
         newer = order.generation > self.generation
         if self.state in BUSY:
             if newer or (order.action is OrderAction.STOP and order.generation >= self.generation):
-                self.state, self.asked = WorkerState.STOPPING, True
+                self.state, self.stop_requested = WorkerState.STOPPING, True
         elif order.action is OrderAction.PREPARE and newer:
-            self.state, self.generation, self.exit_code, self.asked = (
+            self.state, self.generation, self.exit_code, self.stop_requested = (
                 WorkerState.READY,
                 order.generation,
                 None,
@@ -64,7 +64,7 @@ class Agent:
             state=self.state,
             generation=self.generation,
             exit_code=self.exit_code,
-            asked=self.asked,
+            stop_requested=self.stop_requested,
             ended_s_ago=1.0 if self.state is WorkerState.EXITED else None,
         )
 

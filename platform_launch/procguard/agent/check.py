@@ -11,7 +11,7 @@ from pathlib import Path
 from platform_launch.errors import shown
 from platform_launch.hardware import ports
 from platform_launch.procguard.agent.variables import not_a_place
-from platform_launch.procguard.api.sentences import Sentence, listed, said
+from platform_launch.procguard.api.sentences import Sentence, listed, sentence
 from platform_launch.procguard.api.wire import WorkerOrder
 
 ANY = "*"
@@ -46,15 +46,15 @@ def why_not(
     """
     foreign = not_a_place(order.environment)
     if foreign:
-        return said("foreign-variables", names=listed(foreign))
+        return sentence("foreign-variables", names=listed(foreign))
     if unfit := _unfit(order, allowed):
         return unfit
     if not order.command:
-        return said("no-command")
+        return sentence("no-command")
     if any("\0" in word for word in order.command):
-        return said("zero-byte-in-command")
+        return sentence("zero-byte-in-command")
     if allowed is not None and not is_allowed(order.command, allowed):
-        return said("command-not-allowed", allowed=listed(allowed))
+        return sentence("command-not-allowed", allowed=listed(allowed))
     directory = directory / order.directory
     path = order.variables.get("PATH", path)
     return _directory(directory) or _program(order.command[0], directory, path) or _port(order.check_port)
@@ -64,21 +64,21 @@ def _unfit(order: WorkerOrder, allowed: Sequence[str] | None) -> Sentence | None
     """Say why the group's variables and directory are not for here: they make another thing of a command."""
     wrong = [name for name, value in order.variables.items() if "\0" in value or "=" in name or not name]
     if wrong:
-        return said("impossible-variables", names=listed(sorted(wrong)))
+        return sentence("impossible-variables", names=listed(sorted(wrong)))
     if "\0" in order.directory:
-        return said("zero-byte-in-directory")
+        return sentence("zero-byte-in-directory")
     if allowed is not None and order.variables:
-        return said("variables-not-allowed", names=listed(sorted(order.variables)))
+        return sentence("variables-not-allowed", names=listed(sorted(order.variables)))
     if allowed is not None and order.directory:
-        return said("directory-not-allowed", directory=shown(order.directory))
+        return sentence("directory-not-allowed", directory=shown(order.directory))
     return None
 
 
 def _directory(directory: Path) -> Sentence | None:
     if not os.path.isdir(directory):  # noqa: PTH112 - pathlib raises for a name that is too long
-        return said("directory-missing", directory=_cut(directory))
+        return sentence("directory-missing", directory=_cut(directory))
     if not os.access(directory, os.X_OK):
-        return said("directory-closed", directory=_cut(directory))
+        return sentence("directory-closed", directory=_cut(directory))
     return None
 
 
@@ -86,12 +86,12 @@ def _program(program: str, directory: Path, path: str) -> Sentence | None:
     if "/" in program:
         file = directory / program
         if not os.path.isfile(file):  # noqa: PTH113 - as above
-            return said("program-missing", file=_cut(file))
+            return sentence("program-missing", file=_cut(file))
         if not os.access(file, os.X_OK):
-            return said("program-not-executable", file=_cut(file))
+            return sentence("program-not-executable", file=_cut(file))
         return None
     if shutil.which(program, path=path) is None:
-        return said("program-not-in-path", program=shown(program), path=_cut(path))
+        return sentence("program-not-in-path", program=shown(program), path=_cut(path))
     return None
 
 
@@ -106,7 +106,9 @@ def _port(number: int | None) -> Sentence | None:
     port = ports.look(number)
     if port.taken:
         seen = [f"pid {one.pid} ({one.command})" for one in port.holders]
-        return said("port-taken", port=number, holders=listed(seen) if seen else said("unseen-process"))
+        return sentence(
+            "port-taken", port=number, holders=listed(seen) if seen else sentence("unseen-process")
+        )
     if port.problem:
-        return said("port-unusable", port=number, problem=port.problem)
+        return sentence("port-unusable", port=number, problem=port.problem)
     return None

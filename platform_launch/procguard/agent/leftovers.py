@@ -20,7 +20,7 @@ class Leftovers:
     def __init__(self, instance: str, number: int) -> None:
         self._prefix = f"{instance}:{number}:"
         self._kill_at = float("inf")
-        self._asked: set[int] = set()
+        self._terminated: set[int] = set()
         self._found: list[Process] = []
 
     @property
@@ -35,16 +35,16 @@ class Leftovers:
     def end(self) -> None:
         """Ask those that were found to end; kill them when they have not for some seconds."""
         now = time.monotonic()
-        if not self._asked:
+        if not self._terminated:
             self._kill_at = now + _OBEY_S
         for process in self._found:
             if now >= self._kill_at:
                 running.end(process, signal.SIGKILL)
-            elif process.pid not in self._asked:
+            elif process.pid not in self._terminated:
                 running.end(process, signal.SIGTERM)
-                self._asked.add(process.pid)
+                self._terminated.add(process.pid)
         if not self._found:
-            self._asked.clear()
+            self._terminated.clear()
 
     def _is_ours(self, process: Process, kept: Collection[int]) -> bool:
         carried = running.variable(process.pid, MARKER) or ""

@@ -6,7 +6,7 @@ import time
 
 from platform_launch.errors import shown
 from platform_launch.hardware import names
-from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import WorkerOrder
 
 # Shorter than the time a group waits for its workers, so that the reason is told within it.
@@ -34,4 +34,4 @@ class MasterLookup:
         self._inquiry = None
         if not answer.failure:
             return True, None
-        return True, said("master-unresolved", master=shown(master), problem=answer.failure)
+        return True, sentence("master-unresolved", master=shown(master), problem=answer.failure)

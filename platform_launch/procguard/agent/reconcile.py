@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from platform_launch.procguard.api.sentences import Sentence, english, said
+from platform_launch.procguard.api.sentences import Sentence, english, sentence
 from platform_launch.procguard.api.wire import (
     LONGEST_TEXT,
     GpuReport,
@@ -47,7 +47,7 @@ class WorkerRun:
     pid: int | None = None
     exit_code: int | None = None
     ended_s_ago: float | None = None
-    asked: bool = False
+    stop_requested: bool = False
     reason: Sentence | None = None
     verdict: str = ""
     why: Verdict | None = None
@@ -149,7 +149,7 @@ def report(
             state=WorkerState.STOPPING,
             generation=run.generation if run else 0,
             pid=min(leftovers),
-            **_because(said("leftovers")),
+            **_because(sentence("leftovers")),
             log_bytes=run.log_bytes if run else 0,
             gpus=held,
         )
@@ -177,14 +177,14 @@ def _cannot(
     ):
         return WorkerState.REFUSED, refusal.reason
     if order.action is OrderAction.RUN and stale:
-        return WorkerState.LOST, said("lost-rebooted")
+        return WorkerState.LOST, sentence("lost-rebooted")
     if order.action is OrderAction.RUN and known < order.generation:
-        return WorkerState.LOST, said("lost-not-ready")
+        return WorkerState.LOST, sentence("lost-not-ready")
     return None
 
 
 def _because(reason: Sentence | None) -> dict[str, Any]:
-    return {} if reason is None else {"reason": english(reason)[:LONGEST_TEXT], "said": reason}
+    return {} if reason is None else {"reason": english(reason)[:LONGEST_TEXT], "reason_sentence": reason}
 
 
 def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuReport, ...]) -> WorkerReport:
@@ -195,7 +195,7 @@ def _about(run: WorkerRun, state: WorkerState, number: int, gpus: tuple[GpuRepor
         pid=run.pid if run.alive else None,
         exit_code=run.exit_code,
         ended_s_ago=run.ended_s_ago,
-        asked=run.asked,
+        stop_requested=run.stop_requested,
         **_because(run.reason),
         verdict=run.verdict,
         why=run.why,

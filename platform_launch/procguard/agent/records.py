@@ -3,18 +3,21 @@
     ready.json      the agent: it could start                {boot}
     launch.json     the agent: what to start, and how        (see launch.py; removed once it was read)
     starting.json   the agent: it starts now                 {boot, at}
-    keeper.json     the supervisor: I hold it                {pid, started} or the agent: nobody {void, said}
+    keeper.json     the supervisor: I hold it                {pid, started}, or the agent: nobody
+                                                             {void, sentence}
     training.json   the supervisor: its process              {pid}
-    stop.json       the agent: end it                        {reason, said, grace_s}
-    ending.json     the supervisor: its end was asked for    {reason, said}
+    stop.json       the agent: end it                        {reason, sentence, grace_s}
+    ending.json     the supervisor: its end was asked for    {reason, sentence}
     exited.json     the supervisor: the command has exited   {boot, at, exit_code}
-    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, asked, reason, said}
+    ended.json      the supervisor: nothing is left of it    {boot, at, exit_code, stop_requested, reason,
+                                                             sentence}
     cause.json      the supervisor: the line of its output that says why it failed   {line}
     verdict.txt     the supervisor: what ``why`` says
     verdict.json    the supervisor: what that is made from
     output.log      its output
 
-The names stay what they were in the first version: an agent that is updated finds what runs.
+The names of files stay what they were in the first version, where ``stop_requested`` was ``asked``: an agent
+that is updated finds what runs.
 
 Times are seconds of CLOCK_BOOTTIME, which no administrator sets; ``boot`` says of which run of the machine.
 """
@@ -87,13 +90,13 @@ def reason(sentence: Sentence | None, name: str = "reason") -> dict[str, object]
     """Return a reason as fields of a record: its English, for every version, and what that is made of."""
     if sentence is None:
         return {name: ""}
-    return {name: english(sentence), "said": sentence.document()}
+    return {name: english(sentence), "sentence": sentence.document()}
 
 
 def reason_of(record: Mapping[str, object], name: str = "reason") -> Sentence | None:
     """Return a record's reason, in the words of another version where this one does not know it."""
     try:
-        sentence = Sentence.read(record.get("said"))
+        sentence = Sentence.read(record.get("sentence"))
         english(sentence)
     except (ValueError, KeyError):
         text = str(record.get(name, ""))

@@ -16,7 +16,7 @@ from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
-from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import LONGEST_VERDICT
 from platform_launch.why.verdict import Verdict
 
@@ -50,7 +50,7 @@ class RunFolder:
             ended = self._read(records.ENDED)  # written between the two looks
             if ended is not None:
                 return self._ended(ended, boot)
-            return self._lost(records.reason_of(supervisor, "void") or said("lost-supervisor"))
+            return self._lost(records.reason_of(supervisor, "void") or sentence("lost-supervisor"))
         exited = self._read(records.EXITED) or {}
         ending = self._read(records.ENDING) or {}
         return WorkerRun(
@@ -83,7 +83,7 @@ class RunFolder:
         age_s = _ago(starting, boot)
         if starting.get("boot") == boot and age_s is not None and age_s < _SUPERVISOR_S:
             return WorkerRun(self.generation, Stage.STARTING, ending=bool(self._read(records.STOP)))
-        never = said("lost-never-started")
+        never = sentence("lost-never-started")
         with suppress(OSError):
             if self.give_up(never):
                 return self._lost(never)
@@ -100,7 +100,7 @@ class RunFolder:
             Stage.LOST if code is None else Stage.EXITED,
             exit_code=code,
             ended_s_ago=_ago(self._read(records.EXITED) or ended, boot),
-            asked=bool(ended.get("asked")),
+            stop_requested=bool(ended.get("stop_requested", ended.get("asked"))),
             reason=records.reason_of(ended),
             verdict=verdict[:_VERDICT_CHARACTERS],
             why=self._why() if verdict else None,

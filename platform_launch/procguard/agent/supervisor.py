@@ -21,10 +21,10 @@ from platform_launch.hardware import cgroup, running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import is_free
-from platform_launch.procguard.api.sentences import Sentence, english, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, english, quoted, sentence
 from platform_launch.supervise import Command, Outcome, Supervisor
 
-GONE = said("agent-gone")
+GONE = sentence("agent-gone")
 _LOOK_S = 0.1
 _LOOK_FOR_AGENT_S = 1.0
 # What the verdict may cost: the machine may have other work by then.
@@ -38,8 +38,8 @@ class _Watcher:
     """A thread that looks for the wish to end the training, and for the agent."""
 
     def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
-        self.asked: str | None = None
-        self._told = {english(GONE): GONE}
+        self.stop_reason: str | None = None
+        self._reasons = {english(GONE): GONE}
         self._folder = folder
         self._launch = launch
         self._supervisor = supervisor
@@ -67,10 +67,10 @@ class _Watcher:
         grace_s = float(record.get("grace_s", self._launch.grace_s))
         if grace_s < self._grace_s:
             self._grace_s = grace_s
-            wish = records.reason_of(record) or said("stopped")
-            self._told[english(wish)] = wish
-            self.asked = self.asked or english(wish)
-            self._supervisor.stop(self.asked, grace_s)
+            wish = records.reason_of(record) or sentence("stopped")
+            self._reasons[english(wish)] = wish
+            self.stop_reason = self.stop_reason or english(wish)
+            self._supervisor.stop(self.stop_reason, grace_s)
 
     def _look_for_agent(self, now: float) -> None:
         if not is_free(Path(self._launch.lock)):
@@ -82,7 +82,7 @@ class _Watcher:
 
     def reason(self, stopped_by: str) -> Sentence:
         """Return what the supervisor was told, or the signal that came to it instead."""
-        return self._told.get(stopped_by) or quoted(stopped_by)
+        return self._reasons.get(stopped_by) or quoted(stopped_by)
 
 
 def keep(folder: Path) -> None:
@@ -107,12 +107,12 @@ def keep(folder: Path) -> None:
     watcher = _Watcher(folder, launch, supervisor)
     threading.Thread(target=watcher.run, daemon=True).start()
     outcome = supervisor.run()
-    asked = watcher.asked is not None and outcome.stopped_by == watcher.asked
+    stop_requested = watcher.stop_reason is not None and outcome.stopped_by == watcher.stop_reason
     ended.write(
         {
             **_now(),
             "exit_code": outcome.exit_code,
-            "asked": asked,
+            "stop_requested": stop_requested,
             **records.reason(_reason(outcome, watcher)),
         }
     )
@@ -130,8 +130,8 @@ def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
 def _reason(outcome: Outcome, watcher: _Watcher) -> Sentence | None:
     if outcome.stopped_by is not None:
         reason, count = watcher.reason(outcome.stopped_by), len(outcome.killed)
-        return said("stopped-with-kills", reason=reason, count=count) if count else reason
-    return said("killed", signal=outcome.signal.name) if outcome.signal else None
+        return sentence("stopped-with-kills", reason=reason, count=count) if count else reason
+    return sentence("killed", signal=outcome.signal.name) if outcome.signal else None
 
 
 def _explain(folder: Path, oom_kills: int | None) -> None:

@@ -31,15 +31,15 @@ from platform_launch.procguard.agent.reconcile import (
 )
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
-from platform_launch.procguard.api.sentences import Sentence, english, said
+from platform_launch.procguard.api.sentences import Sentence, english, sentence
 from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerReport
 from platform_launch.supervise.detached import reap_detached, start_detached
 
 # How often to look again whether what was refused can start now: it reads every process of the machine.
 _CHECK_AGAIN_S = 1.0
 
-BY_ORDER = said("stopped-by-order")
-BY_AGENT = said("stopped-by-agent")
+BY_ORDER = sentence("stopped-by-order")
+BY_AGENT = sentence("stopped-by-agent")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Worker:
                 error.message if isinstance(error, LaunchError) else f"{error.filename}: {error.strerror}"
             )
             if step is NextAction.CHECK and self.order:
-                self._refuse(self.order, said("state-trouble", problem=problem))
+                self._refuse(self.order, sentence("state-trouble", problem=problem))
             else:
                 self._tell("ERROR", f"cannot {step.value}: {problem}")
         self._see()
@@ -258,7 +258,7 @@ class Worker:
             self._supervisors.add(start_detached(argv, supervisor_variables(self._env)))
         except LaunchError as error:
             with suppress(OSError):
-                folder.give_up(said("lost-start-failed", problem=error.message))
+                folder.give_up(sentence("lost-start-failed", problem=error.message))
             raise
         self._tell("INFO", f"starts run {order.generation}")
 

@@ -1,7 +1,7 @@
-"""What is told to people, as a code and values: words come where it is shown, in the reader's language.
+"""Messages for people, as a code and values: words come where it is shown, in the reader's language.
 
 Sentences are kept and sent so. :func:`english` says them for the API, tables and logs; the page says them in
-other languages by its words (``said.CODE``). Programs read the code, never what is said.
+other languages by its words (``sentence.CODE``). Programs read the code, never the words.
 """
 
 from __future__ import annotations
@@ -61,25 +61,25 @@ def _read(value: object) -> Value:
     return value if isinstance(value, int) else str(value)
 
 
-def said(code: str, /, **values: Value) -> Sentence:
+def sentence(code: str, /, **values: Value) -> Sentence:
     """Return a sentence."""
     return Sentence(code, values)
 
 
 def quoted(text: str) -> Sentence:
     """Return somebody's own words, which are the same in every language."""
-    return said("quoted", text=text)
+    return sentence("quoted", text=text)
 
 
 def listed(values: Collection[str]) -> Value:
     """Return texts to list: escaped where needed, a long list cut short."""
     clean = [one if one.isprintable() else repr(one) for one in list(values)[:_MOST]]
     first: list[str | Sentence] = [one if len(one) <= _LONGEST else shown(one) for one in clean]
-    return first if len(values) <= _MOST else said("list-cut", items=first, count=len(values))
+    return first if len(values) <= _MOST else sentence("list-cut", items=first, count=len(values))
 
 
-class Speaker:
-    """Says sentences: in English, and by what is overridden in another language."""
+class SentenceRenderer:
+    """Makes text of sentences: in English, and by what is overridden in another language."""
 
     comma, semicolon = ", ", "; "
 
@@ -91,8 +91,8 @@ class Speaker:
         """Return a text that fills in a sentence; by ``kind``, the value's name, some are this program's."""
         return text
 
-    def say(self, sentence: Sentence) -> str:
-        """Say a sentence. Raises KeyError where a code or a value is of another version."""
+    def render(self, sentence: Sentence) -> str:
+        """Return a sentence as text. Raises KeyError where a code or a value is of another version."""
         words = self.template(sentence.code)
         if words is None:
             if not sentence.text:
@@ -102,16 +102,16 @@ class Speaker:
 
     def _shown(self, kind: str, value: Value) -> str:
         if isinstance(value, Sentence):
-            return self.say(value)
+            return self.render(value)
         if isinstance(value, list):
             between = self.semicolon if any(isinstance(one, Sentence) for one in value) else self.comma
             return between.join(self._shown(kind, one) for one in value)
         return self.word(kind, str(value))
 
 
-_ENGLISH = Speaker()
+_ENGLISH = SentenceRenderer()
 
 
 def english(sentence: Sentence) -> str:
     """Say a sentence in English. Raises KeyError for one of another version."""
-    return _ENGLISH.say(sentence)
+    return _ENGLISH.render(sentence)

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,6 +23,7 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    computed_field,
 )
 
 from platform_launch.health.quarantine import LAST_MOMENT
@@ -56,18 +58,18 @@ Moment = Annotated[float, Field(ge=0, le=LAST_MOMENT)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
-_Told = TypeVar("_Told")
+_Value = TypeVar("_Value")
 
 
-def _if_readable(told: object, read: ValidatorFunctionWrapHandler) -> object:
+def _if_readable(value: object, read: ValidatorFunctionWrapHandler) -> object:
     """Return None for what this version cannot read: English says the same, and the message is taken."""
     try:
-        return read(told)
+        return read(value)
     except ValidationError:
         return None
 
 
-Readable = Annotated[_Told | None, WrapValidator(_if_readable)]
+Readable = Annotated[_Value | None, WrapValidator(_if_readable)]
 
 
 def _not_endless(sentence: Sentence) -> Sentence:
@@ -77,7 +79,7 @@ def _not_endless(sentence: Sentence) -> Sentence:
 
 
 _LONGEST_SENTENCE = 8 * LONGEST_TEXT
-ToldSentence = Annotated[Sentence, AfterValidator(_not_endless)]
+ReportedSentence = Annotated[Sentence, AfterValidator(_not_endless)]
 
 
 LONGEST_VERDICT = 32_000
@@ -90,7 +92,7 @@ def _not_an_essay(verdict: Verdict) -> Verdict:
     return verdict
 
 
-ToldVerdict = Annotated[Verdict, AfterValidator(_not_an_essay)]
+ReportedVerdict = Annotated[Verdict, AfterValidator(_not_an_essay)]
 
 
 class WireMessage(BaseModel):
@@ -186,7 +188,7 @@ class WorkerState(str, Enum):
     RUNNING = "running"
     STOPPING = "stopping"
     EXITED = "exited"
-    """It ran and ended: ``exit_code``, ``ended_s_ago``, and ``asked`` where the end was an order."""
+    """It ran and ended: ``exit_code``, ``ended_s_ago``, and ``stop_requested`` where the end was an order."""
     LOST = "lost"
     """It ran, or was to run, and nobody can tell how it ended: its agent's memory or supervisor is gone."""
 
@@ -224,18 +226,25 @@ class WorkerReport(WireMessage):
     pid: Code | None = None
     exit_code: Code | None = None
     ended_s_ago: Annotated[float, Field(ge=0)] | None = None
-    asked: bool = False
+    stop_requested: Annotated[bool, Field(validation_alias=AliasChoices("stop_requested", "asked"))] = False
+    """Whether its end was an order; agents of the first version say ``asked``."""
     reason: Text = ""
-    said: Readable[ToldSentence] = None
-    """What ``reason`` is made from; None from agents of versions that say it otherwise, or only in words."""
+    reason_sentence: Readable[ReportedSentence] = None
+    """What ``reason`` is made from; None from agents of versions that send it otherwise, or only in words."""
     verdict: LongText = ""
-    why: Readable[ToldVerdict] = None
-    """What ``verdict`` is made from; None as with ``said``."""
+    why: Readable[ReportedVerdict] = None
+    """What ``verdict`` is made from; None as with ``reason_sentence``."""
     cause_line: Annotated[int, Field(ge=1, lt=2**53)] | None = None
     """The line of its log that the verdict rests on, from 1."""
     log_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     gpus: Annotated[tuple[GpuReport, ...], Field(max_length=32)] = ()
     steps_per_s: Annotated[float, Field(ge=0)] | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def asked(self) -> bool:
+        """``stop_requested``, as servers of the first version read it."""
+        return self.stop_requested
 
 
 class QuarantineReport(WireMessage):

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Superseded, Unavailable
-from platform_launch.procguard.api.sentences import Sentence, Value, listed, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, Value, listed, quoted, sentence
 from platform_launch.procguard.api.shapes.groups import (
     Changed,
     GroupPhase,
@@ -187,7 +187,7 @@ class Control:
             group = Group(new.name, settings, GroupPhase.IDLE, self._clock.now())
             with self._ledger.change(world.with_group(group)) as change:
                 change.put_group(group)
-                like = said("like", group=new.like) if new.like else None
+                like = sentence("like", group=new.like) if new.like else None
                 change.event(self._clock.now(), who, "create", group.name, like)
             self.queries.changed()
             return self.queries.group(new.name)
@@ -210,7 +210,7 @@ class Control:
             group = self._ledger.world.group(name)
             changes = _changes(group.settings, settings)
             if changes:
-                event = GroupEvent("settings", said("changes", changes=changes))
+                event = GroupEvent("settings", sentence("changes", changes=changes))
                 self._write(group, GroupStep(replace(group, settings=settings), (event,)), who)
         return self.queries.group(name)
 
@@ -229,7 +229,7 @@ class Control:
             with self._ledger.change(after) as change:
                 change.put_workers(after.workers[row.worker] for row in moved)
                 names = listed([str(row.worker) for row in moved])
-                moved_to = said("workers" if group else "workers-taken-out", workers=names)
+                moved_to = sentence("workers" if group else "workers-taken-out", workers=names)
                 change.event(self._clock.now(), who, "move", group or "no group", moved_to)
         self.queries.changed()
 
@@ -348,11 +348,11 @@ def _whom_it_needs(group: Group) -> Sequence[WorkerName]:
 def _changes(before: GroupSettings, after: GroupSettings) -> list[str | Sentence]:
     old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
     return [
-        said("change", setting=key, before=_written(old[key]), after=_written(new[key]))
+        sentence("change", setting=key, before=_written(old[key]), after=_written(new[key]))
         for key in new
         if old[key] != new[key]
     ]
 
 
 def _written(value: object) -> Value:
-    return said("unset") if value in (None, "", [], {}) else json.dumps(value, ensure_ascii=False)
+    return sentence("unset") if value in (None, "", [], {}) else json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, Value, english, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, Value, english, quoted, sentence
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
@@ -67,9 +67,9 @@ def why_not_ready(run: GroupRun, member: WorkerSnapshot) -> Sentence | None:
     if report.state is WorkerState.REFUSED:
         return reported(report) or _REFUSES
     if report.state is WorkerState.LOST:
-        return reported(report) or said("forgetful")
+        return reported(report) or sentence("forgetful")
     if report.state in (WorkerState.RUNNING, WorkerState.STOPPING, WorkerState.EXITED):
-        return said("too-early", run=str(run.generation))
+        return sentence("too-early", run=str(run.generation))
     return None
 
 
@@ -80,7 +80,7 @@ def has_finished(run: GroupRun, member: WorkerSnapshot) -> bool:
         report is not None
         and member.says(run.generation, WorkerState.EXITED)
         and report.exit_code == 0
-        and not report.asked
+        and not report.stop_requested
     )
 
 
@@ -89,22 +89,22 @@ def _why_failed(run: GroupRun, member: WorkerSnapshot, elapsed_s: float) -> Sent
     if has_finished(run, member):
         return None
     if member.silent_s > settings.fail_after_s:
-        return said("silent", seconds=f"{member.silent_s:.0f}")
+        return sentence("silent", seconds=f"{member.silent_s:.0f}")
     if report is None:
         return None
     if report.generation > run.generation:
         return _from_the_future(report, run)
     if report.generation < run.generation or report.state is WorkerState.IDLE:
         # Twice in a row: a heartbeat that was overtaken on the network says old things once.
-        return said("unknown-run") if member.same > 1 else None
+        return sentence("unknown-run") if member.same > 1 else None
     if report.state is WorkerState.LOST:
-        return reported(report) or said("lost")
+        return reported(report) or sentence("lost")
     if report.state is WorkerState.REFUSED:
         return reported(report) or _REFUSES
     if report.state is WorkerState.EXITED:
         return _of_exit(report)
     if report.state is WorkerState.READY and elapsed_s > settings.ready_within_s:
-        return said("not-started", seconds=f"{elapsed_s:.0f}")
+        return sentence("not-started", seconds=f"{elapsed_s:.0f}")
     return None
 
 
@@ -114,33 +114,35 @@ def _exited_by_itself(run: GroupRun, member: WorkerSnapshot) -> bool:
         report is not None
         and member.says(run.generation, WorkerState.EXITED)
         and report.exit_code != 0
-        and not report.asked
+        and not report.stop_requested
     )
 
 
-_REFUSES = said("refuses")
+_REFUSES = sentence("refuses")
 
 
 def reported(report: WorkerReport) -> Sentence | None:
     """Return why a worker is what it is, as its agent says it; None where it says nothing."""
     with suppress(KeyError):  # of a newer version
-        if report.said is not None and english(report.said):
-            return report.said
+        if report.reason_sentence is not None and english(report.reason_sentence):
+            return report.reason_sentence
     return quoted(report.reason) if report.reason else None
 
 
 def _from_the_future(report: WorkerReport, run: GroupRun) -> Sentence:
-    return said("newer-run", reported=str(report.generation), run=str(run.generation))
+    return sentence("newer-run", reported=str(report.generation), run=str(run.generation))
 
 
 def _of_exit(report: WorkerReport) -> Sentence:
-    if report.asked:
-        return reported(report) or said("stopped")
+    if report.stop_requested:
+        return reported(report) or sentence("stopped")
     if report.exit_code is None:
-        return reported(report) or said("ended")
+        return reported(report) or sentence("ended")
     code = str(report.exit_code)
     reason = reported(report)
-    return said("exit-reason", exit_code=code, reason=reason) if reason else said("exit", exit_code=code)
+    return (
+        sentence("exit-reason", exit_code=code, reason=reason) if reason else sentence("exit", exit_code=code)
+    )
 
 
 def _failure(member: WorkerSnapshot, generation: int, cause: Sentence) -> GroupFailure:
@@ -189,10 +191,10 @@ def sentence_of(failure: GroupFailure) -> Sentence:
     if not failure.code:
         return quoted(failure.text)
     what, silent = Sentence(code=failure.code, values=failure.values), failure.values.get("silent")
-    return what if silent is None else said("while-silent", what=what, workers=silent)
+    return what if silent is None else sentence("while-silent", what=what, workers=silent)
 
 
 def whose(failure: GroupFailure) -> Sentence:
     """Return why a group failed, with the worker that failed first."""
     what = sentence_of(failure)
-    return said("of-worker", worker=failure.worker, what=what) if failure.worker else what
+    return sentence("of-worker", worker=failure.worker, what=what) if failure.worker else what

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import JoinRequest
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.ledger import Ledger, WorkerRow
@@ -115,7 +115,7 @@ class Joining:
         owner = entry.node.hostname or "another machine"
         if join.instance not in entry.refused and len(entry.refused) < _MOST_TOLD:
             with self._ledger.change(self._ledger.world) as change:
-                detail = said("name-taken", host=_host(join.hostname), owner=_host(entry.node.hostname))
+                detail = sentence("name-taken", host=_host(join.hostname), owner=_host(entry.node.hostname))
                 change.event(self._clock.now(), "server", "join-refused", join.node, detail)
             entry.refused.add(join.instance)
         raise RequestRefused(
@@ -154,19 +154,21 @@ class Joining:
 
 def _told(node: NodeRecord, before: NodeRecord | None) -> tuple[str, Sentence] | None:
     """Return the event of a join, None where nothing is new."""
-    limit = said("any-command") if node.allowed is None else said("limited-to", count=len(node.allowed))
-    detail = said("joined", workers=node.workers, host=_host(node.hostname), limit=limit)
+    limit = (
+        sentence("any-command") if node.allowed is None else sentence("limited-to", count=len(node.allowed))
+    )
+    detail = sentence("joined", workers=node.workers, host=_host(node.hostname), limit=limit)
     if before is None:
         return "joined", detail
     if before.instance != node.instance:
-        return "taken-over", said("taken-over", joined=detail, host=_host(before.hostname))
+        return "taken-over", sentence("taken-over", joined=detail, host=_host(before.hostname))
     changed: list[str | Sentence] = [
         name
         for name in ("workers", "hostname", "addresses", "version", "command", "allowed")
         if getattr(before, name) != getattr(node, name)
     ]
-    return ("rejoined", said("rejoined", joined=detail, field=changed)) if changed else None
+    return ("rejoined", sentence("rejoined", joined=detail, field=changed)) if changed else None
 
 
 def _host(name: str) -> str | Sentence:
-    return name or said("unnamed-host")
+    return name or sentence("unnamed-host")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, Value, listed, said
+from platform_launch.procguard.api.sentences import Sentence, Value, listed, sentence
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.failures import (
@@ -73,14 +73,14 @@ def _prepare(group: Group, run: GroupRun, members: Members, moment: StepTime) ->
     for place in run.places:
         why = why_not_ready(run, members[place.worker])
         if why is not None:
-            failure = failure_of(said("cannot-start", reason=why), place.worker)
+            failure = failure_of(sentence("cannot-start", reason=why), place.worker)
             return _fail(group, run, DatedFailure(moment.clock_s, failure), moment.at)
     missing = waiting_for(group, members)
     if not missing:
         running = enter(group, GroupPhase.RUNNING, moment.at, started_at=moment.at)
-        return GroupStep(running, (GroupEvent("running", said("run", run=group.run_number)),))
+        return GroupStep(running, (GroupEvent("running", sentence("run", run=group.run_number)),))
     if moment.elapsed_s > run.settings.ready_within_s:
-        cause = said(
+        cause = sentence(
             "not-ready",
             seconds=f"{run.settings.ready_within_s:g}",
             workers=_reasons(run, members, missing),
@@ -96,16 +96,16 @@ def _watch(group: Group, run: GroupRun, members: Members, moment: StepTime) -> G
         return _fail(group, run, failed, moment.at, _overdue(run, members))
     if all(has_finished(run, members[place.worker]) for place in run.places):
         ended = enter(group, GroupPhase.FINISHED, moment.at, ended_at=moment.at)
-        return GroupStep(ended, (GroupEvent("finished", said("run", run=group.run_number)),))
+        return GroupStep(ended, (GroupEvent("finished", sentence("run", run=group.run_number)),))
     silent = _overdue(run, members)
     if silent == group.silent:
         return GroupStep(group)
     events: tuple[GroupEvent, ...] = ()
     if not group.silent:
         names = listed([str(worker) for worker in silent])
-        events = (GroupEvent("degraded", said("silent-workers", workers=names)),)
+        events = (GroupEvent("degraded", sentence("silent-workers", workers=names)),)
     elif not silent:
-        events = (GroupEvent("recovered", said("all-heard")),)
+        events = (GroupEvent("recovered", sentence("all-heard")),)
     return GroupStep(replace(group, silent=silent), events)
 
 
@@ -123,9 +123,9 @@ def _stop(group: Group, run: GroupRun, members: Members, moment: StepTime) -> Gr
         return _begin_or_fail(group, members, moment, 0)
     if then is GroupPhase.BACKING_OFF:
         return GroupStep(enter(group, then, moment.at, then=None))
-    detail = said("run", run=group.run_number)
+    detail = sentence("run", run=group.run_number)
     if then is GroupPhase.FAILED and group.failure:
-        detail = said("run-failed", run=group.run_number, failure=whose(group.failure))
+        detail = sentence("run-failed", run=group.run_number, failure=whose(group.failure))
     ended = enter(group, then, moment.at, then=None, ended_at=moment.at)
     return GroupStep(ended, (GroupEvent(then.value, detail),))
 
@@ -148,7 +148,7 @@ def _begin_or_fail(group: Group, members: Members, moment: StepTime, restarts_us
     try:
         return begin(group, members, moment.at, restarts_used)
     except CannotStartError as error:
-        failure = failure_of(said("cannot-start-again", reason=error.sentences), None)
+        failure = failure_of(sentence("cannot-start-again", reason=error.sentences), None)
         ended = enter(group, GroupPhase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
         return GroupStep(ended, (GroupEvent("failed", whose(failure)),))
 
@@ -171,10 +171,10 @@ def _fail(
         failed_at=failed.at,
     )
     number, cause = group.run_number, whose(failure)
-    detail = said("run-failed", run=number, failure=cause)
+    detail = sentence("run-failed", run=number, failure=cause)
     if again:
         most = run.settings.max_restarts
-        detail = said("run-fails", run=number, failure=cause, restart=group.restarts_used + 1, most=most)
+        detail = sentence("run-fails", run=number, failure=cause, restart=group.restarts_used + 1, most=most)
     return GroupStep(stopping, (GroupEvent("failing", detail),))
 
 
@@ -197,19 +197,19 @@ def _may_still_run(run: GroupRun, member: WorkerSnapshot) -> bool:
 def _reasons(run: GroupRun, members: Members, missing: Sequence[WorkerName]) -> Value:
     """Return the first workers that are missing, each with the reason."""
     first: list[str | Sentence] = [
-        said("not-ready-worker", worker=str(worker), why=_why_missing(members[worker], run))
+        sentence("not-ready-worker", worker=str(worker), why=_why_missing(members[worker], run))
         for worker in missing[:_MOST_REASONS]
     ]
-    return first if len(missing) <= len(first) else said("list-cut", items=first, count=len(missing))
+    return first if len(missing) <= len(first) else sentence("list-cut", items=first, count=len(missing))
 
 
 def _why_missing(member: WorkerSnapshot, run: GroupRun) -> Sentence:
     report = member.report
     if member.silent_s > run.settings.silent_after_s or report is None:
-        return said("silent", seconds=f"{member.silent_s:.0f}")
+        return sentence("silent", seconds=f"{member.silent_s:.0f}")
     if member.busy:
-        return said("still-busy", generation=report.generation, state=report.state.value)
-    return reported(report) or said("no-answer")
+        return sentence("still-busy", generation=report.generation, state=report.state.value)
+    return reported(report) or sentence("no-answer")
 
 
 def _overdue(run: GroupRun, members: Members) -> tuple[WorkerName, ...]:

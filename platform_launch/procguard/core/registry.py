@@ -1,4 +1,4 @@
-"""What agents said last: kept in memory only, since they repeat it. Written by heartbeats, without a lock.
+"""What agents reported last: in memory only, since they repeat it. Written by heartbeats, without a lock.
 
 Each field is replaced as a whole, so that a reader in another thread sees an old value or a new one.
 """
@@ -68,14 +68,14 @@ class NodeRecord:
 class WorkerEntry:
     """One worker: its last report, the order it was last answered with, and how it was last shown.
 
-    ``said`` is the first report of those in a row that say the same. ``seen_at`` is its last heartbeat on
-    the server's monotonic clock. ``ended_at`` is when its run ended, the earliest of what the reports amount
-    to: a message may be late and is never early.
+    ``glance_report`` is the first report of those in a row that say the same. ``seen_at`` is its last
+    heartbeat on the server's monotonic clock. ``ended_at`` is when its run ended, the earliest of what the
+    reports amount to: a message may be late and is never early.
     """
 
     worker: WorkerName
     report: WorkerReport | None = None
-    said: WorkerReport | None = None
+    glance_report: WorkerReport | None = None
     seen_at: float | None = None
     same: int = 0
     ended_at: float | None = None
@@ -108,12 +108,12 @@ class WorkerEntry:
         self.same = self.same + 1 if same else 1
         self.report = report
         if before is None or not same or _at_a_glance(before) != _at_a_glance(report):
-            self.said = report
+            self.glance_report = report
         return not same or (before is not None and before.reason != report.reason)
 
 
 def _at_a_glance(report: WorkerReport) -> tuple[bool, list[int]]:
-    return report.asked, [gpu.index for gpu in report.gpus]
+    return report.stop_requested, [gpu.index for gpu in report.gpus]
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, listed, quoted, said
+from platform_launch.procguard.api.sentences import Sentence, listed, quoted, sentence
 from platform_launch.procguard.core.clock import NEVER, Moment
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
@@ -60,7 +60,7 @@ class SilenceWatch:
                 on = ordered[0] if len(ordered) == 1 else f"{len(ordered)} nodes"
                 reason = reasons.get(on, "") if action == "quarantined" else ""
                 detail = (
-                    quoted(reason) if reason else said("nodes", nodes=listed(ordered), count=len(ordered))
+                    quoted(reason) if reason else sentence("nodes", nodes=listed(ordered), count=len(ordered))
                 )
                 news.append(NodeNews(action, on, detail))
         return news

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from platform_launch.procguard.api.sentences import said
+from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.core.freeze import Members, freeze
 from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
@@ -35,7 +35,7 @@ def begin(group: Group, members: Members, at: datetime, restarts_used: int) -> G
         started_at=None,
         ended_at=None,
     )
-    return GroupStep(fresh, (GroupEvent("preparing", said("run", run=fresh.run_number)),))
+    return GroupStep(fresh, (GroupEvent("preparing", sentence("run", run=fresh.run_number)),))
 
 
 def start(group: Group, members: Members, at: datetime) -> GroupStep:
@@ -73,10 +73,10 @@ def _again(group: Group, members: Members, action: str) -> GroupStep:
     if group.then is GroupPhase.PREPARING:
         return GroupStep(group)
     freeze(group.settings, group.workers, members, group.generation)
-    event = GroupEvent(action, said("when-stopped"))
+    event = GroupEvent(action, sentence("when-stopped"))
     return GroupStep(replace(group, then=GroupPhase.PREPARING), (event,))
 
 
 def _as_requested(step: GroupStep, action: str) -> GroupStep:
     """Say in the audit log that a person asked for this, instead of what the server would say."""
-    return GroupStep(step.group, (GroupEvent(action, said("run", run=step.group.run_number)),))
+    return GroupStep(step.group, (GroupEvent(action, sentence("run", run=step.group.run_number)),))

@@ -160,14 +160,14 @@ class NodeGlance(NamedTuple):
 
 def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, silent: bool) -> WorkerGlance:
     """Return a worker at a glance: the same object for as long as it is the same."""
-    said, known = entry.said, entry.glance_for
+    report, known = entry.glance_report, entry.glance_for
     if (
         entry.glance is not None
         and known is not None
         and known[0] is node.node
         and known[1] is group
         and known[2] is silent
-        and known[3] is said
+        and known[3] is report
     ):
         return entry.glance
     run = group.run if group else None
@@ -177,13 +177,13 @@ def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, s
         entry.worker.node,
         node.node.hostname,
         group.name if group else None,
-        worker_status(entry.text, said, group, silent=silent),
+        worker_status(entry.text, report, group, silent=silent),
         silent,
         place.rank if place else None,
-        frozenset(gpu.index for gpu in said.gpus) if said else frozenset(),
+        frozenset(gpu.index for gpu in report.gpus) if report else frozenset(),
         entry,
     )
-    entry.glance, entry.glance_for = glance, (node.node, group, silent, said)
+    entry.glance, entry.glance_for = glance, (node.node, group, silent, report)
     return glance
 
 
@@ -201,7 +201,7 @@ def worker_status(
         return WorkerStatus.UNKNOWN
     if report.state is not WorkerState.EXITED:
         return _STATUSES[report.state]
-    if report.asked:
+    if report.stop_requested:
         return WorkerStatus.STOPPED
     return WorkerStatus.FINISHED if report.exit_code == 0 else WorkerStatus.FAILED
 
@@ -227,9 +227,9 @@ def worker_shape(
         local_rank=place.local_rank if place else None,
         restarts=group.restarts_used if group and place else 0,
         exit_code=report.exit_code if report else None,
-        asked=report.asked if report else False,
+        stop_requested=report.stop_requested if report else False,
         reason=report.reason if report else "",
-        said=report.said if report else None,
+        reason_sentence=report.reason_sentence if report else None,
         verdict=report.verdict if report else "",
         why=report.why if report else None,
         heartbeat_age_s=None if report is None else member.silent_s,
@@ -255,7 +255,7 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         heartbeat_age_s=None if entry.seen_at is None else silent_s,
         drained_by=entry.node.drained_by,
         quarantine=entry.quarantine,
-        release_asked=entry.release is not None,
+        release_requested=entry.release is not None,
         limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
         machine=entry.machine,
         gpus=[gpus[index] for index in sorted(gpus)],

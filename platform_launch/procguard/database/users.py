@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.store import DatabaseChange
@@ -90,7 +90,7 @@ class Users:
                     code="user-exists",
                     user=name,
                 ) from error
-            self._note(connection, "user-added", name, said("role", role=role.value))
+            self._note(connection, "user-added", name, sentence("role", role=role.value))
 
     def set_password(self, name: str, password_hash: str) -> None:
         """Change a password, which ends all sessions. Raises NotFound."""
@@ -98,7 +98,7 @@ class Users:
 
     def set_role(self, name: str, role: UserRole) -> None:
         """Change a role, which ends all sessions. Raises NotFound."""
-        self._change(name, "user-role", said("role", role=role.value), role=role.value)
+        self._change(name, "user-role", sentence("role", role=role.value), role=role.value)
 
     def remove(self, name: str) -> None:
         """Remove a user, which ends all sessions. Raises NotFound."""
@@ -144,7 +144,7 @@ class Users:
             times = {"created_at": token.created_at, "ends_at": token.ends_at}
             connection.execute(insert(api_tokens).values(id=token.id, **row, **times))
             day = f"{token.ends_at:%Y-%m-%d}"
-            detail = said("token", label=token.label, role=token.role.value, day=day)
+            detail = sentence("token", label=token.label, role=token.role.value, day=day)
             self._note(connection, "token-added", token.user, detail)
 
     def end_token(self, name: str, id_: str) -> None:

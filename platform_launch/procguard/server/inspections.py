@@ -15,7 +15,7 @@ Answers = Mapping[WorkerName, RanksSeen]
 
 
 @dataclass
-class _Asked:
+class _Question:
     """A question to some workers, and what was answered so far."""
 
     token: str
@@ -28,12 +28,12 @@ class Inspections:
     """All that is asked now. Who asks the same as somebody else waits for the same answers."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, dict[int, _Asked]] = {}
+        self._by_node: dict[str, dict[int, _Question]] = {}
         self._under_way: dict[Hashable, asyncio.Task[Answers]] = {}
 
     def of(self, node: str) -> dict[int, str]:
         """Return what a node's workers are asked, by number."""
-        return {number: asked.token for number, asked in self._by_node.get(node, {}).items()}
+        return {number: question.token for number, question in self._by_node.get(node, {}).items()}
 
     async def ask(self, what: Hashable, workers: Sequence[WorkerName], limit_s: float) -> Answers:
         """Return the answers that come in time; ``what`` names the question."""
@@ -45,30 +45,30 @@ class Inspections:
 
     def take(self, worker: WorkerName, seen: RanksSeen) -> bool:
         """Take an answer; False where nobody waits for it any more."""
-        asked = self._by_node.get(worker.node, {}).get(worker.number)
-        if asked is None or asked.token != seen.question:
+        question = self._by_node.get(worker.node, {}).get(worker.number)
+        if question is None or question.token != seen.question:
             return False
-        asked.answers[worker] = seen
-        self._end(worker, asked)
-        if not asked.waits_for:
-            asked.complete.set()
+        question.answers[worker] = seen
+        self._end(worker, question)
+        if not question.waits_for:
+            question.complete.set()
         return True
 
     async def _collected(self, workers: Sequence[WorkerName], limit_s: float) -> Answers:
-        asked = _Asked(secrets.token_hex(8), set(workers))
+        question = _Question(secrets.token_hex(8), set(workers))
         for worker in workers:
-            self._by_node.setdefault(worker.node, {})[worker.number] = asked
+            self._by_node.setdefault(worker.node, {})[worker.number] = question
         if workers:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(asked.complete.wait(), limit_s)
-        for worker in list(asked.waits_for):
-            self._end(worker, asked)
-        return asked.answers
+                await asyncio.wait_for(question.complete.wait(), limit_s)
+        for worker in list(question.waits_for):
+            self._end(worker, question)
+        return question.answers
 
-    def _end(self, worker: WorkerName, asked: _Asked) -> None:
-        asked.waits_for.discard(worker)
+    def _end(self, worker: WorkerName, question: _Question) -> None:
+        question.waits_for.discard(worker)
         on_node = self._by_node.get(worker.node, {})
-        if on_node.get(worker.number) is asked:
+        if on_node.get(worker.number) is question:
             del on_node[worker.number]
         if not on_node:
             self._by_node.pop(worker.node, None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from platform_launch.procguard.api.english import ENGLISH
-from platform_launch.procguard.api.sentences import Sentence, Speaker
+from platform_launch.procguard.api.sentences import Sentence, SentenceRenderer
 from platform_launch.procguard.api.shapes import ProblemShape, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
@@ -28,7 +28,7 @@ def catalogue(language: str) -> Mapping[str, str]:
     text = (FOLDER / f"{language}.yaml").read_text("utf-8")
     words = yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe ones
     found = {str(key): str(text) for key, text in words.items()}
-    return found | {f"said.{code}": text for code, text in ENGLISH.items()} if language == "en" else found
+    return found | {f"sentence.{code}": text for code, text in ENGLISH.items()} if language == "en" else found
 
 
 def choose(cookie: str | None, accepted: str) -> str:
@@ -50,7 +50,7 @@ def _weight(tag: str) -> float:
         return 0.0
 
 
-class Words(Speaker):
+class Words(SentenceRenderer):
     """Messages in one language. ``t("key", name=value)`` in a template; a missing key is an error."""
 
     def __init__(self, language: str) -> None:
@@ -85,16 +85,16 @@ class Words(Speaker):
             ProblemShape(code=refusal.code, text=refusal.error, hint=refusal.hint, values=refusal.values)
         )
 
-    def said(self, sentence: Sentence, otherwise: str) -> str:
+    def translated(self, sentence: Sentence, otherwise: str) -> str:
         """Return a sentence in this language; ``otherwise`` where it is of another version."""
         try:
-            return self.say(sentence)
+            return self.render(sentence)
         except KeyError:
             return otherwise
 
     def template(self, code: str) -> str | None:
         """Return the words of a sentence's code."""
-        return self._messages.get(code if code.startswith("problem.") else f"said.{code}")
+        return self._messages.get(code if code.startswith("problem.") else f"sentence.{code}")
 
     def word(self, kind: str, text: str) -> str:
         """Return a text that fills in a sentence; names of settings, roles … are words of the page."""
@@ -102,11 +102,15 @@ class Words(Speaker):
 
     def failure(self, failure: GroupFailure) -> str:
         """Return why a group failed, by the failure's code, else in its own English."""
-        return self.said(sentence_of(failure), failure.text)
+        return self.translated(sentence_of(failure), failure.text)
 
     def reason(self, worker: WorkerShape) -> str:
         """Return why a worker is what it is; agents of earlier versions say it in English."""
-        return self.said(worker.said, worker.reason) if worker.said else worker.reason
+        return (
+            self.translated(worker.reason_sentence, worker.reason)
+            if worker.reason_sentence
+            else worker.reason
+        )
 
     def verdict(self, of: GroupFailure | WorkerShape) -> str:
         """Return what ``why`` makes of a log; agents of earlier versions say it in their own language."""
@@ -120,7 +124,7 @@ class Words(Speaker):
         """Return an event's details; those of earlier versions are English."""
         if not event.code:
             return event.detail
-        return self.said(Sentence(code=event.code, values=event.values), event.detail)
+        return self.translated(Sentence(code=event.code, values=event.values), event.detail)
 
     def object(self, event: AuditEvent) -> str:
         """Return what an event is about: a name, several nodes, or no group."""

@@ -220,7 +220,9 @@ class Agent:
     def _follow(self, number: int, order: WorkerOrder) -> None:
         report = self.reports[number]
         if order.action is OrderAction.STOP and report.state in (WorkerState.RUNNING, WorkerState.READY):
-            self._report(number, state=WorkerState.EXITED, exit_code=143, ended_s_ago=0.0, asked=True)
+            self._report(
+                number, state=WorkerState.EXITED, exit_code=143, ended_s_ago=0.0, stop_requested=True
+            )
         elif order.action is OrderAction.PREPARE and report.generation < order.generation:
             self._ready.add((number, order.generation))
             with self._lock:

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from platform_launch.procguard.api.english import ENGLISH
-from platform_launch.procguard.api.sentences import Sentence, Value, english, said
+from platform_launch.procguard.api.sentences import Sentence, Value, english, sentence
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.why import LogSource, explain
 from tests.procguard.serving import FakeAgent, Served, served, until
@@ -78,17 +78,21 @@ def english_on(page: str) -> list[str]:
 def every_sentence() -> list[Sentence]:
     """Return a sentence of each code, as an event's details could be; each value is short."""
     inner: dict[str, Value] = {
-        "what": said("silent", seconds=9),
-        "why": said("no-answer"),
-        "limit": said("unset"),
+        "what": sentence("silent", seconds=9),
+        "why": sentence("no-answer"),
+        "limit": sentence("unset"),
     }
-    inner |= {"failure": said("exit", exit_code=3), "joined": said("any-command"), "reason": said("lost")}
-    inner |= {"changes": [said("change", setting="command", before=said("unset"), after='"x"')]}
+    inner |= {
+        "failure": sentence("exit", exit_code=3),
+        "joined": sentence("any-command"),
+        "reason": sentence("lost"),
+    }
+    inner |= {"changes": [sentence("change", setting="command", before=sentence("unset"), after='"x"')]}
     inner |= {
         "state": "running",
         "role": "viewer",
         "field": ["command", "workers"],
-        "holders": said("unseen-process"),
+        "holders": sentence("unseen-process"),
     }
     found = []
     for code, words in ENGLISH.items():
@@ -120,8 +124,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             reach("train", "running")
             verdict = explain([LogSource("output.log", [f"{line}\n".encode() for line in LOG])])
             good.end(0, 1)
-            killed = said("killed", signal="SIGABRT")
-            good.reports[0] |= {"said": killed.document(), "reason": english(killed)}
+            killed = sentence("killed", signal="SIGABRT")
+            good.reports[0] |= {"reason_sentence": killed.document(), "reason": english(killed)}
             good.reports[0] |= {
                 "verdict": "\n".join(verdict.lines("en")),
                 "why": asdict(verdict),
@@ -129,12 +133,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             }
             reach("train", "failed")
         assert people.post("/api/v1/groups/refused/start").is_success
-        why = said("program-not-in-path", program="'train'", path="/usr/bin")
-        refused = {"state": "refused", "generation": 1, "said": why.document(), "reason": english(why)}
+        why = sentence("program-not-in-path", program="'train'", path="/usr/bin")
+        refused = {
+            "state": "refused",
+            "generation": 1,
+            "reason_sentence": why.document(),
+            "reason": english(why),
+        }
         bad.reports[0] |= refused
         reach("refused", "failed")
-        for sentence in every_sentence():
-            found.parts.control.record("op", "settings", "train", sentence)
+        for one in every_sentence():
+            found.parts.control.record("op", "settings", "train", one)
         yield found
 
 

@@ -40,8 +40,8 @@ def used() -> set[str]:
     said |= {f"problem.{code}{part}" for code in codes for part in ("", ".hint")}
     refusals = re.findall(r'\bcode="([\w-]+)"', PROCGUARD)
     said |= {f"problem.{code}{part}" for code in refusals for part in ("", ".hint")}
-    said |= {f"said.{code}" for code in re.findall(r'\bsaid\(\s*"([\w-]+)"', PROCGUARD)}
-    said |= {f"said.{code}" for code in CHOSEN}
+    said |= {f"sentence.{code}" for code in re.findall(r'\bsentence\(\s*"([\w-]+)"', PROCGUARD)}
+    said |= {f"sentence.{code}" for code in CHOSEN}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))
     return said
 

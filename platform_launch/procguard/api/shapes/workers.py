@@ -50,10 +50,10 @@ class WorkerShape(Shape):
     local_rank: int | None
     restarts: int
     exit_code: int | None
-    asked: bool
+    stop_requested: bool
     """Whether its end was an order: then the exit code is no failure."""
     reason: str
-    said: Sentence | None
+    reason_sentence: Sentence | None
     """What ``reason`` is made from, None where its agent only sends words."""
     verdict: str
     """What ``why`` makes of its log, where it failed."""
@@ -85,7 +85,7 @@ class NodeShape(Shape):
     """Who wants nothing new started here; empty where nobody does."""
     quarantine: QuarantineReport | None
     """Why and until when no job should be put here, as its agent reads it in the quarantine file."""
-    release_asked: bool
+    release_requested: bool
     """Whether its agent was told to end the quarantine and has not done so yet."""
     limited_to: list[str] | None
     machine: MachineReport | None

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Unavailable
-from platform_launch.procguard.api.sentences import said
+from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.wire import (
     Generation,
     Heartbeat,
@@ -75,7 +75,7 @@ def _count_failed_join(parts: ServerParts, address: str, node: str) -> None:
         raise
     if first_this_minute:
         with suppress(Unavailable):  # the refusal matters more than the note
-            detail = said("wrong-token", address=address or said("unknown-address"))
+            detail = sentence("wrong-token", address=address or sentence("unknown-address"))
             parts.control.record("server", "join-failed", node, detail)
 
 

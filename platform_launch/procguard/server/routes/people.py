@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.sentences import Sentence, said
+from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.api.shapes.people import Login, Me, Session
 from platform_launch.procguard.core.queries import Queries
@@ -65,7 +65,9 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
 
 
 def _address(request: Request) -> Sentence:
-    return said("from-address", address=request.client.host if request.client else said("unknown-address"))
+    return sentence(
+        "from-address", address=request.client.host if request.client else sentence("unknown-address")
+    )
 
 
 def _account(parts: ServerParts, who: Login) -> User | None:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+
+import yaml
+
+from platform_launch.events import CATALOGUE
+from platform_launch.procguard.api.english import ENGLISH as PROCGUARD_ENGLISH
+from platform_launch.why.note import ENGLISH as NOTES
 
 PACKAGE = Path(__file__).resolve().parents[1] / "platform_launch"
 # A probe stands for a user's own script, which would open a store as well.
 PROBES = "doctor/probes"
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if "_project" not in path.parts:
-            yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def sources() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "_project" not in path.parts
+    ]
 
 
 def test_a_name_of_a_class_is_used_once() -> None:
@@ -92,3 +103,53 @@ def test_no_code_takes_apart_what_is_said_to_people() -> None:
 
 def is_said(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in SAID
+
+
+SEARCHES = TAKES_APART | {"compile", "match", "search", "fullmatch", "finditer", "findall", "count", "sub"}
+# Torch's and pydantic's words, not ours.
+QUOTED = {"For debugging", "Value error,"}
+
+
+def test_no_pattern_holds_words_of_our_own_sentences() -> None:
+    catalogued = [kind.template for kind in CATALOGUE.values()]
+    catalogued += [*PROCGUARD_ENGLISH.values(), *NOTES.values()]
+    signatures = (
+        pattern
+        for path in (PACKAGE / "why").glob("*.yaml")
+        for entry in yaml.load(path.read_bytes(), yaml.CSafeLoader)
+        for pattern in entry.get("patterns", ())
+    )
+    assert held(signatures, catalogued) == set()
+    ours = [*catalogued, *(text for _, tree in sources() for text in sentences(tree))]
+    assert held((text for _, tree in sources() for text in searched(tree)), ours) == QUOTED
+    assert held([r"^training ended with exit code (\d+)"], ours) == {"training ended with exit code"}
+
+
+def held(patterns: Iterable[str], sentences: Iterable[str]) -> set[str]:
+    """Return the words of patterns that sentences hold, where they are long enough to be part of one."""
+    text = "\n".join(sentences).lower()
+    parts = {part.strip() for text in patterns for part in re.split(r"\\.|[^\w .,'-]+", text)}
+    return {part for part in parts if len(part) > 11 and " " in part and part.lower() in text}
+
+
+def sentences(tree: ast.Module) -> Iterator[str]:
+    """Yield what stands in f-strings and errors: the words around the values of a sentence."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.JoinedStr, ast.Raise)):
+            yield from strings(node)
+
+
+def searched(tree: ast.Module) -> Iterator[str]:
+    """Yield what texts are searched for, or compared with."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SEARCHES:
+            for argument in node.args:
+                yield from strings(argument)
+        elif isinstance(node, ast.Compare):
+            yield from strings(node)
+
+
+def strings(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and isinstance(one.value, (str, bytes)):
+            yield one.value if isinstance(one.value, str) else one.value.decode(errors="replace")

@@ -24,7 +24,7 @@ _LOST = {6: "NOT_FOUND", 15: "GPU_IS_LOST", 16: "RESET_REQUIRED", 28: "GPU_NOT_F
 _RECOVERY, _REPLAYS, _NVLINK = 230, 94, (38, 45, 52, 59, 208, 215, 295)
 _FIELDS = (_RECOVERY, _REPLAYS, *_NVLINK)
 _XID_EVENT = 0x8
-_UNCORRECTED, _VOLATILE, _SRAM, _SM, _ON_DIE = 1, 0, 7, 1, 0
+_UNCORRECTED, _VOLATILE, _SRAM, _SM = 1, 0, 7, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,6 @@ class GpuHealth:
     clock_reasons: int | None = None
     sm_clock_mhz: int | None = None
     utilization_percent: int | None = None
-    temperature_c: int | None = None
-    power_w: float | None = None
     memory_used_gib: float | None = None
     pcie_replays: int | None = None
     nvlink_errors: int | None = None
@@ -167,7 +165,6 @@ class GpuHealthProbe:
             self._handles[gpu.index] = handle
         fields = self._fields(handle)
         rows = self._ask("nvmlDeviceGetRemappedRows", handle)
-        power_mw = self._ask("nvmlDeviceGetPowerUsage", handle)
         memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
         use = self._ask("nvmlDeviceGetUtilizationRates", handle)
         links = [fields[field] for field in _NVLINK if field in fields]
@@ -185,8 +182,6 @@ class GpuHealthProbe:
             clock_reasons=self._clock_reasons(handle),
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", handle, _SM),
             utilization_percent=None if use is None else int(use.gpu),
-            temperature_c=self._ask("nvmlDeviceGetTemperature", handle, _ON_DIE),
-            power_w=None if power_mw is None else power_mw / 1000,
             memory_used_gib=None if memory is None else memory.used / _GIB,
             pcie_replays=fields.get(_REPLAYS),
             nvlink_errors=sum(links) if links else None,

@@ -54,7 +54,7 @@ class LogEntry(NamedTuple):
     """One line, or a run of lines that tell neither time nor level.
 
     ``time_s`` is Unix time, ``number`` that of the first line, from 1; ``text`` is printable and lacks the
-    last line end. ``said`` is the launcher's event, where the line is the launcher's and carries one.
+    last line end.
     """
 
     time_s: float
@@ -62,7 +62,6 @@ class LogEntry(NamedTuple):
     level: str
     text: str
     is_stage: bool = False
-    said: Event | None = None
 
     def lines(self, pattern: re.Pattern[str] | None = None) -> Iterator[LogEntry]:
         """Yield each line by itself, with a pattern only those in which it is found."""
@@ -156,15 +155,14 @@ class EntryReader:
             return LogEntry(self.time_s, self.number, self._level, whole, is_stage)
         self._level, self._in_traceback = own[1], False
         parted = marked(text)
-        said = None if parted is None else parted[1]
-        expected = None if said is None else self._expected.get(said.id)
+        expected = None if parted is None else self._expected.get(parted[1].id)
         if expected:
             # Lines of one event share its time; another event of the kind comes later.
             if len(expected) > 1 and expected[1] <= self.time_s + 1:
                 expected.popleft()
             if abs(expected[0] - self.time_s) < _SAME_MOMENT_S:  # else a later one, which was not read yet
                 self.time_s = expected[0]
-        return LogEntry(self.time_s, self.number, self._level, whole, said=said)
+        return LogEntry(self.time_s, self.number, self._level, whole)
 
     def _level_of(self, text: str) -> str:
         if text[:1] in (" ", "\t"):

@@ -38,8 +38,6 @@ class AccelerateYaml:
     uses_torchrun: bool = True
     names_json: bool = False
     gradient_accumulation_steps: int | None = None
-    zero_stage: int | None = None
-    mixed_precision: str | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -62,31 +60,22 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
             f"{path}: distributed_type {kind}: on {nnodes} nodes accelerate would train on each node alone",
             "write DEEPSPEED, MULTI_GPU or FSDP; MULTI_GPU trains on CPU nodes too",
         )
-    precision = settings.get("mixed_precision")
-    mixed_precision = str(precision) if precision is not None else None
     if kind != "DEEPSPEED":
-        return AccelerateYaml(
-            path,
-            uses_deepspeed=False,
-            uses_torchrun=kind not in _ONE_NODE_TYPES,
-            mixed_precision=mixed_precision,
-        )
+        return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=kind not in _ONE_NODE_TYPES)
     inner = settings.get("deepspeed_config") or {}
     if not isinstance(inner, Mapping):
         raise InputError(f"{path}: deepspeed_config is {inner!r}: expected a mapping")
     warnings = _check_launcher(path, inner, nnodes)
     if "deepspeed_config_file" in inner:
-        accumulation, stage = _check_json(path, inner, settings, world_size)
+        accumulation = _check_json(path, inner, settings, world_size)
     else:
         accumulation = _count(inner.get("gradient_accumulation_steps"), path, "gradient_accumulation_steps")
-        stage = _count(inner.get("zero_stage"), path, "zero_stage", minimum=0)
+        _count(inner.get("zero_stage"), path, "zero_stage", minimum=0)  # only to refuse what is none
     return AccelerateYaml(
         path,
         uses_deepspeed=True,
         names_json="deepspeed_config_file" in inner,
         gradient_accumulation_steps=accumulation,
-        zero_stage=stage,
-        mixed_precision=mixed_precision,
         warnings=tuple(warnings),
     )
 
@@ -126,7 +115,7 @@ def _check_launcher(path: Path, inner: Mapping[str, object], nnodes: int) -> lis
 
 def _check_json(
     path: Path, inner: Mapping[str, object], settings: Mapping[str, object], world_size: int
-) -> tuple[int | None, int | None]:
+) -> int | None:
     clashing = [key for key in BELONGS_IN_JSON if key in inner]
     if settings.get("mixed_precision") not in (None, "no"):
         clashing.append("mixed_precision")
@@ -149,10 +138,7 @@ def _check_json(
         raise InputError(f"{named} (named by {path}) cannot be read as JSON: {error}") from error
     if not isinstance(config, Mapping):
         raise InputError(f"{named} holds {type(config).__name__}: expected a JSON object")
-    accumulation = _check_batches(named, config, world_size)
-    zero = config.get("zero_optimization")
-    stage = zero.get("stage") if isinstance(zero, Mapping) else None
-    return accumulation, stage if isinstance(stage, int) else None
+    return _check_batches(named, config, world_size)
 
 
 def _check_batches(path: Path, config: Mapping[str, object], world_size: int) -> int | None:

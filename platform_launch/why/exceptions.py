@@ -15,7 +15,6 @@ _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
-_RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _ENDING = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"

@@ -23,12 +23,12 @@ def with_json(folder: Path, config: object, extra: str = "") -> Path:
     return write(folder, f"{GOOD}  deepspeed_config_file: {file}\n{extra}")
 
 
-def test_a_good_yaml_tells_stage_and_accumulation(tmp_path: Path) -> None:
+def test_a_good_yaml_tells_the_accumulation(tmp_path: Path) -> None:
     path = write(
         tmp_path, f"{GOOD}  zero_stage: 2\n  gradient_accumulation_steps: 4\nmixed_precision: bf16\n"
     )
     yaml = read_yaml(path, nnodes=2, world_size=16)
-    assert (yaml.zero_stage, yaml.gradient_accumulation_steps, yaml.mixed_precision) == (2, 4, "bf16")
+    assert yaml.gradient_accumulation_steps == 4
     assert yaml.uses_deepspeed
     assert yaml.warnings == ()
 

@@ -9,7 +9,7 @@
  *   fail|FUNCTION|GPU|CODE          FUNCTION answers CODE for that GPU (-1: whenever it is called)
  *   lost|GPU|CODE                   every function answers CODE for that GPU
  *   field|GPU|ID|VALUE              a value of nvmlDeviceGetFieldValues; one without this line is not supported
- *   is|GPU|WHAT|VALUE               WHAT: pending failure reasons clock ecc sram celsius milliwatt
+ *   is|GPU|WHAT|VALUE               WHAT: pending failure reasons clock ecc sram
  *   xid|GPU|CODE                    an event for who waits for it; each line is delivered once
  * A file that was replaced is read again with the next call: that is how a test lets time pass.
  * Signatures and structures follow nvml.h of CUDA 12.
@@ -302,16 +302,6 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, unsigned long long *r
 int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *mhz) {
     ANSWER_OR_FAIL(device->gpu);
     return type == 1 ? state_of(device, "clock", mhz) : NOT_SUPPORTED;
-}
-
-int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
-    ANSWER_OR_FAIL(device->gpu);
-    return sensor ? INVALID_ARGUMENT : state_of(device, "celsius", celsius);
-}
-
-int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatt) {
-    ANSWER_OR_FAIL(device->gpu);
-    return state_of(device, "milliwatt", milliwatt);
 }
 
 int nvmlDeviceGetTotalEccErrors(Device *device, int type, int counter, unsigned long long *count) {

@@ -138,12 +138,14 @@ def parse_integer(value: str, source: str, minimum: int = 0) -> int:
     """Read a plain decimal number (``int()`` would also take ``1_0``, ``+1`` and Arabic digits)."""
     text = value.strip()
     # Nothing counted here reaches nine digits, and int() itself refuses some thousands of them.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < minimum:
-        raise TopologyError(
-            f"{source}={shown(value)} is not a number: expected a whole number of at least {minimum}",
-            f"correct {source}, or unset it and pass the matching flag",
-        )
-    return int(text)
+    if text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= minimum:
+        return int(text)
+    digits = text.removeprefix("-")
+    problem = "out of range" if digits.isascii() and digits.isdigit() else "not a whole number"
+    raise TopologyError(
+        f"{source}={shown(value)} is {problem}: expected {minimum}–999999999",
+        f"correct {source}, or unset it and pass the matching flag",
+    )
 
 
 def parse_port(value: str, source: str) -> int:

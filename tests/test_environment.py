@@ -33,8 +33,19 @@ def test_a_value_knows_its_variable(tmp_path: Path) -> None:
 
 
 def test_a_number_below_its_minimum_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match="at least 1"):
+    with pytest.raises(TopologyError, match="out of range: expected 1–"):
         environment(tmp_path, A="0").integer("A", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("-1", "out of range"), ("9999999999", "out of range"), ("two", "not a whole number")],
+)
+def test_a_number_that_cannot_be_used_is_not_called_no_number(
+    tmp_path: Path, value: str, problem: str
+) -> None:
+    with pytest.raises(TopologyError, match=f"is {problem}"):
+        environment(tmp_path, A=value).integer("A")
 
 
 def test_a_number_of_thousands_of_digits_is_refused_and_cut_short(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def command(
 ) -> int:
     """Ask what a job needs, write job.yaml and the file that submits it, and say the next command.
 
-    Every answer has a flag; what can be detected is not asked. Usage: init [options] [-- script arguments]
+    Every answer has a flag; what can be detected is not asked.
     """
     env = Environment.of_this_process()
     dialogue = Dialogue()

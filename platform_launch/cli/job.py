@@ -29,7 +29,7 @@ _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, th
 
 
 @click.command("job", cls=ScriptArguments)
-@click.argument("target", type=click.Choice(list(jobs.TARGETS)))
+@click.argument("target", metavar="TARGET", type=click.Choice(list(jobs.TARGETS)))
 @click.option("--file", type=click.Path(path_type=Path), help="Job file; flags win over it.")
 @job_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")
@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Print what submits a job to TARGET: a batch script, or Kubernetes YAML.
 
-    Usage: job TARGET [options] [-- script arguments]
+    TARGET is slurm, kubernetes, jobset, pytorchjob, trainjob, leaderworkerset, volcano or kubebrain.
     """
     said = description(flags, ctx.meta["script_args"])
     told = merge(read(read_text(file), str(file)), said) if file is not None else said

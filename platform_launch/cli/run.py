@@ -24,6 +24,10 @@ _LOG_WIDTH = 120  # columns of what is not shown on a terminal
 class ScriptArguments(click.Command):
     """A command whose arguments after ``--`` belong to the training script, whatever they look like."""
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Add the script's arguments to the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- SCRIPT ARGUMENTS]"]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse what stands before ``--`` and keep the rest in ``ctx.meta["script_args"]``."""
         cut = args.index("--") if "--" in args else len(args)
@@ -66,10 +70,7 @@ def command(
     ranks_from: Path | None,
     **flags: Any,
 ) -> int:
-    """Launch training on this node. The platform runs the same command on every node.
-
-    Usage: run [options] [-- script arguments]
-    """
+    """Launch training on this node. The platform runs the same command on every node."""
     if not print_env and (assume_gpus is not None or form is not None):
         raise UsageError(
             "--assume-gpus and --format only rehearse: expected --print-env beside them",

@@ -68,6 +68,11 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
     """
     folder = folder or logs_folder()
     paths: list[Path] = []
+    if not names and not folder.exists():
+        raise InputError(
+            f"no launch has left a log yet: there is no folder {folder}",
+            "name the logs, or the folder that --log-dir named: platform-launch logs FOLDER",
+        )
     for name in names or (str(folder),):
         if Path(name).exists():
             paths += logs_in([Path(name)])
@@ -77,7 +82,10 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
                 "give the logs themselves: platform-launch logs FILE…",
             )
         elif "/" in name:
-            raise InputError(f"{name} does not exist: expected a log, a folder of logs or a job's name", "")
+            raise InputError(
+                f"{name} does not exist: expected a log, a folder of logs or a job's name",
+                f"the names of jobs are those of the logs in {folder}",
+            )
         else:
             paths += logs_in([folder], job=name)
     return [_node_log(path) for path in dict.fromkeys(paths)]

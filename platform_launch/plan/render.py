@@ -119,7 +119,11 @@ def topology_rows(topology: Topology) -> list[Row]:
         ("processes per node", "unknown" if nproc is None else str(nproc), source("nproc_per_node", "")),
         (
             "world size",
-            "unknown" if nproc is None else f"{topology.world_size} processes",
+            "unknown"
+            if nproc is None
+            else "1 process"
+            if topology.world_size == 1
+            else f"{topology.world_size} processes",
             "nodes × processes per node",
         ),
     ]

@@ -123,7 +123,12 @@ def _named(path: Path | None, flag: str) -> Path | None:
     if path is None:
         return None
     where = "" if path.is_absolute() else f", seen from the working directory {Path.cwd()}"
-    hint = "correct it" if path.is_absolute() else "nodes may start elsewhere: name it by its absolute path"
+    if path.is_dir():
+        hint = f"name the file in it: {flag} {path}/…"
+    elif path.is_absolute():
+        hint = "correct the path, or mount what it lies on: every node must see it under the same path"
+    else:
+        hint = "nodes may start elsewhere: name it by its absolute path"
     return _existing(path, f"{flag}{where}", hint)
 
 

@@ -112,6 +112,7 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
         (["run", "--platform", "nonsense"], "nonsense"),
         (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
         (["walk"], "No such command"),
+        (["job", "slurmm"], "Invalid value for 'TARGET'"),
         (["simulate", "--nodez", "2"], "No such option"),
         (["simulate", "--node-rank", "1"], "--node-rank cannot be used with simulate"),
     ],

@@ -163,8 +163,9 @@ def test_what_the_user_writes_for_the_script_comes_last_so_that_it_wins() -> Non
 def test_a_file_that_is_not_there_is_refused_by_name_and_flag(tmp_path: Path, flag: str) -> None:
     with pytest.raises(InputError, match=rf"nowhere does not exist.*--{flag.replace('_', '-')}"):
         build_plan(Environment(TWO_NODES), machine(8), request(**{flag: tmp_path / "nowhere"}))
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a folder") as refused:
         build_plan(Environment(TWO_NODES), machine(8), request(**{flag: tmp_path}))
+    assert f"--{flag.replace('_', '-')} {tmp_path}" in refused.value.hint
 
 
 def test_a_relative_path_that_is_not_there_is_shown_with_its_folder(

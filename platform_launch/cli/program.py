@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -10,9 +12,14 @@ from typing import Any
 import click
 
 from platform_launch.console import Console
-from platform_launch.errors import LaunchError, UsageError
+from platform_launch.errors import InputError, LaunchError, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+# A disk, a quota or a limit of the shell that ends what standard output goes to; such an error names no file.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# A path of the user's that leads nowhere: pathlib asks whether a file exists, and raises these as the answer.
+_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO})
 
 
 class Commands(click.Group):
@@ -64,6 +71,19 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         # The reader of our output left (`| head`); the interpreter must not complain at exit.
         sys.stdout = None
         return 141
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:
+            sys.stdout = None
+            return show(
+                InputError(f"the output cannot be written: {error.strerror}", "free room where it goes")
+            )
+        if error.filename is None or error.errno not in _CLOSED:
+            raise
+        return show(
+            InputError(
+                f"{os.fsdecode(error.filename)}: {error.strerror}", "correct the path or its permissions"
+            )
+        )
     return code if isinstance(code, int) else 0
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 STAGES = {1: "环境", 2: "通信与进程变量", 3: "检查", 4: "配置", 5: "启动"}
 
 EVENTS = {
-    "launch-opened": "platform_launch {version}：第 {node_rank} 个节点（共 {nnodes} 个），作业 {job}",
+    "launch-opened": "platform_launch {version}：节点 {node_rank}（共 {nnodes} 个），作业 {job}",
     "log-opened": "日志：{path}",
     "training-finished": "训练完成，用时 {duration}",
     "exit-barrier-left": "上面 torchrun 退出屏障的回溯无害：另一个节点稍早完成",

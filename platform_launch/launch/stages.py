@@ -83,17 +83,22 @@ def _open(plan: LaunchPlan, console: Console) -> None:
 def _environment(plan: LaunchPlan, console: Console) -> None:
     topology, source = plan.topology, plan.topology.sources
     console.stage(1, "Environment")
-    reading = source.get("platform", "no platform")
-    console.info(f"platform: {title_of(topology.platform)} ({topology.platform}; {reading})")
+    title = title_of(topology.platform)
+    notes = [topology.platform if topology.platform != title else "", source.get("platform", "")]
+    console.info(_noted(f"platform: {title}", "; ".join(filter(None, notes))))
     console.info(f"nodes: {topology.nnodes} ({source.get('nnodes', '')})")
     console.info(f"this node: rank {topology.node_rank} ({source.get('node_rank', '')})")
     console.info(f"master: {topology.master_addr}:{topology.master_port} ({source.get('master_addr', '')})")
     for name, value, note in hardware_rows(plan.hardware):
-        console.info(f"{name}: {value}" + (f" ({note})" if note else ""))
+        console.info(_noted(f"{name}: {value}", note))
     console.info(
         f"processes: {topology.nproc_per_node} per node ({source.get('nproc_per_node', '')}), "
         f"{topology.world_size} in all"
     )
+
+
+def _noted(fact: str, note: str) -> str:
+    return f"{fact} ({note})" if note else fact
 
 
 def _communication(plan: LaunchPlan, console: Console) -> None:

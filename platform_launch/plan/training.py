@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,7 +125,7 @@ def _named(path: Path | None, flag: str) -> Path | None:
     if path is None:
         return None
     where = "" if path.is_absolute() else f", seen from the working directory {Path.cwd()}"
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - a folder that may not be entered is an answer
         hint = f"name the file in it: {flag} {path}/…"
     elif path.is_absolute():
         hint = "correct the path, or mount what it lies on: every node must see it under the same path"
@@ -137,10 +139,17 @@ def _of_recipe(path: Path) -> Path:
 
 
 def _existing(path: Path, source: str, hint: str = "") -> Path:
-    if not path.is_file():
-        kind = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"{path} {kind}: expected a file ({source})", hint)
-    return path.resolve()
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        problem = "does not exist"
+    except OSError as error:
+        problem = f"cannot be used ({error.strerror})"
+    else:
+        if stat.S_ISREG(mode):
+            return path.resolve()
+        problem = "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+    raise InputError(f"{path} {problem}: expected a file ({source})", hint)
 
 
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:

@@ -124,6 +124,27 @@ def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], sa
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
 
+@pytest.mark.parametrize("arguments", [["why"], ["logs"], ["wheel", "install"], ["run", "--script"]])
+def test_a_path_that_leads_nowhere_is_one_error_and_one_hint(arguments: list[str]) -> None:
+    done = launch(*arguments, "n" * 300)  # longer than a name may be: refused to root too
+    assert done.returncode == 66
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+def test_output_that_finds_no_room_is_one_error_and_one_hint() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "platform_launch", "platforms"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    assert done.returncode == 66
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
 def test_a_simulation_refuses_a_missing_script_once_and_before_any_node(tmp_path: Path) -> None:
     done = launch("simulate", "--script", "nowhere.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (66, "")

@@ -10,6 +10,8 @@ from platform_launch.launch.steps import StepReading, StepsNamed
 # Fewer readings, or a shorter time, say nothing about how the speed changed.
 _ENOUGH_READINGS = 8
 _ENOUGH_S = 120.0
+# Steps are seen when the log is looked at, once a second: those of one look tell no speed.
+_MEASURABLE_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,9 @@ def _lost_steps(named: Sequence[Sequence[StepReading]]) -> int:
 
 
 def _speed(readings: Sequence[StepReading]) -> float | None:
-    if len(readings) < 2 or readings[-1].at_s <= readings[0].at_s:
+    if len(readings) < 2 or (took_s := readings[-1].at_s - readings[0].at_s) < _MEASURABLE_S:
         return None
-    return (readings[-1].step - readings[0].step) / (readings[-1].at_s - readings[0].at_s)
+    return (readings[-1].step - readings[0].step) / took_s
 
 
 def _change(readings: Sequence[StepReading]) -> float | None:

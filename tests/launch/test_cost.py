@@ -56,6 +56,11 @@ def test_a_speed_that_falls_is_seen() -> None:
     assert run_cost([StartCost(0.0, 30.0, brief)]).speed_change is None
 
 
+def test_steps_that_were_seen_at_one_look_tell_no_speed() -> None:
+    cost = run_cost([StartCost(0.0, 8.0, steps((7.0, 1), (7.00001, 5), target=20))])
+    assert (cost.steps, cost.steps_per_s, cost.eta_s) == (5, None, None)
+
+
 def test_an_output_without_steps_still_says_where_the_time_went() -> None:
     cost = run_cost([StartCost(5.0, 60.0)])
     assert (cost.steps, cost.productive_share, cost.first_step_s) == (None, None, None)

@@ -216,6 +216,8 @@ def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, str, bool]:
         return _in_a_collective(found, report, activity, at)
     if activity is not None:
         return activity.id, f"{activity.words}{at}", False
+    if "nanosleep" in state.wchan:
+        return "asleep", f"sleeps{at}", False
     asleep = f" ({state.wchan})" if state.wchan else ""
     others = [thread.own for thread in found.threads if not thread.main and _is_own(thread)]
     lock = f", and another thread at {others[0]}" if others and "futex" in state.wchan else ""

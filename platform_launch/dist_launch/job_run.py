@@ -229,7 +229,8 @@ class JobRun:
         if self.job.keep_going or not running:
             self._output.say("ERROR", f"{place}: {how}")
             return
-        self._output.say("ERROR", f"{place}: {how}; stopping the other {running}")
+        others = "the other node" if running == 1 else f"the other {running}"
+        self._output.say("ERROR", f"{place}: {how}; stopping {others}")
         self.stop(part.code)
 
     def _give_up(self) -> None:

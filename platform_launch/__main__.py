@@ -32,7 +32,9 @@ def main() -> int:
     missing = [package for module, package in CORE.items() if find_spec(module) is None]
     if missing:
         return _refuse(
-            f"without {', '.join(missing)}", f"{sys.executable} -m pip install {' '.join(missing)}"
+            f"without {', '.join(missing)}",
+            f"{sys.executable} -m pip install {' '.join(missing)}; or name the environment that has them in "
+            "configs/platform.env (make demo sets one up in .venv)",
         )
     from platform_launch.cli import main as command_line
 

@@ -51,7 +51,7 @@ def command() -> None:
 def build(
     version: str | None, source: Path | None, ops: str, arch: str, jobs: int | None, output: Path
 ) -> int:
-    """Build a wheel with the named ops compiled, against the torch that is installed here.
+    """Build a wheel with the named ops compiled for this torch.
 
     First checks what makes builds fail late; prints the wheel's path on standard output.
     """
@@ -66,7 +66,7 @@ def build(
 @click.argument("wheel", type=click.Path(path_type=Path))
 @_PYTHON
 def install(wheel: Path, python: str) -> int:
-    """Install a wheel on this node, after comparing its note with this node's torch, Python and GPUs.
+    """Install a wheel on this node, if it fits torch, Python and GPUs.
 
     All nodes at once, from a folder they share: srun --ntasks-per-node=1 platform-launch wheel install WHEEL
     """
@@ -88,7 +88,9 @@ def install(wheel: Path, python: str) -> int:
     help="Name in what two nodes differ, from what --format json printed on each.",
 )
 def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | None) -> int:
-    """Say which ops of this node's DeepSpeed are compiled, and which would be compiled while training.
+    """Say which ops of this node's DeepSpeed are compiled.
+
+    The others would be compiled while training.
 
     With --compare, exits non-zero when the two nodes differ.
     """

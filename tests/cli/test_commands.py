@@ -170,6 +170,8 @@ def test_every_command_has_help() -> None:
         helped = launch(name, "--help")
         assert helped.returncode == 0, helped.stderr
         assert "Usage: platform-launch" in helped.stdout
+        *_, commands = helped.stdout.partition("\nCommands:")
+        assert "..." not in commands, "a line of the list is cut short"
 
 
 @pytest.mark.parametrize("group", [[], ["wheel"]])
@@ -209,11 +211,14 @@ def test_an_interpreter_without_torch_is_told_so_at_once(tmp_path: Path) -> None
     assert "-m pip install torch accelerate deepspeed transformers" in done.stderr
 
 
-def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("started", ["platform_launch/__main__.py", "procguard.py"])
+def test_an_interpreter_without_our_own_dependencies_is_told_in_one_line(
+    tmp_path: Path, started: str
+) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     done = subprocess.run(
-        [str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"],
+        [str(bare / "bin" / "python3"), str(ROOT / started), "run"],
         capture_output=True,
         text=True,
         check=False,

@@ -15,7 +15,7 @@ from platform_launch.errors import shown_list
 @click.argument("name", required=False)
 @connected
 def groups(client: ApiClient, name: str | None, as_json: bool) -> None:
-    """List groups, or one of them with what it waits for and why it failed."""
+    """List groups. With NAME: what that group waits for, and why it failed."""
     found = client.get(f"/groups/{segment(name)}" if name else "/groups")
     if as_json:
         print_json(found)
@@ -101,7 +101,7 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 @click.option("-n", "--limit", type=click.IntRange(1, 500), default=20, show_default=True)
 @connected
 def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: bool) -> None:
-    """List a group's runs, the newest first; with NUMBER one of them, with its settings and ranks."""
+    """List a group's runs, the newest first. With NUMBER: that run, with its settings and ranks."""
     path = f"/groups/{segment(name)}/runs"
     found = client.get(path, limit=limit) if number is None else client.get(f"{path}/{number}")
     if as_json:
@@ -130,7 +130,7 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
 @click.argument("name")
 @connected
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
-    """Show the rank table a start would use now, and what is in its way."""
+    """Show which ranks a start would give out, or what is in its way."""
     found = client.get(f"/groups/{segment(name)}/ranks")
     if as_json:
         print_json(found)

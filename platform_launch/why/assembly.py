@@ -30,6 +30,10 @@ _FATAL = re.compile(
     r"|WorkerProc failed to start)"
 )
 
+# Where a spawned process reads from its parent what it is to run, and what it raises where that ends too early.
+_FROM_PARENT = re.compile(r"/multiprocessing/spawn\.py$")
+_CUT_SHORT = re.compile(r"Ran out of input|pickle data was truncated")
+
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 
@@ -161,6 +165,8 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = _root(chain)
+    if root.innermost and _FROM_PARENT.search(root.innermost.file) and _CUT_SHORT.search(root.message):
+        return root, Match(catalogue["parent_gone"], 0, NOWHERE)
     known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:

@@ -23,7 +23,7 @@ _ENDING = re.compile(
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
-_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop"}
+_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")

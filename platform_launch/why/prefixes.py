@@ -68,6 +68,8 @@ _KNOWN = re.compile(
 )
 _TRACEBACK = re.compile(r"(?<!Original )Traceback \(most recent call last\)")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in ')
+# The last line of a traceback whose first ones are not in the log, behind one word: a host's name.
+_ENDS_TRACEBACK = re.compile(r"(?<=\w: )(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 _NEXT_IN_TRACEBACK = re.compile(r"[ \t]{2,}\S|[ \t]+File ")
 _VARYING = re.compile(
     r"\d[\dA-Fa-f]*|[A-Fa-f]+\d[\dA-Fa-f]*|\s+|\b(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL|FATAL|TRACE)\b|\b(?:"
@@ -116,7 +118,7 @@ class Prefixes:
 
         ``text`` is the line as far as it is known, ``following`` are the next lines of the log, whole.
         """
-        opening = _TRACEBACK.search(text) or _FRAME.search(text)
+        opening = _TRACEBACK.search(text) or _FRAME.search(text) or _ENDS_TRACEBACK.search(text)
         if opening is None or not 0 < opening.start() <= _LONGEST_HEAD or len(self._learned) >= _MOST_LEARNED:
             return False
         head = self._unknown_part(text[: opening.start()])

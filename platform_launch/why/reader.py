@@ -34,6 +34,8 @@ _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
 _MOST_RECOVERED = 500
+# An exception behind one word, which may be the host that pdsh puts before each line.
+_BEHIND_A_WORD = re.compile(r"[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # A launcher that tells of its children's end raises too, and that means nothing.
 _LAUNCHER = re.compile(
     r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/|/deepspeed/launcher/"
@@ -107,7 +109,8 @@ class LogReader:
             head = line.whole[: len(line.whole) - len(line.text)]
             below = (plain(data).removeprefix(head) for data in self._scanner.following(_LINES_OF_A_REPORT))
             line = replace(line, text=unwrapped(line.text, below))
-        if not (opens(line.text) or "  File " in line.text) or is_frame(line.text):
+        begins = opens(line.text) or "  File " in line.text or _BEHIND_A_WORD.match(line.text)
+        if not begins or is_frame(line.text):
             return line
         following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
         return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line

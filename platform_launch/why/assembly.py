@@ -30,7 +30,7 @@ _FATAL = re.compile(
     r"|WorkerProc failed to start)"
 )
 
-# Where a spawned process reads from its parent what it is to run, and what it raises where that ends too early.
+# Where a spawned process reads from its parent what to run, and what it raises where that ends too early.
 _FROM_PARENT = re.compile(r"/multiprocessing/spawn\.py$")
 _CUT_SHORT = re.compile(r"Ran out of input|pickle data was truncated")
 

@@ -347,6 +347,8 @@ CAUSES = {
     "local_rank_argument": "脚本不接受 --local-rank",
     "device_map": "模型被 device_map 分布到多块 GPU，无法由多个进程训练",
     "file_exists": "文件或目录已经存在",
+    "ib_gpu_memory": "网卡无法注册 GPU 的内存",
+    "container_gpu_unknown": "容器要求的 GPU 在主机上不存在",
     "index_cache": "训练数据的索引只在另一个节点上建立",
     "parent_gone": "进程已启动，但没有从启动它的进程得到任何数据",
     "file_race": "临时文件在使用中消失",

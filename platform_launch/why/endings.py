@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 
 from platform_launch.events import Event
-from platform_launch.why.line import NOWHERE, Line, Location
+from platform_launch.why.line import Line, Location
 
 # Exit code and local rank.
 TORCHRUN_LINE = re.compile(
@@ -24,6 +24,8 @@ _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
 _OTHERS = (
+    # Of Kubernetes' training operator, with the pod's namespace.
+    re.compile(r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b"),
     re.compile(
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
@@ -104,7 +106,8 @@ def ending_in(line: Line) -> Ending | None:
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
             rank = found.groupdict().get("rank") or _named_rank(line.text)
-            said = Location(rank=int(rank)) if rank else NOWHERE
+            pod = found.groupdict().get("pod")
+            said = Location(pod=pod, rank=int(rank) if rank else None)
             return Ending(_code(found.groupdict()), line.where.filled(said), line)
     return None
 

@@ -26,7 +26,7 @@ from platform_launch.why.unwrap import unwrap
 _CLEAR_ERROR = re.compile(
     r"^[\w.]*(?:Error|Exception)\b|\b(?:ERROR|FATAL|CRITICAL)\b|^(?:\S+: )?(?:fatal |internal )?error\b", re.I
 )
-_ERROR = re.compile(r"error|fatal|fail(?:ed|ure)|exception|panic|abort|cannot|unable to", re.I)
+_ERROR = re.compile(r"error|fatal|fail(?:ed|ure)(?! ?[=:] ?0\b)|exception|panic|abort|cannot|unable to", re.I)
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
 _MOST_NODES = 2048
@@ -38,7 +38,7 @@ _MOST_RECOVERED = 500
 _BEHIND_A_WORD = re.compile(r"[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # A launcher that tells of its children's end raises too, and that means nothing.
 _LAUNCHER = re.compile(
-    r"/torch/distributed/(?:run|launch|launcher|elastic)\b|/accelerate/commands/|/deepspeed/launcher/"
+    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
 )
 # Ray raises what a task raised once more where its result is asked for.
 _HANDED_ON = "ray.exceptions.RayTaskError("

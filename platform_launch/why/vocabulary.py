@@ -57,8 +57,8 @@ PHRASES = (
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
     "ready twice", "same model",
-    "same name", "same param", "see '", "shut down", "stale file", "terminate", "timed out", "too many",
-    "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
+    "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "terminate", "timed out",
+    "too many", "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",
     # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
     "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",

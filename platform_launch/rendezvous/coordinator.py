@@ -150,6 +150,11 @@ class Coordinator:
         """Tell whether a member said that it needs this rendezvous no longer."""
         return self._slots[member.slot].left
 
+    @property
+    def has_unheard_rejections(self) -> bool:
+        """Tell whether somebody whose place was given away, or refused, may not have heard so yet."""
+        return any(slot.free_at is not None for slot in self._slots)
+
     def assign(self, spare: Member, rank: int) -> Member:
         """Give a free rank to a spare; it hears of that with its next heartbeat."""
         member = self.membership.assign(spare, rank)

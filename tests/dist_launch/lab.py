@@ -101,6 +101,12 @@ class Node:
         self.process.send_signal(number)
         return self.code()
 
+    def kill(self) -> None:
+        """Kill the wait, and it alone: what it has started may live on, and hold its output."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+
     def code(self) -> int:
         """Wait for the end of the wait and return its exit code."""
         assert self.process is not None
@@ -209,9 +215,9 @@ def sshd(node: Node, folder: Path) -> Iterator[None]:
         server.wait(LIMIT_S)
 
 
-def jobs_on(node: Node) -> list[int]:
-    """Return the processes of jobs on a host, found by other means than the product's."""
-    marked = f"DIST_LAUNCH_JOB={node.state}:".encode()
+def jobs_on(node: Node, name: str = "") -> list[int]:
+    """Return the processes of a job, or of all, on a host, found by other means than the product's."""
+    marked = f"DIST_LAUNCH_JOB={node.state}:{f'{name}:' if name else ''}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,6 +1,6 @@
 """What somebody on the network can do who reaches INIT_MASTER_PORT: run as a script on a host of the lab.
 
-python strangers.py forge HOST PORT KEY SECONDS      rewrite the roster so that KEY is rank 0's
+python strangers.py forge HOST PORT KEY              rewrite the roster so that KEY is rank 0's, without end
 python strangers.py junk HOST PORT                   leave entries that no node of ours would write
 """
 
@@ -28,25 +28,25 @@ def main() -> None:
         host, int(port), None, False, timedelta(seconds=30), wait_for_workers=False
     )
     if what == "forge":
-        forge(store, rest[0], float(rest[1]))
+        forge(store, rest[0])
     else:
         junk(store)
 
 
-def forge(store: Any, key: str, seconds: float) -> None:
-    """Write over whatever node 0 writes, many times a second, and say how often that was needed."""
-    count, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+def forge(store: Any, key: str) -> None:
+    """Write over whatever node 0 writes, many times a second, and say each time that it was needed."""
+    count = 0
+    while True:
         state = store.get(protocol.STATE).decode()
         forged = re.sub(r'"public_key":"ssh-[^"]*"', f'"public_key":"{key}"', state)
         if forged != state:
             forged = re.sub(r'"edition":\d+', lambda found: f'"edition":{int(found[0][10:]) + 1000}', forged)
             store.set(protocol.STATE, forged)
             count += 1
+            print(f"forged {count}", flush=True)
         now = store.get(protocol.NOW).decode()
         store.set(protocol.NOW, re.sub(r'"state":\d+', f'"state":{1000 + count}', now))
         time.sleep(0.01)
-    print(f"forged {count}")
 
 
 def junk(store: Any) -> None:

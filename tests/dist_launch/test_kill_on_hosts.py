@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -121,28 +121,32 @@ def test_only_the_control_group_knows_a_daemon_whose_leader_is_gone(tmp_path: Pa
             assert Path(record["group"]).name not in left.stdout
 
 
-@pytest.mark.parametrize("rank", [0, 2])
 def test_a_run_ends_although_an_orphan_of_a_killed_leader_holds_its_output(
-    cluster: list[Node], tmp_path: Path, rank: int
+    cluster: list[Node], tmp_path: Path
 ) -> None:
-    node, daemon = cluster[rank], script(tmp_path / "daemon.py", _DAEMON)
-    job = script(
-        tmp_path / "job.sh",
-        f"test $RANK = {rank} && env -i {sys.executable} {daemon} {tmp_path}/bare\nsleep 3000",
-    )
-    try:
-        with running(cluster, job) as process:
-            eventually("the daemon starts", (tmp_path / "bare").exists)
-            record = json.loads((node.state / "jobs" / "default.json").read_text())
-            for pid in (record["leader"], record["session"], *jobs_on(node)):
+    """Two runs at once: one loses its leader on this node, the other one behind SSH."""
+    daemon = script(tmp_path / "daemon.py", _DAEMON)
+    places = {"here": cluster[0], "there": cluster[2]}
+    with ExitStack() as runs:
+        processes = {}
+        for name, node in places.items():
+            bare = tmp_path / name
+            start = f"env -i {sys.executable} {daemon} {bare}"
+            job = script(tmp_path / f"{name}.sh", f"test $RANK = {node.rank} && {start}\nsleep 3000")
+            processes[name] = runs.enter_context(running(cluster, job, "--name", name))
+            eventually("the daemon starts", lambda bare=bare: bare.exists() and bare.read_text())
+            runs.callback(os.kill, int(bare.read_text()), signal.SIGKILL)
+        for name, node in places.items():
+            record = json.loads((node.state / "jobs" / f"{name}.json").read_text())
+            for pid in (record["leader"], record["session"], *jobs_on(node, name)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            assert process.wait(LIMIT_S) == 137
-            assert process.stdout is not None
-            said = f"rank-{rank} ({node.host.name}, {node.host.address}): ended with exit code 137; stopping"
-            assert f"{said} the other 3" in process.stdout.read()
-    finally:
-        os.kill(int((tmp_path / "bare").read_text()), signal.SIGKILL)
+        for name, node in places.items():
+            assert processes[name].wait(LIMIT_S) == 137
+            output = processes[name].stdout
+            assert output is not None
+            said = f"rank-{node.rank} ({node.host.name}, {node.host.address}): ended with exit code 137"
+            assert f"{said}; stopping the other 3" in output.read()
     assert not any(jobs_on(one) for one in cluster)
 
 

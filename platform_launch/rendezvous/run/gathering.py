@@ -97,7 +97,10 @@ class Gathering:
         for change in self._coordinator.step():
             self._take(change)
         members = self._coordinator.membership.everyone
-        if len(members) < self._me.nnodes and not hurried and not self._time_is_up:
+        came = len(members) + len(self._twice)
+        if came < self._me.nnodes and not hurried and not self._time_is_up:
+            return False
+        if self._twice and self._coordinator.has_unheard_rejections:
             return False
         return all(
             self._coordinator.has_left(member) or self._coordinator.silent_s(member) >= self._node_timeout_s

@@ -32,11 +32,11 @@ from platform_launch.rendezvous.restarts import FailedRun, NotAgain, highest_ste
 from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
+    AnswersReceived,
     CannotStart,
     Moved,
-    NodeAsks,
-    NodesAnswered,
     RendezvousLost,
+    RequestReceived,
     RunSoFar,
     RunTask,
     Settled,
@@ -113,7 +113,7 @@ class Attempt:
         self._started = self._running = False
         self._rejoins = self._late_rejoins = 0
         self._so_far: RunSoFar | None = None
-        self._told: dict[type[Message], Message] = {}
+        self._sent: dict[type[Message], Message] = {}
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self.place = NodePlace(task.node.node_rank, task.master_addr)
@@ -133,7 +133,7 @@ class Attempt:
             prefix=training.prefix,
             grace_s=training.grace_s,
             log_limit_bytes=training.log_limit_bytes,
-            told=self._console.note,
+            on_event=self._console.note,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
             inbox=self._inbox,
@@ -263,7 +263,7 @@ class Attempt:
 
     def _tell(self, message: StopAll | TrainingEnded) -> None:
         """Say what must reach the others, also where the helper process is lost on the way."""
-        self._told[type(message)] = message
+        self._sent[type(message)] = message
         self._link.send(message)
 
     def _ending(self, outcome: Outcome) -> NodeEnding:
@@ -324,11 +324,11 @@ class Attempt:
 
     def _on_message(self, message: Message | None) -> None:
         """Act at once on what must not wait, in the thread of the link."""
-        if message is not None and self._health.hear(message):
+        if message is not None and self._health.receive(message):
             return
-        if isinstance(message, (NodeAsks, NodesAnswered)):
+        if isinstance(message, (RequestReceived, AnswersReceived)):
             if self._hang_watch is not None:
-                self._hang_watch.hear(message)
+                self._hang_watch.receive(message)
             return
         if isinstance(message, RunSoFar):
             self._so_far = message
@@ -400,7 +400,7 @@ class Attempt:
     def _rejoin(self) -> bool:
         """Start another helper where ours was lost during the run, which is no reason to stop."""
         while True:
-            ended = TrainingEnded in self._told
+            ended = TrainingEnded in self._sent
             if not self._started or self._lost is not None or self._alone or self._closed.is_set():
                 return False
             if ended and self._late_rejoins == _LATE_REJOINS:
@@ -424,7 +424,7 @@ class Attempt:
                     return False
                 continue
             self._rejoins += 1
-            for message in list(self._told.values()):
+            for message in list(self._sent.values()):
                 self._link.send(message)
             return True
 

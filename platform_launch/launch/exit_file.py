@@ -33,8 +33,8 @@ class ExitFile:
         """The private folder that it lies in."""
         return self._path.parent if self._path is not None else None
 
-    def told(self, command: Command) -> Command:
-        """Return the command, told of the file."""
+    def passed_to(self, command: Command) -> Command:
+        """Return the command with the file named in its environment."""
         if self._path is None:
             return command
         return replace(command, env={**command.env, VARIABLE: str(self._path)})

@@ -135,10 +135,10 @@ class HangWatch:
             self._tell(said)
         return line(said)
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Take a message of the link that may be the monitors'."""
         if self._peers is not None:
-            self._peers.hear(message)
+            self._peers.receive(message)
 
     def still_s(self, within_s: float) -> float | None:
         """Return for how long nothing has moved on this node, see HangMonitor; None where nobody can tell."""

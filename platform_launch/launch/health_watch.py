@@ -127,7 +127,7 @@ class HealthWatch:
                 found.append(_silent(self._problem))
         return node_health(found)
 
-    def hear(self, message: Message) -> bool:
+    def receive(self, message: Message) -> bool:
         """Take what the other nodes share; tell whether the message was of that kind."""
         if not isinstance(message, SharedTexts):
             return False

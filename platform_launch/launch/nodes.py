@@ -64,7 +64,7 @@ def train(
         def training_at(place: NodePlace) -> TrainingCommand:
             plan = plan_at(place)
             return TrainingCommand(
-                said.told(Command(plan.argv, plan.child_environment(env.inherited()))),
+                said.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
                 plan.log_path,
                 node_prefix(place.node_rank) if topology.nnodes > 1 else "",
                 DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
@@ -141,7 +141,7 @@ def _train_once(
         prefix=training.prefix,
         grace_s=training.grace_s,
         log_limit_bytes=training.log_limit_bytes,
-        told=console.note,
+        on_event=console.note,
         on_ending=lambda _reason: watching.hush() if watching is not None else None,
         on_exit=ended,
         inbox=inbox,

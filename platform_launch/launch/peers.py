@@ -19,7 +19,7 @@ from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes, NodeAsks, NodesAnswered
+from platform_launch.rendezvous.run.launcher import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024
@@ -69,7 +69,7 @@ class LinkPeers:
         self._answer = answer
         self._noticed = noticed
         self._number = 0
-        self._answered: dict[int, NodesAnswered] = {}
+        self._answered: dict[int, AnswersReceived] = {}
         self._changed = Condition()
 
     def ask(self, still_s: float, limit_s: float) -> Replies:
@@ -92,29 +92,29 @@ class LinkPeers:
         """Let all nodes know what was found."""
         self._post(HangNotice(report.still_s, report.finding), _WAY_S)
 
-    def hear(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Take a message of the link; what takes long is done in a thread of its own."""
-        if isinstance(message, NodesAnswered):
+        if isinstance(message, AnswersReceived):
             with self._changed:
                 self._answered[message.number] = message
                 self._changed.notify_all()
-        elif isinstance(message, NodeAsks):
+        elif isinstance(message, RequestReceived):
             Thread(target=self._heed, args=(message,), name="hang-answer", daemon=True).start()
 
     def _post(self, question: ObserveMessage, limit_s: float) -> int:
         with self._changed:
             self._number += 1
             number = self._number
-        self._send(AskNodes(number, limit_s, pack(question)))
+        self._send(SendRequest(number, limit_s, pack(question)))
         return number
 
-    def _heed(self, asked: NodeAsks) -> None:
+    def _heed(self, asked: RequestReceived) -> None:
         with suppress(InvalidMessageError):
             question = unpack(asked.body)
             if isinstance(question, StillQuestion):
                 reply = self._answer(question.still_s)
                 answer = StillAnswer(reply.still_s, reply.snapshot and shortened(reply.snapshot))
-                self._send(AnswerNode(asked.key, pack(answer)))
+                self._send(SendAnswer(asked.key, pack(answer)))
             elif isinstance(question, HangNotice):
                 self._noticed(HangReport(question.still_s, question.finding))
 

@@ -20,11 +20,11 @@ from platform_launch.rendezvous.membership import Change, ChangeKind, Member, Me
 from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, M, Message
 from platform_launch.rendezvous.protocol import (
     Announcement,
-    Asked,
     Join,
     JoinNotice,
     Members,
     NodeHeartbeat,
+    NodeRequests,
     Now,
     OpenRequest,
     Rejection,
@@ -265,14 +265,14 @@ class Coordinator:
     def _read_values(self, slot: int) -> None:
         """Read what a node has published and what it asks."""
         keys = [f"value/{kind.__name__}/{slot}" for kind in self._kinds]
-        *values, asked = self._store.read([*keys, f"asked/{slot}"])
+        *values, requests = self._store.read([*keys, f"requests/{slot}"])
         for key, kind, data in zip(keys, self._kinds, values, strict=True):
             if data:
                 value = self._open_entry(key, data, kind)
                 if value is not None:
                     self._values[kind, slot] = value
-        if asked:
-            entry = self._open_entry(f"asked/{slot}", asked, Asked)
+        if requests:
+            entry = self._open_entry(f"requests/{slot}", requests, NodeRequests)
             for request in entry.requests if entry is not None else ():
                 if request.number > self._last_request.get(slot, 0):
                     self._last_request[slot] = request.number

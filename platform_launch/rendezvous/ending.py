@@ -51,13 +51,13 @@ _EVENTS = {
 class Cause:
     """Why a training ended, as far as its log says: ``id`` of the known cause, empty where none is known.
 
-    ``evidence`` are lines of the log; ``told`` is what a person is shown, and may explain them. ``retry`` is
+    ``evidence`` are lines of the log; ``lines`` are shown to people, and may explain them. ``retry`` is
     whether starting the same again is worth it, as ``why`` says it; empty where that is not known.
     """
 
     id: str
     evidence: tuple[str, ...]
-    told: tuple[str, ...]
+    lines: tuple[str, ...]
     retry: str = ""
 
 
@@ -162,7 +162,7 @@ def ending_event(ending: NodeEnding) -> Event:
 
 def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
     """Return what the log of that node says, as an event and its lines; None where nothing is known of it."""
-    if ending.cause is None or not ending.cause.told:
+    if ending.cause is None or not ending.cause.lines:
         return None
-    told = list(ending.cause.told)
+    told = list(ending.cause.lines)
     return event("node-quoted", node=ending.node_rank, lines=told), [f"  | {text}" for text in told]

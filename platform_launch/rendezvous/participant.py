@@ -14,12 +14,12 @@ from platform_launch.rendezvous.liveness import Liveness
 from platform_launch.rendezvous.messages import InvalidMessageError, M, Message, encode
 from platform_launch.rendezvous.protocol import (
     Announcement,
-    Asked,
     Join,
     JoinNotice,
     Members,
     NodeHeartbeat,
     NodeRequest,
+    NodeRequests,
     Now,
     OpenRequest,
     Rejection,
@@ -50,25 +50,25 @@ class RejectedError(Exception):
 class PendingRequest:
     """A request that was made. ``answers`` grows with each heartbeat of this node.
 
-    ``asked`` are those who shall answer, None until node 0 has passed the request on.
+    ``recipients`` are those who shall answer, None until node 0 has passed the request on.
     """
 
     number: int
     until: float
     request: NodeRequest
-    asked: tuple[Seat, ...] | None = None
+    recipients: tuple[Seat, ...] | None = None
     answers: dict[Seat, Message] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
         """Whether all have answered, or time is up."""
-        complete = self.asked is not None and len(self.answers) == len(self.asked)
+        complete = self.recipients is not None and len(self.answers) == len(self.recipients)
         return complete or time.monotonic() >= self.until
 
     @property
     def silent(self) -> tuple[Seat, ...]:
         """Who has not answered."""
-        return tuple(seat for seat in self.asked or () if seat not in self.answers)
+        return tuple(seat for seat in self.recipients or () if seat not in self.answers)
 
 
 class Participant:
@@ -201,7 +201,7 @@ class Participant:
         request = NodeRequest(number, None if to is None else tuple(to), limit_s, body)
         inquiry = PendingRequest(number, time.monotonic() + limit_s, request)
         self._inquiries[number] = inquiry
-        self._write_asked()
+        self._write_requests()
         return inquiry
 
     def requests(self) -> list[OpenRequest]:
@@ -364,12 +364,12 @@ class Participant:
         for request in requests.open:
             inquiry = self._inquiries.get(request.number)
             if request.slot == self._slot and inquiry is not None:
-                inquiry.asked = request.to
+                inquiry.recipients = request.to
 
     def _collect(self) -> None:
         """Read the answers that have come."""
         for inquiry in self._inquiries.values():
-            if inquiry.asked is None or inquiry.done:
+            if inquiry.recipients is None or inquiry.done:
                 continue
             missing = inquiry.silent
             request = OpenRequest(self._slot, inquiry.number, (), inquiry.request.body)
@@ -379,10 +379,10 @@ class Participant:
                 if answer is not None:
                     inquiry.answers[seat] = answer.body
 
-    def _write_asked(self) -> None:
+    def _write_requests(self) -> None:
         waiting = tuple(i.request for i in self._inquiries.values() if not i.done)
-        key = f"asked/{self._slot}"
-        self._store.write(key, self._seal.close(key, Asked(waiting)))
+        key = f"requests/{self._slot}"
+        self._store.write(key, self._seal.close(key, NodeRequests(waiting)))
         self._announce_written()
 
     def _open_entry(self, key: str, data: bytes | None, kind: type[M]) -> M | None:

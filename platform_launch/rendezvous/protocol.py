@@ -9,7 +9,7 @@ join/SLOT              who wants to take part                                   
 notice/SLOT            what became of that                                                coordinator
 heartbeat/SLOT         a sign of life                                                     participant
 value/KIND/SLOT        something a node tells the others, and may tell anew               participant
-asked/SLOT             what a node asks of others                                         participant
+requests/SLOT          what a node asks of others                                         participant
 answer/REQUEST/SLOT    an answer                                                          participant
 
 A slot is a place in the store; a node's rank is its usual slot. The slots beyond are for spares, for a node
@@ -149,7 +149,7 @@ class NodeRequest(Message):
 
 
 @dataclass(frozen=True)
-class Asked(Message):
+class NodeRequests(Message):
     """What a node asks at the moment."""
 
     most_bytes: ClassVar[int] = 256 * 1024

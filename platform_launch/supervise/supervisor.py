@@ -53,10 +53,10 @@ def supervise(
     log_path: Path | None = None,
     prefix: str = "",
     grace_s: float = DEFAULT_GRACE_S,
-    told: Callable[[Event], None] = lambda _event: None,
+    on_event: Callable[[Event], None] = lambda _event: None,
 ) -> Outcome:
     """Run one command to its end, see :class:`Supervisor`."""
-    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s, told=told).run()
+    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s, on_event=on_event).run()
 
 
 class Supervisor:
@@ -67,7 +67,7 @@ class Supervisor:
     before each line of output. A log file that cannot be written is reported and given up;
     ``log_limit_bytes`` keeps its head and its tail (0: all). For one run.
 
-    ``told(event)`` hears each event that was said; ``on_start(pid)`` the command's process id,
+    ``on_event(event)`` hears each event; ``on_start(pid)`` the command's process id,
     ``on_ending(reason)`` at once that a signal or :meth:`stop` asked for the end, ``on_exit(code)`` that the
     command has exited, while what it left behind is still being ended. ``inbox`` see :class:`Watch`.
     ``temporary`` folders of the caller are removed should this process be killed.
@@ -81,7 +81,7 @@ class Supervisor:
         prefix: str = "",
         grace_s: float = DEFAULT_GRACE_S,
         log_limit_bytes: int = 0,
-        told: Callable[[Event], None] = lambda _event: None,
+        on_event: Callable[[Event], None] = lambda _event: None,
         on_start: Callable[[int], None] = lambda _pid: None,
         on_ending: Callable[[str], None] = lambda _reason: None,
         on_exit: Callable[[int], None] = lambda _code: None,
@@ -95,7 +95,7 @@ class Supervisor:
         self._finished = False
         self._tees: dict[int, Tee] = {}
         self._terminals: dict[int, int] = {}
-        self._told = told
+        self._on_event = on_event
         self._on_start = on_start
         self._on_ending, self._on_exit = on_ending, on_exit
         self._guard = Guard(command.env, temporary)
@@ -188,7 +188,7 @@ class Supervisor:
         fd = max(self._tees)
         kept = in_a_log(said)
         self._tees[fd].say(on_a_terminal(said) if os.isatty(fd) else kept, kept)
-        self._told(said)
+        self._on_event(said)
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"

@@ -51,7 +51,7 @@ def test_a_refusal_of_the_training_stays_a_refusal(tmp_path: Path) -> None:
 def test_a_reason_is_quoted_with_a_code_that_came_through_as_it_was(tmp_path: Path) -> None:
     told: list[Event] = []
     with exit_file() as file:
-        (path,) = file.told(Command(("true",), {})).env.values()
+        (path,) = file.passed_to(Command(("true",), {})).env.values()
         Path(path).write_text('{"exit_code": 3, "reason": "the loss is\\u202e not a number"}')
         for code, stopped_by in ((3, None), (4, None), (3, "SIGTERM")):
             ended = Outcome(code, None, 1.0, None, stopped_by, ())

@@ -65,7 +65,7 @@ class Nodes:
             self._texts[rank] = message.text
         elif isinstance(message, ReadShared):
             # As the link does: in another thread, a moment later, and not within the question.
-            Timer(0, self._watches[rank].hear, [SharedTexts(dict(self._texts))]).start()
+            Timer(0, self._watches[rank].receive, [SharedTexts(dict(self._texts))]).start()
 
 
 @pytest.fixture
@@ -131,8 +131,8 @@ def test_what_another_node_shares_is_checked(nodes: Nodes) -> None:
     watch = nodes.start(0)
     until(lambda: nodes.shared(0))
     junk = {1: "no sample", 2: '["HealthSample",{"sample":{"node_rank":"two"}}]', 0: nodes.shared(0)}
-    assert watch.hear(SharedTexts(junk))
-    assert not watch.hear(ReadShared())
+    assert watch.receive(SharedTexts(junk))
+    assert not watch.receive(ReadShared())
 
 
 def test_nothing_is_watched_at_interval_0_and_a_failure_is_looked_at_all_the_same(nodes: Nodes) -> None:

@@ -14,8 +14,8 @@ from platform_launch.observe.overview import finding_lines, overview, rarest, st
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.run.asking import Asking
-from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes
+from platform_launch.rendezvous.run.launcher import SendAnswer, SendRequest
+from platform_launch.rendezvous.run.relay import RequestRelay
 from tests.observe.test_hang import VALIDATE, absent, waiting
 from tests.rendezvous.live import LIMIT_S, live, until
 
@@ -34,7 +34,7 @@ class Node:
         self.peers = LinkPeers(
             self._commands.put, lambda still_s: NodeReply(still_s, self.snapshot), lambda _report: None
         )
-        self._asking = Asking(self.peers.hear)
+        self._asking = RequestRelay(self.peers.receive)
 
     def heartbeat(self) -> None:
         """Do what the helper does again and again."""
@@ -44,7 +44,7 @@ class Node:
                 command = self._commands.get_nowait()
             except Empty:
                 break
-            assert isinstance(command, AskNodes | AnswerNode)
+            assert isinstance(command, SendRequest | SendAnswer)
             self._asking.take(command, self.participant)
         self._asking.step(self.participant)
 

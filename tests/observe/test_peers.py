@@ -22,7 +22,7 @@ from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
-from platform_launch.rendezvous.run.launcher import AnswerNode, AskNodes, NodeAsks, NodesAnswered
+from platform_launch.rendezvous.run.launcher import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 from tests.observe.test_hang import waiting
 
 FINDING = HangFinding(
@@ -96,16 +96,16 @@ class Wire:
         return NodeReply(still_s + 1, snapshot())
 
     def _from_asking(self, message: Message) -> None:
-        assert isinstance(message, AskNodes)
+        assert isinstance(message, SendRequest)
         self.number = message.number
         if self.silent:
-            self.asking.hear(NodesAnswered(message.number, {}, {2: "gn7"}))
+            self.asking.receive(AnswersReceived(message.number, {}, {2: "gn7"}))
         else:
-            self.other.hear(NodeAsks("0-1", message.body))
+            self.other.receive(RequestReceived("0-1", message.body))
 
     def _from_other(self, message: Message) -> None:
-        assert isinstance(message, AnswerNode)
-        self.asking.hear(NodesAnswered(self.number, {2: message.body}, {}))
+        assert isinstance(message, SendAnswer)
+        self.asking.receive(AnswersReceived(self.number, {2: message.body}, {}))
 
 
 def test_node_asks_and_the_other_answers() -> None:

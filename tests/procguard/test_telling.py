@@ -108,7 +108,9 @@ def test_what_waits_for_a_busy_receiver_is_told_in_its_order(monkeypatch: pytest
         webhooks = Webhooks((Webhook(url=busy), Webhook(url=url)), "", counted)
         webhooks.start()
         for number, action in enumerate(("failed", "finished", "failed")):
-            webhooks.hear(AuditEvent(id=number, at=NOW, who="server", action=action, object="g", detail=""))
+            webhooks.receive(
+                AuditEvent(id=number, at=NOW, who="server", action=action, object="g", detail="")
+            )
         until(lambda: len(late) == len(at_once) == 3)
         webhooks.stop()
     assert [message["event"] for message in late] == ["failed", "finished", "failed"]
@@ -117,7 +119,9 @@ def test_what_waits_for_a_busy_receiver_is_told_in_its_order(monkeypatch: pytest
 
 def told_of(webhooks: Webhooks, *groups: str) -> None:
     for number, group in enumerate(groups):
-        webhooks.hear(AuditEvent(id=number, at=NOW, who="server", action="failed", object=group, detail=""))
+        webhooks.receive(
+            AuditEvent(id=number, at=NOW, who="server", action="failed", object=group, detail="")
+        )
 
 
 @pytest.fixture

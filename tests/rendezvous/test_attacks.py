@@ -83,7 +83,7 @@ def test_megabytes_are_refused_before_they_are_parsed(rendezvous: Live) -> None:
     with pytest.raises(StoreError):  # more than 8 MB is refused by torch itself
         rendezvous.connect().write("heartbeat/9", head + b"x" * 10_000_000 + tail)
     stranger = rendezvous.connect()
-    for key in ("heartbeat/1", "heartbeat/9", "asked/1", "value/Health/1"):
+    for key in ("heartbeat/1", "heartbeat/9", "requests/1", "value/Health/1"):
         stranger.write(key, head + b"x" * 5_000_000 + tail)
     until(lambda: stranger.read(["heartbeat/9"]) == [b""], node)
     assert_works(rendezvous, node)

@@ -5,7 +5,7 @@ import pytest
 from platform_launch.rendezvous.run.silence import (
     SilenceClock,
     SilenceNews,
-    SilenceTold,
+    SilenceReporter,
     in_view_of,
     is_lost,
 )
@@ -43,7 +43,7 @@ def test_whoever_looks_and_was_stopped_for_an_hour_blames_nobody_for_it() -> Non
 
 
 def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:
-    told = SilenceTold(12.0)
+    told = SilenceReporter(12.0)
     news = [(second, told.news(float(second))) for second in (*range(1, 60), 0, 1, *range(1, 14))]
     assert [(second, what) for second, what in news if what] == [
         (12, SilenceNews.SILENT),

@@ -53,7 +53,7 @@ class Orders:
 
     def answer(self, entry: NodeEntry, beat: Heartbeat, clock_s: float) -> tuple[WorkerOrders, bool]:
         """Take in a node's heartbeat; return its orders, and whether people see at once what it says."""
-        visible = entry.hear(beat, clock_s)
+        visible = entry.receive(beat, clock_s)
         orders: dict[int, WorkerOrder] = {}
         for report in beat.workers:
             worker = entry.workers.get(report.number)

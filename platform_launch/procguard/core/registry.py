@@ -132,7 +132,7 @@ class NodeEntry:
     refused: set[str] = field(default_factory=set)
     """Other installations that asked for this name in vain: each is told of once, and not without end."""
 
-    def hear(self, beat: Heartbeat, clock_s: float) -> bool:
+    def receive(self, beat: Heartbeat, clock_s: float) -> bool:
         """Take over what a heartbeat says of the node itself; tell whether people see it at once."""
         changed = self.quarantine != beat.quarantine
         self.seen_at = clock_s

@@ -65,7 +65,7 @@ class DatabaseStore:
     def __init__(self, engine: Engine, writer: Writer) -> None:
         self._engine = engine
         self._writer = writer
-        self.heard_by: Callable[[AuditEvent], None] = lambda _event: None
+        self.on_event: Callable[[AuditEvent], None] = lambda _event: None
         """Hears every entry of the audit log that this server wrote, once it is written."""
 
     def check(self) -> None:
@@ -100,7 +100,7 @@ class DatabaseStore:
         for line in change.lines:
             _LOG.info("%s", line)
         for event in change.events:
-            self.heard_by(event)
+            self.on_event(event)
 
     def events(self, before: int | None, limit: int, chosen: EventFilter) -> list[AuditEvent]:
         """Read the newest events that are chosen, or those before one, newest first."""

@@ -109,7 +109,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
         parts.control_loop.start()
         room.start()
         parts.history.start()
-        database.store.heard_by = webhooks.hear
+        database.store.on_event = webhooks.receive
         webhooks.start()
         try:
             yield parts

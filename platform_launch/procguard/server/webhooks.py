@@ -73,7 +73,7 @@ class Webhooks:
         if self._receivers:
             self._thread.join()
 
-    def hear(self, event: AuditEvent) -> None:
+    def receive(self, event: AuditEvent) -> None:
         """Take an entry of the audit log; only some of them are told. Waits for nothing."""
         if event.action not in TOLD:
             return

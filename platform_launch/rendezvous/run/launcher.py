@@ -94,7 +94,7 @@ class LauncherAlive(Message):
 
 
 @dataclass(frozen=True)
-class AskNodes(Message):
+class SendRequest(Message):
     """All other nodes are asked something. ``number`` is the launcher's own count, ``body`` not read here."""
 
     most_bytes: ClassVar[int] = 256 * 1024
@@ -105,8 +105,8 @@ class AskNodes(Message):
 
 
 @dataclass(frozen=True)
-class AnswerNode(Message):
-    """The answer to what a node asked (``NodeAsks``)."""
+class SendAnswer(Message):
+    """The answer to what a node asked (``RequestReceived``)."""
 
     most_bytes: ClassVar[int] = MIB
 
@@ -204,7 +204,7 @@ class RendezvousLost(Message):
 
 
 @dataclass(frozen=True)
-class NodeAsks(Message):
+class RequestReceived(Message):
     """Another node asks something; ``key`` tells its request from others."""
 
     most_bytes: ClassVar[int] = 256 * 1024
@@ -214,7 +214,7 @@ class NodeAsks(Message):
 
 
 @dataclass(frozen=True)
-class NodesAnswered(Message):
+class AnswersReceived(Message):
     """What the other nodes answered, by rank; ``silent`` did not: rank → place."""
 
     most_bytes: ClassVar[int] = 1024 * MIB

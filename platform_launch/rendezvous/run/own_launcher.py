@@ -20,7 +20,7 @@ class OwnLauncher:
         self._silence = SilenceClock(time.monotonic(), _LONGEST_PAUSE_S)
         self.excerpt: tuple[str, ...] = ()
 
-    def hear(self, alive: LauncherAlive) -> None:
+    def receive(self, alive: LauncherAlive) -> None:
         """Take a sign of life, from any thread."""
         self._alive = (alive, time.monotonic())
 

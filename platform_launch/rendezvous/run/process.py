@@ -103,7 +103,7 @@ def _listen(commands: Queue[Message | None], launcher: OwnLauncher) -> None:
     for line in sys.stdin.buffer:
         message = decode(line.rstrip(), Message)
         if isinstance(message, LauncherAlive):
-            launcher.hear(message)
+            launcher.receive(message)
         else:
             commands.put(message)
     commands.put(None)

@@ -19,7 +19,7 @@ from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
     SilenceNews,
-    SilenceTold,
+    SilenceReporter,
     in_view_of,
     is_lost,
     silent_after_s,
@@ -94,8 +94,8 @@ class Settlement:
         )
         self._say = say
         self._silent_after_s = silent_after_s(node_timeout_s)
-        self._told: dict[int, SilenceTold] = {}
-        self._told_launchers: dict[int, SilenceTold] = {}
+        self._told: dict[int, SilenceReporter] = {}
+        self._told_launchers: dict[int, SilenceReporter] = {}
         self._missed_at = 0.0
         self._reported_at = float("-inf")
         # A newcomer takes no place while the training goes on, see _miss.
@@ -187,7 +187,7 @@ class Settlement:
             if rank not in self._nodes or rank in self._reports or self._is_over:
                 continue
             silent_s, place = silence.silent_s, self._nodes[rank].place
-            told = self._told_launchers.setdefault(rank, SilenceTold(SILENT_S))
+            told = self._told_launchers.setdefault(rank, SilenceReporter(SILENT_S))
             if still_s is None and silent_s >= SILENT_S:
                 still_s = self._still_s()
             if silent_s >= SILENT_S and self._is_lost(silent_s, still_s, now):
@@ -227,7 +227,7 @@ class Settlement:
 
     def _tell_silences(self) -> None:
         for rank, member in self._nodes.items():
-            told = self._told.setdefault(rank, SilenceTold(self._silent_after_s))
+            told = self._told.setdefault(rank, SilenceReporter(self._silent_after_s))
             silent_s = self._coordinator.silent_s(member)
             if rank in self._reports or self._is_over or self._coordinator.has_left(member):
                 continue

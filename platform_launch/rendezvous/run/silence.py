@@ -58,7 +58,7 @@ class SilenceNews(Enum):
     HEARD_AGAIN = "heard again"
 
 
-class SilenceTold:
+class SilenceReporter:
     """What to say of one silence: that it is there, again when it has doubled, and once that it is over."""
 
     def __init__(self, after_s: float) -> None:

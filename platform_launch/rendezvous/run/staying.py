@@ -14,12 +14,11 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.arriving import Arrived, heartbeat_s
-from platform_launch.rendezvous.run.asking import Asking
 from platform_launch.rendezvous.run.launcher import (
-    AnswerNode,
-    AskNodes,
     ReadShared,
     RunTask,
+    SendAnswer,
+    SendRequest,
     Settled,
     ShareText,
     StopAll,
@@ -29,11 +28,12 @@ from platform_launch.rendezvous.run.launcher import (
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
+from platform_launch.rendezvous.run.relay import RequestRelay
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
     SilenceClock,
     SilenceNews,
-    SilenceTold,
+    SilenceReporter,
     in_view_of,
     is_lost,
     silent_after_s,
@@ -83,11 +83,11 @@ class Stay:
         self._published_excerpt: tuple[str, ...] = ()
         self._finished_at = float("inf")
         self._has_ended = self._told_to_stop = False
-        self._asking = Asking(emit)
+        self._relay = RequestRelay(emit)
         self._untold: list[Message] = []
         self._silence = SilenceClock(time.monotonic())
-        self._silence_told = SilenceTold(silent_after_s(task.node_timeout_s))
-        self._silent_coordinator = SilenceTold(SILENT_S)
+        self._silence_told = SilenceReporter(silent_after_s(task.node_timeout_s))
+        self._silent_coordinator = SilenceReporter(SILENT_S)
         self._failed_tries = 0
         self._try_again_at = self._told_progress_at = 0.0
         self.participant = arrived.participant
@@ -166,7 +166,7 @@ class Stay:
             participant.publish(self._untold[0])
             del self._untold[0]
         participant.heartbeat()
-        self._asking.step(participant)
+        self._relay.step(participant)
         if self._lead is None:
             found = participant.value_of(0, LogExcerpt)
             self.coordinator_excerpt = found.lines if found is not None else self.coordinator_excerpt
@@ -207,9 +207,9 @@ class Stay:
         elif isinstance(command, StopAll):
             self._untold.append(StopRequest(command.ending))
             self._told_to_stop = True
-        elif isinstance(command, (AskNodes, AnswerNode, ShareText, ReadShared)):
+        elif isinstance(command, (SendRequest, SendAnswer, ShareText, ReadShared)):
             with suppress(StoreError):  # the next heartbeat finds it broken; whoever asks waits with a limit
-                self._asking.take(command, self.participant)
+                self._relay.take(command, self.participant)
         elif isinstance(command, TrainingEnded):
             ending = replace(command.ending, ended_at_s=time.time())
             self._untold.append(Report(ending, command.not_again))

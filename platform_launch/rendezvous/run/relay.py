@@ -1,4 +1,4 @@
-"""Carries what launchers ask each other while a run goes on; what they say is not read here."""
+"""Relays what launchers ask each other while a run goes on; the bodies are not read here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import Participant, PendingRequest
 from platform_launch.rendezvous.protocol import MIB, OpenRequest
 from platform_launch.rendezvous.run.launcher import (
-    AnswerNode,
-    AskNodes,
-    NodeAsks,
-    NodesAnswered,
+    AnswersReceived,
     ReadShared,
+    RequestReceived,
+    SendAnswer,
+    SendRequest,
     SharedTexts,
     ShareText,
 )
@@ -38,7 +38,7 @@ class SharedText(Message):
     text: str
 
 
-class Asking:
+class RequestRelay:
     """The questions of this node's launcher, and those to it. Methods may raise StoreError."""
 
     def __init__(self, emit: Callable[[Message], None]) -> None:
@@ -46,7 +46,9 @@ class Asking:
         self._inquiries: dict[int, PendingRequest] = {}
         self._requests: dict[str, OpenRequest] = {}
 
-    def take(self, command: AskNodes | AnswerNode | ShareText | ReadShared, participant: Participant) -> None:
+    def take(
+        self, command: SendRequest | SendAnswer | ShareText | ReadShared, participant: Participant
+    ) -> None:
         """Pass on what the launcher says."""
         if isinstance(command, ShareText):
             participant.publish(SharedText(command.text), quietly=True)
@@ -54,9 +56,9 @@ class Asking:
             shared = participant.values(SharedText)
             ranks = {seat.node_rank: value.text for seat, value in shared.items()}
             self._emit(SharedTexts({rank: text for rank, text in ranks.items() if rank is not None}))
-        elif isinstance(command, AskNodes):
-            asked = participant.ask(Text(command.body), limit_s=command.limit_s)
-            self._inquiries[command.number] = asked
+        elif isinstance(command, SendRequest):
+            inquiry = participant.ask(Text(command.body), limit_s=command.limit_s)
+            self._inquiries[command.number] = inquiry
         elif command.key in self._requests:
             try:
                 participant.answer(self._requests.pop(command.key), Text(command.body))
@@ -69,13 +71,13 @@ class Asking:
             if isinstance(request.body, Text):
                 key = f"{request.slot}-{request.number}"
                 self._requests[key] = request
-                self._emit(NodeAsks(key, request.body.text))
+                self._emit(RequestReceived(key, request.body.text))
         while len(self._requests) > _MOST_WAITING:
             del self._requests[next(iter(self._requests))]
         for number in [number for number, inquiry in self._inquiries.items() if inquiry.done]:
             inquiry = self._inquiries.pop(number)
             self._emit(
-                NodesAnswered(
+                AnswersReceived(
                     number,
                     {
                         seat.node_rank: body.text

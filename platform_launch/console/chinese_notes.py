@@ -33,7 +33,7 @@ NOTES = {
     # Who is behind.
     "started-fewer": "{ranks} 启动了 {count} 个集合通信，其他 rank 启动了 {others} 个",
     "timed-out-behind": "{ranks} 在第 {number} 个（{operation}）超时，其他 rank 在第 {others} 个",
-    "ran-another": "{ranks} 执行了 {operation}，其他 rank 执行了 {others}",
+    "ran-another": "{ranks} 执行了 {operation}；{other_ranks} 执行了 {others}",
     "no-timeout": "{ranks} 没有报告超时：请先检查那里",
     "none-completed": "没有完成任何一个集合通信：各 rank 之间始终没有连通（网络、InfiniBand、GPU 互访），"
     "或者其中某个 GPU 或节点有故障",

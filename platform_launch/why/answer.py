@@ -25,6 +25,10 @@ def verdict_of(
         signature = catalogue[signature.with_oom_kills if oom_kills else signature.without_oom_kills]
     event.where = event.where.filled(_twin(event, nodes))
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
+    role = event.role
+    if any(told.id == "ran-another" for told in notes):
+        # Ranks of different groups may happen to be at the same number.
+        signature, role = catalogue["collective_mismatch"], SignatureRole.SUSPECT
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}
@@ -36,7 +40,7 @@ def verdict_of(
             rule, words = rule_of(raised) or (None, {})
     meaning, fix = advice(rule.id, words) if rule else (signature.meaning, signature.fix)
     others = _processes(event) - 1
-    if others > 0:
+    if others > 0 and role is event.role:
         notes.insert(0, note("same-on-others" if others > 1 else "same-on-one", count=others))
     if event.handling:
         notes.append(note("raised-handling", exception=shown(event.handling)))
@@ -44,8 +48,8 @@ def verdict_of(
         notes.append(note("ended-as", exception=shown(event.ended_as)))
     notes += who_ended(where, nodes)
     kind = (
-        event.role.value
-        if event.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
+        role.value
+        if role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
         else "unknown"
     )
     facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}

@@ -152,6 +152,11 @@ class Assembly:
 def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
     """Return the link of a chain that tells most (a known cause, else the first) and what it is."""
     raised, match = _telling_link(chain, catalogue)
+    if raised.frame is None:
+        # It passed through the user's code on its way to whoever raised it again.
+        texts = [link.text for link in chain.links]
+        again = chain.links[texts.index(raised.text) :] if raised.text in texts else []
+        raised = replace(raised, frame=next((link.frame for link in again if link.frame), None))
     signature = match.signature
     if chain.was_caught:
         unknown = not signature.patterns
@@ -191,7 +196,8 @@ def _root(chain: Chain) -> Raised:
 
 def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:
     """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
-    if found := catalogue.match(raised.text):
+    cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
+    if found := catalogue.match(raised.line.text if cut else raised.text):
         yield raised, found
     for line in raised.more:
         found = catalogue.match(line.text)

@@ -10,6 +10,7 @@ from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
 from platform_launch.why.order import earliest
 from platform_launch.why.signatures import Catalogue, SignatureRole
+from platform_launch.why.steps import StepEnd
 
 _FEW_LINES = 2
 _LINES_OF_A_START = 20
@@ -43,6 +44,15 @@ _OF_THE_CODE = frozenset(
 )
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
+# What partners of a task suffer that ended.
+_SUFFERED = frozenset(
+    (
+        "abort", "connection_lost", "gloo_timeout", "nccl_aborted", "nccl_watchdog", "store_lost",
+        "store_timeout",
+    )
+)  # fmt: skip
+# The message of an exception goes on below its first line.
+_LINES_OF_A_MESSAGE = 8
 
 
 def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurrence:
@@ -59,6 +69,22 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
         if event.role is SignatureRole.CAUSE and first.signature.id in event.signature.explains
     ]
     return max(explaining, key=lambda event: event.signature.specificity, default=first)
+
+
+def is_sequel(cause: Occurrence, events: Iterable[Occurrence]) -> bool:
+    """Tell whether a cause only says how a process ended that had suffered a consequence before."""
+    return any(_is_sequel_of(cause, event) for event in events)
+
+
+def _is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
+    same_writer = cause.raised is not None or (cause.where == event.where != NOWHERE)
+    goes_on_until = cause.number + _LINES_OF_A_MESSAGE if same_writer else cause.start
+    return (
+        event.role is SignatureRole.CONSEQUENCE
+        and cause.signature.id in event.signature.explains
+        and event.log == cause.log
+        and event.start < goes_on_until
+    )
 
 
 def _became_another(event: Occurrence, last: Occurrence) -> bool:
@@ -78,12 +104,18 @@ def _became_another(event: Occurrence, last: Occurrence) -> bool:
 def ended_before(
     end: Occurrence | None, nodes: Sequence[NodeEvents], catalogue: Catalogue
 ) -> Occurrence | None:
-    """Return the first task that ended with an error, where only the end of the job is known beside."""
-    if end is not None and end.signature.id not in _ENDS_OF_JOBS:
+    """Return the first task that ended with an error, where only what followed is known beside.
+
+    That is the end of the job, or what others suffered who waited for it.
+    """
+    if end is not None and end.signature.id not in _ENDS_OF_JOBS | _SUFFERED:
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:
             if step.exit_code <= 0 or (end is not None and step.line.number > end.start):
+                continue
+            suffered = end is not None and end.signature.id in _SUFFERED
+            if suffered and not _had_no_part(step, node_events, nodes):
                 continue
             signature = catalogue["exited_first"]
             if end is None and node_events.first_error is not None and node_events.first_error.clear:
@@ -97,6 +129,24 @@ def ended_before(
             event.where = event.where.filled(_root_on(event.where.host, node_events))
             return event
     return None
+
+
+def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]) -> bool:
+    """Tell whether a task ended before any other suffered, and is none of those that then did."""
+    if any(node_events.episode.endings for node_events in nodes):
+        return False  # a launcher within the task tells more
+    suffered = [event for one in nodes for event in one.episode.of_role(SignatureRole.CONSEQUENCE)]
+    if any(event.log == told_by.log and event.start < step.line.number for event in suffered):
+        return False
+    places = [where for event in suffered for where in event.wheres if where != NOWHERE]
+    return not any(_may_be(task, where) for task in step.places for where in places)
+
+
+def _may_be(task: Location, where: Location) -> bool:
+    """Tell whether a process may be a task of the scheduler, which is a rank where it started it itself."""
+    numbers = {where.task, where.rank} - {None}
+    apart = None not in (task.host, where.host) and task.host != where.host
+    return not apart and (task.task in numbers if numbers else task.host == where.host)
 
 
 def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
@@ -164,11 +214,18 @@ def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float])
     consequences = [event for event in events if event.role is SignatureRole.CONSEQUENCE]
     seen = {event.signature.id for event in consequences}
     suspects = [event for event in events if event.role is SignatureRole.SUSPECT]
-    explaining = [event for event in suspects if seen.intersection(event.signature.explains)]
+    explaining = [
+        event
+        for event in suspects
+        if seen.intersection(event.signature.explains) and not is_sequel(event, events)
+    ]
     for group in (explaining, consequences):
         if group:
             best = max(event.signature.specificity for event in group)
-            return earliest([e for e in group if e.signature.specificity == best], offsets)[0]
+            chosen = earliest([e for e in group if e.signature.specificity == best], offsets)[0]
+            if chosen.where == NOWHERE:
+                chosen.where = next((e.where for e in events if _is_sequel_of(e, chosen)), NOWHERE)
+            return chosen
     return None
 
 

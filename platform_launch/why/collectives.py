@@ -15,7 +15,10 @@ from platform_launch.why.note import Note, note, ranks_named
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
-_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)")
+_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?")
+# Operations that all ranks of a group run with as many numbers each; and those that only some run.
+_ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
+_BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))
 _CAUGHT = "Watchdog caught collective operation timeout"
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
@@ -36,6 +39,7 @@ class _Progress:
     sequence: int | None = None
     mixed: bool = False
     operation: str = ""
+    size: str = ""
     enqueued: int | None = None
     completed: int | None = None
 
@@ -83,7 +87,7 @@ class Collectives:
         if name and (at_work := _AT_WORK.search(text)):
             self._name_group(row, rank, int(at_work[1]))
         if work and row.sequence is None:
-            row.sequence, row.operation = int(work[1]), work[2]
+            row.sequence, row.operation, row.size = int(work[1]), work[2], work[3] or ""
         elif work and not name and row.sequence != int(work[1]):
             # Numbers of several groups, which this version of torch does not name.
             row.mixed = True
@@ -95,7 +99,7 @@ class Collectives:
         """Take the operation over that the line before told without its group, as torch prints the two."""
         nameless = self.groups.get("", {})
         if (told := nameless.get(rank)) is not None and told.sequence == sequence and not told.mixed:
-            row.sequence, row.operation = told.sequence, told.operation
+            row.sequence, row.operation, row.size = told.sequence, told.operation, told.size
             del nameless[rank]
 
     def merge(self, other: Collectives) -> None:
@@ -111,7 +115,7 @@ class Collectives:
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""
         for name, rows in sorted(self.groups.items(), key=lambda one: -len(one[1])):
-            finding = self._behind(rows, whole=name in ("", "0") or "default" in name)
+            finding = self._behind(name, rows)
             if finding[1]:
                 return finding
         return None, None
@@ -127,7 +131,7 @@ class Collectives:
             return note("came-twice", ranks=ranks_named(twice), size=size)
         return note("start-not-reported", size=size, ranks=ranks_named(missing))
 
-    def _behind(self, rows: dict[int, _Progress], *, whole: bool) -> tuple[int | None, Note | None]:
+    def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
         if late := _lowest(enqueued):
             others = max(enqueued.values())
@@ -150,11 +154,9 @@ class Collectives:
                 operation=rows[late[0]].operation,
                 others=max(sequences.values()),
             )
-        if len(operations) == 2:
-            few, many = sorted(operations.values(), key=len)
-            if len(few) < len(many):
-                ran, others_ran = rows[few[0]].operation, rows[many[0]].operation
-                return few[0], note("ran-another", ranks=ranks_named(few), operation=ran, others=others_ran)
+        if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
+            return odd
+        whole = name in ("", "0") or "default" in name
         if whole and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and self.world_sizes else None
             return alone, note("no-timeout", ranks=ranks_named(missing))
@@ -168,6 +170,30 @@ class Collectives:
         size = max(self.world_sizes, default=0) or (max(reported) + 1 if len(rows) > 1 else 0)
         missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
+
+
+def _unlike(
+    rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool
+) -> tuple[int | None, Note] | None:
+    """Return the rank that ran another operation than most, or on as many numbers as no other, and a note."""
+    by_size = len(operations) == 1 and _ALIKE.issuperset(operations)
+    if by_size:
+        operation, ranks = operations.popitem()
+        for rank in ranks:
+            operations.setdefault(f"{operation} NumelIn={rows[rank].size or '?'}", []).append(rank)
+    if len(operations) != 2 or _BETWEEN_TWO.intersection(operations):
+        return None
+    if by_size and not named and min(map(len, operations.values())) > 1:
+        return None  # of the stages of a pipeline each has sizes of its own
+    (ran, few), (others_ran, many) = sorted(operations.items(), key=lambda one: len(one[1]))
+    told = note(
+        "ran-another",
+        ranks=ranks_named(sorted(few)),
+        operation=ran,
+        other_ranks=ranks_named(sorted(many)),
+        others=others_ran,
+    )
+    return (few[0] if len(few) < len(many) else None), told
 
 
 def _lowest(numbers: dict[int, int]) -> list[int]:

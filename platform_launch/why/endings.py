@@ -37,6 +37,11 @@ _OTHERS = (
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
 )
+# SkyPilot's, one code a node; what it ended itself then has 137.
+_OF_NODES = re.compile(
+    r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
+)
+_CLEANED_UP = 137
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
 
 
@@ -103,6 +108,12 @@ def ending_in(line: Line) -> Ending | None:
     if found := TORCHRUN_LINE.search(line.text):
         where = line.where.filled(Location(local_rank=int(found[2])))
         return Ending(int(found[1]), where, line)
+    if found := _OF_NODES.search(line.text):
+        codes = [int(code) for code in found["codes"].split(",")]
+        failed = [node for node, code in enumerate(codes) if code not in (0, _CLEANED_UP)]
+        if len(failed) == 1 or not any(codes[1:]):
+            node = failed[0] if failed else 0
+            return Ending(codes[node], Location(node=node).filled(line.where), line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
             rank = found.groupdict().get("rank") or _named_rank(line.text)

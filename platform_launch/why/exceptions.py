@@ -15,6 +15,9 @@ _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
+_RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
+_RICH_BEGIN = re.compile(r"\s*[╭┌]")
+_RICH_END = re.compile(r"\s*[╰└]─")
 _ENDING = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
@@ -24,11 +27,24 @@ _LINK = re.compile(r"The above exception was the direct cause of|During handling
 _INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
-_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$")
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$"
+    r"|^[\w/]+\.(?:pyx|pxi|pxd)$"  # of a package's compiled part, named from its source folder
+)
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")
+# What raises again what was raised elsewhere: in another thread, process or task.
+_HANDS_ON = re.compile(
+    r"torch/_utils\.py$|/concurrent/futures/_base\.py$|/(?:multiprocessing|multiprocess|billiard)/pool\.py$"
+    r"|/ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py$|/joblib/(?:parallel|_parallel_backends)\.py$"
+)
+# Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
+_QUOTES_TASK = re.compile(
+    r"ray\.exceptions\.(?:RayTaskError\([\w.]+\)"
+    r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
+)
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
@@ -190,6 +206,9 @@ class Traceback:
             self.last_line = line
             if not self.chain.links:
                 self.chain.frames = frames
+        elif quoted := _QUOTES_TASK.match(text):
+            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
+            return False
         elif ending := _ENDING.match(text, self._indented if text[: self._indented].isspace() else 0):
             self.chain.links.append(_raised(ending, line, frames, handling=self._handling))
             self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
@@ -234,6 +253,8 @@ class Traceback:
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:
     own = [frame for frame in frames if not frame.is_library]
     inner = [frame for frame in frames if not _IMPORT.search(frame.file)]
+    if inner and _HANDS_ON.search(inner[-1].file):
+        inner = []  # who raised it first is not told here
     return Raised(
         ending[1],
         shown(ending[2] or ""),
@@ -243,6 +264,17 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         innermost=inner[-1] if inner else None,
         handling=handling,
     )
+
+
+def _boxed(above: list[Line]) -> list[TracebackFrame]:
+    """Return the frames in the rest of a box that rich drew, outermost first."""
+    frames = list[TracebackFrame]()
+    for before in above[1:]:
+        if _RICH_BORDER.match(before.text) is None or _RICH_BEGIN.match(before.text):
+            break
+        if found := _RICH_FRAME.match(before.text):
+            frames.insert(0, TracebackFrame(found[1], int(found[2]), found[3].strip("│|")))
+    return frames
 
 
 def is_frame(text: str) -> bool:
@@ -256,15 +288,22 @@ def opens(text: str) -> re.Match[str] | None:
 
 
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
-    """Return the exception that a line names without a traceback (as Python does for syntax errors)."""
+    """Return the exception that a line names without a traceback (as Python does for syntax errors).
+
+    ``preceding`` are the lines above it, nearest first: of a box of rich's whose head is not in the log, they
+    hold the frames.
+    """
     logged = _LOGGED.match(line.text)
     ending = _ENDING.match(line.text, logged.end() if logged else 0)
     if ending is None or not ending[1].endswith(("Error", "Exception")):
         return None
     if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):
         return None  # so programs of all kinds begin
+    above = list(preceding)
+    if above and _RICH_END.match(above[0].text):
+        return _raised(ending, line, _boxed(above), handling=False)
     frame = None
     if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
-        named = [found for before in preceding if (found := _FRAME.match(before.text))]
+        named = [found for before in above if (found := _FRAME.match(before.text))]
         frame = TracebackFrame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
     return Raised(ending[1], shown(ending[2] or ""), line, frame)

@@ -11,6 +11,7 @@ from platform_launch.why.candidates import (
     best_suspect,
     caught_last,
     ended_before,
+    is_sequel,
     left_by_itself,
     never_met,
     standing_behind,
@@ -64,11 +65,10 @@ def _choose(
 ) -> tuple[Occurrence | None, list[Note]]:
     """Return the event that answers, and what has to be said beside it."""
     offsets = {id(e): s.clock_offset_s for s in nodes for e in s.episode.events.values()}
-    firsts = [
-        first_of(s.episode.of_role(SignatureRole.CAUSE))
-        for s in nodes
-        if s.episode.of_role(SignatureRole.CAUSE)
+    causes = [
+        [one for one in s.episode.of_role(SignatureRole.CAUSE) if not is_sequel(one, events)] for s in nodes
     ]
+    firsts = [first_of(of_node) for of_node in causes if of_node]
     if firsts:
         first, equals = earliest(firsts, offsets)
         notes = unordered(equals)

@@ -44,7 +44,7 @@ ENGLISH = {
     # Who is behind.
     "started-fewer": "{ranks} started {count} collectives, the others {others}",
     "timed-out-behind": "{ranks} timed out at number {number} ({operation}), the others at {others}",
-    "ran-another": "{ranks} ran {operation}, the others {others}",
+    "ran-another": "{ranks} ran {operation}; {other_ranks} ran {others}",
     "no-timeout": "{ranks} reported no timeout: look there first",
     "none-completed": "not one collective was completed: the ranks never got through to each other "
     "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty",

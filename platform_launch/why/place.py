@@ -42,6 +42,8 @@ def fill_place(
             notes.append(told)
         if behind is not None and behind != where.rank:
             where = Location(rank=behind)
+        elif behind is None and told is not None and told.id == "ran-another":
+            where = NOWHERE
     elif event.signature.id == "barrier_absent" or _is_soon_after(event, table):
         notes += [told] if (told := table.absent()) else []
     if event.signature.id == "out_of_memory_kill":

@@ -33,6 +33,9 @@ _MOST_NODES = 2048
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
+# Of a box that rich draws around a traceback, and the line that ends it.
+_LINES_ABOVE = 300
+_BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
 # An exception behind one word, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
@@ -40,8 +43,11 @@ _BEHIND_A_WORD = re.compile(r"[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error
 _LAUNCHER = re.compile(
     r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
 )
-# Ray raises what a task raised once more where its result is asked for.
+# Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
 _HANDED_ON = "ray.exceptions.RayTaskError("
+_AT_ITS_START = "The actor died because of an error raised in its creation task"
+# What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
+_STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
 _TRACED = re.compile(r"\+{1,5} \S")
 # NCCL's start-up tells which rank a host has.
@@ -63,6 +69,7 @@ class LogReader:
         self._prefixes = Prefixes()
         self._steps = StepReader(self._scanner.preceding)
         self._recovered = 0
+        self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)
         self._own_seen: set[str] = set()
@@ -152,9 +159,13 @@ class LogReader:
     def _match(self, line: Line) -> Match | None:
         """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
         match = self._catalogue.match(line.text)
-        if match is None or not self._tracebacks.is_open or not line.text.startswith(_HANDED_ON):
+        if match is None or not self._tracebacks.is_open:
             return match
         summed_up = self._catalogue["ray_task_error"]
+        if _AT_ITS_START in line.text:
+            return Match(summed_up, 0, NOWHERE)
+        if not line.text.startswith(_HANDED_ON):
+            return match
         return (
             match if match.signature.id.startswith("ray_") else self._catalogue.match_of(summed_up, line.text)
         )
@@ -233,13 +244,21 @@ class LogReader:
                 match, (parse(0, data, self._prefixes).text for data in following)
             )
         raised = self._lone(line)
-        kept = self._add(match, role, line, match.where.filled(line.where), raised, writer=line.where)
+        where = match.where.filled(line.where)
+        if line.text.endswith(_STACK):
+            self._stack = line.number + _LINES_OF_A_REPORT, where
+        elif line.number < self._stack[0]:
+            where = where.filled(self._stack[1])
+        kept = self._add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""
-        raised = lone(line, (parse(0, data, self._prefixes) for data in self._scanner.preceding(4)))
+        above = self._scanner.preceding(_LINES_ABOVE)
+        if not (above and _BOX_ENDS.search(above[0])):
+            above = above[:4]
+        raised = lone(line, (parse(0, data, self._prefixes) for data in above))
         if raised is not None:
             for number, data in enumerate(self._scanner.following(_LINES_OF_A_REPORT), line.number + 1):
                 if not data.strip():
@@ -256,7 +275,9 @@ class LogReader:
         clear = _CLEAR_ERROR.search(line.text) is not None
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
-            self._add(match, SignatureRole.SUSPECT, line, line.where, raised)
+            uncaught = raised.innermost is not None and not self._had_consequence(line.where)
+            role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
+            self._add(match, role, line, line.where, raised)
             return False
         error = FirstError(self._source.name, line.number, line.shown, self._filled(line.where), clear)
         node_events.err(error, self._parting_lines)

@@ -25,7 +25,12 @@ _PLACES = {
     "gpu": str,
 }
 
-_DETAIL_NAMES = {"have": "counted", "want": "expected"}
+_DETAIL_NAMES = {
+    "have": "counted",
+    "want": "expected",
+    "peer_operation": "peer's operation",
+    "peer_shape": "peer's shape",
+}
 
 
 class SignatureRole(str, Enum):

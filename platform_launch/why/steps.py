@@ -30,7 +30,7 @@ _MPI = (
 )
 # An older mpirun's sentence, which mails and terminals wrap.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
-_HYDRA_PLACE = re.compile(r"=\s+RANK (?P<rank>\d+) PID \d+ RUNNING AT (?P<host>\S+)")
+_HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
@@ -113,7 +113,8 @@ class StepReader:
                 place = Location(host=host, rank=int(found["rank"]))
                 return StepEnd(_code(found), (place,), line)
         if found := _HYDRA_PLACE.search(text) or _MPI_NAME.search(text):
-            self._named = Location(host=found.groupdict().get("host"), rank=int(found["rank"]))
+            rank = int(found["rank"]) if found["rank"] else None
+            self._named = Location(host=found.groupdict().get("host"), rank=rank)
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
             return StepEnd(_code(found), (place,), line)

@@ -81,7 +81,18 @@ def test_rank_that_runs_another_operation_is_named(explain_text: Explain) -> Non
     log = "".join(LATE.format(rank, 40, "ALLGATHER" if rank == 2 else "ALLREDUCE") for rank in range(4))
     verdict = explain_text(log)
     assert verdict.where.rank == 2
-    assert "rank 2 ran ALLGATHER, the others ALLREDUCE" in verdict.notes
+    assert "rank 2 ran ALLGATHER; ranks 0, 1, 3 ran ALLREDUCE" in verdict.notes
+    assert (verdict.kind, verdict.cause) == ("suspect", "collective_mismatch")
+
+
+def test_sizes_of_pipeline_stages_and_messages_between_two_are_no_mismatch(explain_text: Explain) -> None:
+    sized = LATE.replace("OpType={2}", "OpType={2}, NumelIn={3}, NumelOut={3}")
+    stages = "".join(sized.format(rank, 40, "ALLREDUCE", 64 if rank < 4 else 8) for rank in range(8))
+    assert explain_text(stages).cause == "nccl_watchdog"
+    named = stages.replace("Watchdog caught", "[PG ID 3 PG GUID 5 Rank 0] Watchdog caught")
+    assert explain_text(named).cause == "collective_mismatch"
+    messages = "".join(LATE.format(rank, 40, "SEND" if rank else "RECV") for rank in range(4))
+    assert explain_text(messages).cause == "nccl_watchdog"
 
 
 def test_rank_that_reports_no_timeout_is_named_where_the_world_size_is_known(explain_text: Explain) -> None:

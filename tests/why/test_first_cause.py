@@ -316,3 +316,27 @@ def test_own_verdict_in_a_log_is_not_read_as_evidence(explain_text: Explain) -> 
 def test_what_the_slingshot_library_did_without_is_no_cause(said: str, explain_text: Explain) -> None:
     log = f"libfabric:12:1795000000::cxi:core:cxip_{said}\n"
     assert explain_text(log + uncaught(OOM)).cause == "cuda_out_of_memory"
+
+
+def test_actor_that_died_before_others_timed_out_stays_the_cause(explain_text: Explain) -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    watchdog = WATCHDOG.format(2, "03:04:05.1")
+    assert explain_text(watchdog + died).cause == "nccl_watchdog"
+    assert explain_text(died + progress(9) + watchdog).cause == "ray_actor_died"
+
+
+@pytest.mark.parametrize(
+    ("exited", "expected"),
+    [
+        ("gn14: task 3", "exited_first"),
+        ("gn13: task 3", "exited_first"),
+        ("gn13: task 0", "abort"),  # what it says itself comes after srun's line
+    ],
+)
+def test_task_that_ended_first_answers_where_the_others_only_suffered(
+    exited: str, expected: str, explain_text: Explain
+) -> None:
+    log = f"srun: error: {exited}: Exited with exit code 1\n" + RESET.format(0, "03:04:06.1")
+    log += "srun: error: gn13: tasks 1-2: Aborted (core dumped)\n"
+    assert explain_text(log).cause == expected
+    assert explain_text(RESET.format(0, "03:04:06.1") + log).cause == "abort"

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +24,7 @@ from platform_launch.procguard.server import webhooks as webhooks_module
 from platform_launch.procguard.server.settings import Webhook, read_settings
 from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
 from platform_launch.procguard.server.webhooks import Webhooks
-from tests.procguard.serving import FakeAgent, served, until
+from tests.procguard.serving import LIMIT_S, FakeAgent, served, until
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -147,6 +147,55 @@ def test_a_receiver_that_answers_nonsense_keeps_nothing_from_the_others(
         until(lambda: len(taken) == 2 and count(results, "lost") == 4)
         webhooks.stop()
     assert count(results, "sent") == 2
+
+
+@contextmanager
+def endless(part: bytes, pause_s: float) -> Iterator[tuple[str, list[str]]]:
+    """Take messages, and answer each with a part again and again until the sender hangs up."""
+    heard: list[str] = []
+    leaving = threading.Event()
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            heard.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not leaving.wait(pause_s):
+                    self.wfile.write(part)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/", heard
+        finally:
+            leaving.set()
+            server.shutdown()
+
+
+@pytest.mark.parametrize(("part", "pause_s"), [(b"{" * 65_536, 0.0), (b" ", 0.05)])
+def test_a_receiver_whose_answer_never_ends_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, results: Counter, part: bytes, pause_s: float
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_TRIES", 1)
+    if pause_s:
+        monkeypatch.setattr(webhooks_module, "_LIMIT_S", 0.5)
+    with endless(part, pause_s) as (url, _), endless(part, pause_s) as (other, taken):
+        hooks = (Webhook(url=url, kind="wecom", events=("failed",)), Webhook(url=other, events=("finished",)))
+        webhooks = Webhooks(hooks, "", results)
+        webhooks.start()
+        told_of(webhooks, "g")
+        until(lambda: count(results, "lost") == 1)
+        monkeypatch.setattr(webhooks_module, "_LIMIT_S", LIMIT_S)
+        # What this one says is not waited for: its status tells.
+        webhooks.hear(AuditEvent(id=9, at=NOW, who="server", action="finished", object="g", detail=""))
+        until(lambda: count(results, "sent") == 1)
+        webhooks.stop()
+    assert taken == ["/"]
 
 
 def test_what_finds_no_room_to_wait_is_counted_and_logged(

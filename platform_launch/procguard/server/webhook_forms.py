@@ -15,7 +15,7 @@ from platform_launch.errors import shown
 # WeCom takes 2,048 bytes of text, the page's address among them.
 _LONGEST_BYTES = 1500
 # Feishu, DingTalk and WeCom answer a message that they refuse with HTTP 200 and a number in the body.
-_REFUSAL_KEYS: Mapping[str, tuple[str, str]] = {
+REFUSAL_KEYS: Mapping[str, tuple[str, str]] = {
     "feishu": ("code", "msg"),
     "dingtalk": ("errcode", "errmsg"),
     "wecom": ("errcode", "errmsg"),
@@ -70,9 +70,9 @@ def refusal(kind: str, answer: httpx.Response) -> str:
     """Say why a receiver did not take a message; nothing where it did."""
     if not answer.is_success:
         return f"HTTP {answer.status_code}"
-    if kind not in _REFUSAL_KEYS:
+    if kind not in REFUSAL_KEYS:
         return ""
-    number, reason = _REFUSAL_KEYS[kind]
+    number, reason = REFUSAL_KEYS[kind]
     try:
         said = answer.json()
     except (ValueError, RecursionError):  # the second for lists in lists in lists

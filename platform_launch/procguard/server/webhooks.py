@@ -6,6 +6,7 @@ command, no variable and no log: names, what happened, and the page's address.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -18,12 +19,14 @@ from prometheus_client import Counter
 
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.server.settings import Webhook
-from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
+from platform_launch.procguard.server.webhook_forms import REFUSAL_KEYS, Notice, body, refusal
 
 TOLD = ("failed", "failing", "degraded", "recovered", "finished")
 _TRIES = 5
 _FIRST_PAUSE_S = 2.0
-_TIMEOUT_S = 10.0
+# From the first look-up of a name to the last byte of an answer, of which no more is read than this.
+_LIMIT_S = 10.0
+_LONGEST_ANSWER = 64 * 1024
 _MOST_WAITING = 200
 _TOO_MANY = "too many messages wait for it"
 _LOG = logging.getLogger(__name__)
@@ -93,19 +96,22 @@ class Webhooks:
             self._lose(hook, message, _TOO_MANY)
 
     def _work(self) -> None:
-        with httpx.Client(timeout=_TIMEOUT_S, follow_redirects=False) as client:
-            while (due := self._next()) is not None:
-                receiver, message = due
-                trouble = self._send(client, receiver.hook, message.notice)
-                message.tries += 1
-                if not trouble:
-                    receiver.due = 0.0
-                    self._counted.labels("sent").inc()
-                elif message.tries >= _TRIES:
-                    receiver.due = 0.0
-                    self._lose(receiver.hook, message, trouble)
-                elif not self._again(receiver, message):
-                    self._lose(receiver.hook, message, f"{trouble}, and {_TOO_MANY}")
+        loop = asyncio.new_event_loop()
+        client = httpx.AsyncClient(timeout=_LIMIT_S, follow_redirects=False)
+        while (due := self._next()) is not None:
+            receiver, message = due
+            trouble = loop.run_until_complete(_sent(client, receiver.hook, message.notice))
+            message.tries += 1
+            if not trouble:
+                receiver.due = 0.0
+                self._counted.labels("sent").inc()
+            elif message.tries >= _TRIES:
+                receiver.due = 0.0
+                self._lose(receiver.hook, message, trouble)
+            elif not self._again(receiver, message):
+                self._lose(receiver.hook, message, f"{trouble}, and {_TOO_MANY}")
+        loop.run_until_complete(client.aclose())
+        loop.close()
 
     def _again(self, receiver: _Receiver, message: _Message) -> bool:
         """Put a message back to be tried later; tell whether there was room."""
@@ -135,8 +141,23 @@ class Webhooks:
                 self._something.wait(first - now)
             return None
 
-    def _send(self, client: httpx.Client, hook: Webhook, notice: Notice) -> str:
-        try:
-            return refusal(hook.kind, client.post(hook.url, json=body(hook.kind, notice)))
-        except Exception as error:  # whatever one receiver answers, the others are told
-            return type(error).__name__
+
+async def _sent(client: httpx.AsyncClient, hook: Webhook, notice: Notice) -> str:
+    """Send a message; say what went wrong, nothing where it was taken."""
+    try:
+        # A limit for the whole: one for each read never ends an answer that comes a byte at a time.
+        return await asyncio.wait_for(_answered(client, hook, notice), _LIMIT_S)
+    except Exception as error:  # whatever one receiver answers, the others are told
+        return type(error).__name__
+
+
+async def _answered(client: httpx.AsyncClient, hook: Webhook, notice: Notice) -> str:
+    content = bytearray()
+    async with client.stream("POST", hook.url, json=body(hook.kind, notice)) as answer:
+        # As it comes: unpacked, a short answer may be endless.
+        if answer.is_success and hook.kind in REFUSAL_KEYS:
+            async for part in answer.aiter_raw():
+                content += part
+                if len(content) > _LONGEST_ANSWER:
+                    break
+    return refusal(hook.kind, httpx.Response(answer.status_code, content=bytes(content)))

@@ -25,6 +25,7 @@ from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, 
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.observe.words import english
 from platform_launch.rendezvous.messages import Message
 
 REPORT, STOP, RESTART = "report", "stop", "restart"
@@ -214,7 +215,7 @@ class HangWatch:
         return {
             "still_s": round(still_s, 1),
             "log": str(self._options.log),
-            "finding_lines": finding_lines(finding, still_s),
+            "finding_lines": [english(line) for line in finding_lines(finding, still_s)],
             "lines": overview(nodes, silent),
             "stack_lines": stack_lines(nodes),
             "finding": finding.as_dict(),

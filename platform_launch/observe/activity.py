@@ -10,58 +10,58 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_launch.observe.stacks import PythonFrame
+from platform_launch.sentences import Sentence, sentence
 
 
 @dataclass(frozen=True)
 class Activity:
     """Something that takes long by nature (``lengthy``), or that waits for somebody else.
 
-    ``id`` is what programs read, ``words`` complete "rank 0 …".
+    ``id`` is what programs read, ``doing`` the code of what completes "rank 0 …".
     """
 
     id: str
-    words: str
+    doing: str
     file: str
     function: str = ".*"
     lengthy: bool = False
 
+    @property
+    def sentence(self) -> Sentence:
+        """What it does, in words."""
+        return sentence(self.doing)
+
 
 ACTIVITIES = (
-    Activity("compile", "compiles its model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
-    Activity("compile", "compiles kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),
-    Activity("compile", "compiles an extension", r"/torch/utils/cpp_extension\.py$", lengthy=True),
+    Activity("compile", "compiles-model", r"/torch/(_dynamo|_inductor|_functorch)/", lengthy=True),
+    Activity("compile", "compiles-kernels", r"/triton/(compiler|backends|runtime)/", lengthy=True),
+    Activity("compile", "compiles-extension", r"/torch/utils/cpp_extension\.py$", lengthy=True),
     Activity(
         "compile",
-        "compiles its model",
+        "compiles-model",
         r"/jax/_src/(compiler|interpreters/(mlir|pxla|partial_eval))\.py$",
         lengthy=True,
     ),
-    Activity(
-        "checkpoint", "is in torch.save", r"/torch/serialization\.py$", "(_legacy_)?_?save", lengthy=True
-    ),
-    Activity(
-        "checkpoint", "is in torch.load", r"/torch/serialization\.py$", "(_legacy_)?_?load", lengthy=True
-    ),
-    Activity("checkpoint", "saves or loads a checkpoint", r"/torch/distributed/checkpoint/", lengthy=True),
-    Activity("checkpoint", "saves or loads a checkpoint", r"/(orbax|safetensors)/", lengthy=True),
-    Activity("device", "waits for its GPU", r"/torch/cuda/(streams|__init__|graphs)\.py$"),
-    Activity("data", "waits for its DataLoader", r"/torch/utils/data/dataloader\.py$"),
-    Activity("collective", "waits in torch.distributed", r"/torch/distributed/distributed_c10d\.py$"),
+    Activity("checkpoint", "torch-save", r"/torch/serialization\.py$", "(_legacy_)?_?save", lengthy=True),
+    Activity("checkpoint", "torch-load", r"/torch/serialization\.py$", "(_legacy_)?_?load", lengthy=True),
+    Activity("checkpoint", "checkpoint", r"/torch/distributed/checkpoint/", lengthy=True),
+    Activity("checkpoint", "checkpoint", r"/(orbax|safetensors)/", lengthy=True),
+    Activity("device", "waits-gpu", r"/torch/cuda/(streams|__init__|graphs)\.py$"),
+    Activity("data", "waits-loader", r"/torch/utils/data/dataloader\.py$"),
+    Activity("collective", "waits-torch", r"/torch/distributed/distributed_c10d\.py$"),
     Activity(
         "collective",
-        "waits in JAX for the other processes",
+        "waits-jax",
         r"/jax/(experimental/multihost_utils|_src/(array|distributed|api|pjit))\.py$",
     ),
-    Activity(
-        "store", "waits for the other ranks in a store", r"/torch/distributed/(rendezvous|elastic/.*)\.py$"
-    ),
+    Activity("store", "waits-store", r"/torch/distributed/(rendezvous|elastic/.*)\.py$"),
     Activity(
         "download", "downloads", r"/(huggingface_hub|requests|urllib3|boto3|fsspec|gcsfs|s3fs)/", lengthy=True
     ),
-    Activity("import", "imports modules", r"^<frozen importlib", lengthy=True),
+    Activity("import", "imports", r"^<frozen importlib", lengthy=True),
     Activity(
         "child",
-        "waits for a process it started",
+        "waits-child",
         r"/subprocess\.py$",
         "(wait|_wait|communicate|_communicate)",
     ),

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence, sentence
 
 _MOST_PARTS = 16
 _POINT_TO_POINT = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
@@ -75,7 +77,7 @@ class WaitReport:
     missing_ranks: tuple[int, ...] = ()
 
 
-def ranks_in_words(ranks: Iterable[int]) -> str:
+def ranks_named(ranks: Iterable[int]) -> Sentence:
     """Name ranks in few words: ``ranks 0-14 and 16``; of many scattered ones the first."""
     numbers = sorted(set(ranks))
     runs: list[list[int]] = []
@@ -84,16 +86,21 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts: list[str] = []
+    parts: list[str | Sentence] = []
     named = 0
     for run in runs:
         if len(parts) >= _MOST_PARTS:
-            parts.append(f"{len(numbers) - named} more")
-            break
+            return sentence("ranks-more", numbers=parts, more=len(numbers) - named)
         named += len(run)
         parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
-    shown = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
-    return f"rank{'s' if len(numbers) > 1 else ''} {shown or 'none'}"
+    if len(parts) > 1:
+        return sentence("ranks-and", numbers=parts[:-1], last=str(parts[-1]))
+    return sentence("ranks" if len(numbers) > 1 else "rank", numbers=parts or "none")
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return :func:`ranks_named` in English."""
+    return english(ranks_named(ranks))
 
 
 def compare(traces: Mapping[int, RankTrace], world_size: int | None = None) -> WaitReport:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from platform_launch.errors import shown_list
 from platform_launch.observe.activity import Activity, activity_of
-from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_in_words
+from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_named
+from platform_launch.observe.dumps import Collective
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
-from platform_launch.observe.stacks import ThreadStack, own_first
+from platform_launch.observe.stacks import PythonFrame, ThreadStack, own_first
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence, listed, sentence
 
 _MOST_CULPRITS = 8
 _MOST_GROUPS = 8
@@ -32,7 +34,7 @@ class FindingKind(str, Enum):
 class Culprit:
     """A rank that others wait for, or that is stuck by itself.
 
-    ``doing`` says what it does, in a word for programs and in words for people; ``busy`` if that is work.
+    ``doing`` says what it does for programs and ``does`` for people; ``busy`` if that is work.
     ``stack`` holds the lines of its threads, the user's own frames first.
     """
 
@@ -42,15 +44,30 @@ class Culprit:
     pid: int
     gpu: str
     doing: str
-    words: str
+    does: Sentence
     busy: bool
     stack: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        where = [f"node {self.node_rank}" if self.node_rank is not None else "", self.host]
-        where += [f"pid {self.pid}" if self.pid else "", self.gpu]
-        place = ", ".join(part for part in where if part)
-        return f"rank {self.rank}{f' ({place})' if place else ''} {self.words}"
+    def sentence(self) -> Sentence:
+        """Return who it is and what it does."""
+        known = self.node_rank is not None
+        who = (
+            rank_on(self.rank, self.node_rank or 0, self.host, self.pid, self.gpu)
+            if known
+            else ranks_named([self.rank])
+        )
+        return sentence("culprit", who=who, does=self.does)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form, with what it does in English as well."""
+        return {**asdict(self), "does": self.does.document(), "words": english(self.does)}
+
+
+def rank_on(rank: int, node: int, host: str, pid: int, gpu: str) -> Sentence:
+    """Return the name of a rank with where it is."""
+    if gpu:
+        return sentence("rank-on-gpu", rank=rank, node=node, host=host, pid=pid, gpu=gpu)
+    return sentence("rank-on", rank=rank, node=node, host=host, pid=pid)
 
 
 @dataclass(frozen=True)
@@ -59,32 +76,41 @@ class HangFinding:
 
     kind: FindingKind
     culprits: tuple[Culprit, ...]
-    waiting: tuple[str, ...]
-    groups: tuple[str, ...]
+    waiting: tuple[Sentence, ...]
+    groups: tuple[Sentence, ...]
     suspect_ranks: tuple[int, ...]
 
     def headline(self) -> str:
-        """Return the one line that matters."""
-        return "; ".join(self.headlines())
+        """Return the one line that matters, in English."""
+        return "; ".join(map(english, self.headlines()))
 
-    def headlines(self) -> list[str]:
+    def headlines(self) -> list[Sentence]:
         """Return it as a line for each rank that is named."""
         if not self.culprits:
-            return list(self.waiting) or ["no rank can be told from the others: see their stacks"]
+            return list(self.waiting) or [sentence("nobody-apart")]
         more = len(self.culprits) - _MOST_CULPRITS
-        named = [str(culprit) for culprit in self.culprits[:_MOST_CULPRITS]]
-        return [*named, f"and {more} more ranks"] if more > 0 else named
+        named = [culprit.sentence() for culprit in self.culprits[:_MOST_CULPRITS]]
+        return [*named, sentence("more-ranks", count=more)] if more > 0 else named
 
     def lines(self) -> list[str]:
-        """Return the whole paragraph."""
-        lines = [f"  {waiting}" for waiting in self.waiting] if self.culprits else []
+        """Return the whole paragraph in English."""
+        lines = [f"  {english(waiting)}" for waiting in self.waiting] if self.culprits else []
         for culprit in self.culprits[:_MOST_CULPRITS]:
             lines += [f"  rank {culprit.rank}:   {line}" for line in culprit.stack]
-        return [self.headline(), *lines, *(f"  {group}" for group in self.groups)]
+        return [self.headline(), *lines, *(f"  {english(group)}" for group in self.groups)]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
-        return {**asdict(self), "kind": self.kind.value}
+        """Return the JSON form; ``sentences`` are the codes and values of the headlines and of ``waiting``."""
+        return {
+            "kind": self.kind.value,
+            "culprits": [culprit.as_dict() for culprit in self.culprits],
+            "waiting": [english(waiting) for waiting in self.waiting],
+            "groups": [english(group) for group in self.groups],
+            "suspect_ranks": list(self.suspect_ranks),
+            "sentences": [
+                one.document() for one in (*self.headlines(), *(self.waiting if self.culprits else ()))
+            ],
+        }
 
 
 def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[int, str]) -> HangFinding:
@@ -92,8 +118,7 @@ def judge(nodes: Sequence[NodeSnapshot], world_size: int, silent_nodes: Mapping[
     ranks = {rank.rank: rank for node in nodes for rank in node.ranks}
     home = {rank.rank: node for node in nodes for rank in node.ranks}
     if ranks and not silent_nodes and all(found.state.gone for found in ranks.values()):
-        ended = "all ranks have ended, and what started them has not yet"
-        return HangFinding(FindingKind.BUSY, (), (ended,), (), ())
+        return HangFinding(FindingKind.BUSY, (), (sentence("all-ended"),), (), ())
     traces = {rank: found.trace for rank, found in ranks.items() if found.trace is not None}
     report = compare(traces, world_size) if traces else WaitReport(())
     suspects = set(report.suspect_ranks) or _stuck_by_themselves(ranks) or _unheard(ranks) or _outliers(ranks)
@@ -122,15 +147,17 @@ def _telling(report: WaitReport, suspects: set[int]) -> list[Waiting]:
     return (others if suspects else list(report.waiting))[:_MOST_GROUPS]
 
 
-def _waiting_line(waiting: Waiting, ranks: Mapping[int, RankSnapshot], suspects: set[int]) -> str:
-    group = f" of group {waiting.group.name}" if waiting.group.name not in ("", "0") else ""
+def _waiting_line(waiting: Waiting, ranks: Mapping[int, RankSnapshot], suspects: set[int]) -> Sentence:
     came = [rank for rank in waiting.ranks if rank not in suspects] or list(waiting.ranks)
     places = {str(own) for rank in came if rank in ranks and (main := ranks[rank].main) and (own := main.own)}
-    at = f" ({min(places)})" if len(places) == 1 else ""
+    operation: str | Sentence = str(waiting.operation)
+    if waiting.group.name not in ("", "0"):
+        operation = sentence("of-group", operation=operation, group=waiting.group.name)
+    line = sentence("waits-in" if len(came) == 1 else "wait-in", who=ranks_named(came), operation=operation)
+    if len(places) == 1:
+        line = sentence("from-frame", what=line, frame=min(places))
     lacking = sorted({*waiting.behind, *waiting.stopped, *waiting.differ} & suspects)
-    for_whom = f" for {ranks_in_words(lacking)}" if lacking else ""
-    wait = "waits" if len(came) == 1 else "wait"
-    return f"{ranks_in_words(came)} {wait} in {waiting.operation}{group}{at}{for_whom}"
+    return sentence("for-ranks", what=line, who=ranks_named(lacking)) if lacking else line
 
 
 def _stuck_by_themselves(ranks: Mapping[int, RankSnapshot]) -> set[int]:
@@ -172,88 +199,105 @@ def _culprit(
     silent_nodes: Mapping[int, str],
 ) -> Culprit:
     if found is None or node is None:
-        silent = shown_list([f"node {number} ({name})" for number, name in sorted(silent_nodes.items())])
-        words = (
-            f"is not known to any node that answers; {silent} did not" if silent else "is nowhere to be found"
-        )
-        return Culprit(rank, None, "", 0, "", "absent", words, busy=False)
-    doing, words, busy = _doing(found, report)
+        return Culprit(rank, None, "", 0, "", "absent", _absent(silent_nodes), busy=False)
+    doing, does, busy = _doing(found, report)
     gpu = node.gpus.get(found.local_rank or 0, "")
     return Culprit(
-        rank, node.node_rank, node.host, found.state.pid, gpu, doing, words, busy, tuple(_stack_lines(found))
+        rank, node.node_rank, node.host, found.state.pid, gpu, doing, does, busy, tuple(_stack_lines(found))
     )
 
 
-def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, str, bool]:
+def _absent(silent_nodes: Mapping[int, str]) -> Sentence:
+    if not silent_nodes:
+        return sentence("not-known")
+    names = [f"{number} ({name})" for number, name in sorted(silent_nodes.items())]
+    return sentence("not-known-on-one" if len(names) == 1 else "not-known-on-several", nodes=listed(names))
+
+
+def _at(what: Sentence, frame: PythonFrame | None) -> Sentence:
+    return sentence("at", what=what, frame=str(frame)) if frame is not None else what
+
+
+def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, Sentence, bool]:
     """Return what a rank does: a word, words, and whether it works. The surest signs come first."""
     state, main = found.state, found.main
     activity = activity_of(main.frames) if main is not None else None
-    at = f" at {main.own}" if main is not None and main.own is not None else ""
+    own = main.own if main is not None else None
     if state.gone:
-        return "gone", "has ended, while others wait for it", False
+        return "gone", sentence("gone"), False
     if state.stopped:
-        return "stopped", f"is {state.in_words} (SIGSTOP, or a debugger){at}", False
+        halted = sentence("halted") if state.state == "T" else sentence("is", state=sentence("state-traced"))
+        return "stopped", _at(halted, own), False
     if activity is not None and activity.id == "data" and (child := _stuck_child(found)):
-        return "data-worker", f"waits for its DataLoader{at}, {_child_in_words(child)}", False
-    blocked = f", {state.in_words}" if state.state == "D" else ""
-    if state.state == "D" and not found.moving:
-        on = f" on {state.waits_for}" if state.waits_for else ""
-        doing = f" while it {activity.words}" if activity is not None and activity.lengthy else ""
-        return "kernel", f"is {state.in_words}{on}{doing}{at}", False
+        waits = _at(sentence("waits-loader"), own)
+        return (
+            "data-worker",
+            sentence("loader-stuck", what=waits, pid=child.state.pid, does=_child_does(child)),
+            False,
+        )
+    blocked = state.sentence if state.state == "D" else None
+    if blocked and not found.moving:
+        does = sentence("is", state=blocked)
+        if state.waits_for:
+            does = sentence("on", what=does, file=state.waits_for)
+        if activity is not None and activity.lengthy:
+            does = sentence("while", what=does, doing=activity.sentence)
+        return "kernel", _at(does, own), False
     if found.gil_held:
-        return "gil", f"has a thread that holds the GIL and lets no other run{at}{blocked}", False
+        does = _at(sentence("holds-gil"), own)
+        return "gil", sentence("and", what=does, more=blocked) if blocked else does, False
     if activity is not None and activity.lengthy:
-        return activity.id, f"{activity.words}{at}", True
+        return activity.id, _at(activity.sentence, own), True
     # Threads of Python take turns where one calls into C, so that samples of a loop over library calls agree.
     in_library = main is not None and main.frames[0].is_library and activity is None
     if found.computes and (found.moving or in_library):
-        return "busy", f"computes{at}", True
+        return "busy", _at(sentence("computes"), own), True
     if found.computes:
-        return "loop", f"computes and does not leave this place{at}", False
+        return "loop", _at(sentence("loops"), own), False
     if found.unheard and (activity is None or activity.id in ("collective", "store")):
-        return "network", f"{activity.words if activity else 'waits'}{at}, {_silence(found)}", False
+        return (
+            "network",
+            _unheard_end(_at(activity.sentence if activity else sentence("sleeps"), own), found),
+            False,
+        )
     if activity is not None and activity.id == "collective":
-        return _in_a_collective(found, report, activity, at)
+        return _in_a_collective(found, report, activity, own)
     if activity is not None:
-        return activity.id, f"{activity.words}{at}", False
+        return activity.id, _at(activity.sentence, own), False
     if "nanosleep" in state.wchan:
-        return "asleep", f"sleeps{at}", False
-    asleep = f" ({state.wchan})" if state.wchan else ""
+        return "asleep", _at(sentence("naps"), own), False
+    asleep = _at(sentence("sleeps-in", function=state.wchan) if state.wchan else sentence("sleeps"), own)
     others = [thread.own for thread in found.threads if not thread.main and _is_own(thread)]
-    lock = f", and another thread at {others[0]}" if others and "futex" in state.wchan else ""
-    return "asleep", f"waits{asleep}{at}{lock}", False
+    if others and "futex" in state.wchan:
+        asleep = sentence("other-thread", what=asleep, frame=str(others[0]))
+    return "asleep", asleep, False
 
 
-def _silence(found: RankSnapshot) -> str:
+def _unheard_end(what: Sentence, found: RankSnapshot) -> Sentence:
     first, more = found.unheard[0], len(found.unheard) - 1
-    others = f" (and {more} more connection{'s' if more > 1 else ''})" if more else ""
-    return (
-        f"and {first.remote} does not acknowledge what {first.local} sent it "
-        f"{first.attempts + 1} times{others}: packets between the two vanish (firewall, cable, switch, MTU)"
-    )
+    ends: dict[str, str | int] = {"remote": first.remote, "local": first.local, "times": first.attempts + 1}
+    if more:
+        return sentence("unheard-several", what=what, more=more, **ends)
+    return sentence("unheard", what=what, **ends)
 
 
 def _in_a_collective(
-    found: RankSnapshot, report: WaitReport, activity: Activity, at: str
-) -> tuple[str, str, bool]:
+    found: RankSnapshot, report: WaitReport, activity: Activity, own_frame: PythonFrame | None
+) -> tuple[str, Sentence, bool]:
     """Say what is wrong with a rank that waits in an operation itself."""
     for waiting in report.waiting:
         if found.rank in waiting.differ:
             mine = next((w.operation for w in report.waiting if found.rank in w.ranks), waiting.operation)
-            own = _own_operation(found, waiting) or mine
-            return "mismatch", f"is in {own}, others in another operation of the same number{at}", False
+            differs = sentence("mismatch", operation=str(_own_operation(found, waiting) or mine))
+            return "mismatch", _at(differs, own_frame), False
         own = _own_operation(found, waiting)
         if found.rank in waiting.stopped or (found.rank in waiting.behind and own is not None):
-            said = f"is still in {own}" if own is not None else activity.words
-            return (
-                "transport",
-                f"{said}, which others have done: its device or its network is stuck{at}",
-                False,
-            )
-    return "collective", f"{activity.words}{at}", False
+            still = sentence("still-in", operation=str(own)) if own is not None else activity.sentence
+            return "transport", _at(sentence("others-done", what=still), own_frame), False
+    return "collective", _at(activity.sentence, own_frame), False
 
 
-def _own_operation(found: RankSnapshot, waiting: Waiting) -> object | None:
+def _own_operation(found: RankSnapshot, waiting: Waiting) -> Collective | None:
     pending = found.trace.pending if found.trace is not None else ()
     mine = [one for one in pending if one.group == waiting.group.name]
     return min(mine, key=lambda one: one.sequence, default=None)
@@ -282,13 +326,15 @@ def _blockage(child: ChildSnapshot) -> int:
     return signs.index(True) if True in signs else _NOT_BLOCKED
 
 
-def _child_in_words(child: ChildSnapshot) -> str:
+def _child_does(child: ChildSnapshot) -> Sentence:
     state = child.state
-    own = child.threads[0].own if child.threads else None
-    at = f" at {own}" if own is not None else ""
-    what = state.in_words or (f"waits in the kernel ({state.wchan})" if state.wchan else "runs")
-    on = f" on {state.waits_for}" if state.waits_for else ""
-    return f"whose worker process {state.pid} {'is ' if state.in_words else ''}{what}{on}{at}"
+    if state.sentence:
+        does = sentence("is", state=state.sentence)
+    else:
+        does = sentence("kernel-sleeps", function=state.wchan) if state.wchan else sentence("runs")
+    if state.waits_for:
+        does = sentence("on", what=does, file=state.waits_for)
+    return _at(does, child.threads[0].own if child.threads else None)
 
 
 def _stack_lines(found: RankSnapshot) -> Iterable[str]:
@@ -308,7 +354,7 @@ def _is_own(thread: ThreadStack) -> bool:
     return thread.own is not None and not thread.own.is_library
 
 
-def _groups(ranks: Mapping[int, RankSnapshot], named: set[int]) -> Iterable[str]:
+def _groups(ranks: Mapping[int, RankSnapshot], named: set[int]) -> Iterable[Sentence]:
     """Group the others by their stacks, the large groups first."""
     places: dict[ThreadStack | None, list[int]] = {}
     for rank, found in ranks.items():
@@ -316,11 +362,12 @@ def _groups(ranks: Mapping[int, RankSnapshot], named: set[int]) -> Iterable[str]
             places.setdefault(found.main, []).append(rank)
     ordered = sorted(places.items(), key=lambda item: -len(item[1]))
     for main, members in ordered[:_MOST_GROUPS]:
-        if main is None:
-            yield f"{ranks_in_words(members)}: no stack"
-        else:
+        what: str | Sentence = sentence("no-stack")
+        if main is not None:
             innermost, own = main.frames[0], main.own
-            inside = f", in {innermost.function}" if own is not None and own != innermost else ""
-            yield f"{ranks_in_words(members)}: {own}{inside}"
+            what = str(own)
+            if own is not None and own != innermost:
+                what = sentence("in", what=what, operation=innermost.function)
+        yield sentence("place", who=ranks_named(members), what=what)
     if len(ordered) > _MOST_GROUPS:
-        yield f"and {len(ordered) - _MOST_GROUPS} more different stacks"
+        yield sentence("more-stacks", count=len(ordered) - _MOST_GROUPS)

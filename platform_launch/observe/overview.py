@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from platform_launch.observe.activity import activity_of
-from platform_launch.observe.collectives import ranks_in_words
-from platform_launch.observe.hang import HangFinding
+from platform_launch.observe.collectives import ranks_named
+from platform_launch.observe.hang import HangFinding, rank_on
 from platform_launch.observe.snapshot import NodeSnapshot, RankSnapshot
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence, Value, sentence
 
 MOST_LINES = 20
 """So many places fit a screen."""
@@ -19,58 +22,67 @@ _STILL_S = 10.0
 
 def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[str]:
     """Return what fits a terminal: the places of most ranks, and the nodes that are silent."""
-    lines = place_lines(nodes)
+    lines = [english(line) for line in place_lines(nodes)]
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more places (--stacks shows all)"]
     lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
     return lines
 
 
-def place_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
+def place_lines(nodes: Sequence[NodeSnapshot]) -> list[Sentence]:
     """Return a line for each place where ranks are, the largest group of ranks first."""
-    groups: dict[tuple[str, str], list[tuple[NodeSnapshot, RankSnapshot]]] = {}
+    groups: dict[tuple[_Place, str, str], list[tuple[NodeSnapshot, RankSnapshot]]] = {}
     for node in nodes:
         for rank in node.ranks:
-            groups.setdefault((_place(rank), rank.state.in_words), []).append((node, rank))
+            state = rank.state
+            unusual = (state.state, state.wchan if state.state == "D" else "") if state.sentence else ("", "")
+            groups.setdefault((_place(rank), *unusual), []).append((node, rank))
     lines = []
-    for (place, state), members in sorted(groups.items(), key=lambda item: -len(item[1])):
-        who = ranks_in_words(rank.rank for _, rank in members)
+    for (place, _, _), members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        node, rank = members[0]
+        who = ranks_named(rank.rank for _, rank in members)
         if len(members) == 1:
-            node, rank = members[0]
             gpu = node.gpus.get(rank.local_rank or 0, "")
-            parts = [f"node {node.node_rank}", node.host, f"pid {rank.state.pid}", gpu]
-            who += f" ({', '.join(part for part in parts if part)})"
-        lines.append(f"{who}: {', '.join(part for part in (state, place) if part)}")
+            who = rank_on(rank.rank, node.node_rank, node.host, rank.state.pid, gpu)
+        what = place.sentence()
+        if rank.state.sentence:
+            what = sentence("and", what=rank.state.sentence, more=what)
+        lines.append(sentence("place", who=who, what=what))
     return lines
 
 
-def finding_lines(finding: HangFinding, still_s: float | None) -> list[str]:
+def finding_lines(finding: HangFinding, still_s: float | None) -> list[Sentence]:
     """Return who keeps whom waiting, without stacks; nothing where nobody does for longer than a step."""
     if still_s is None or still_s < _STILL_S or not (finding.culprits or finding.waiting):
         return []
-    return [*finding.headlines(), *(f"  {waiting}" for waiting in finding.waiting if finding.culprits)]
+    return [*finding.headlines(), *(finding.waiting if finding.culprits else ())]
 
 
-def stack_lines(nodes: Sequence[NodeSnapshot]) -> list[str]:
-    """Return the whole stacks of all ranks and of what they started."""
+def stack_lines(nodes: Sequence[NodeSnapshot], say: Callable[[Sentence], str] = english) -> list[str]:
+    """Return the whole stacks of all ranks and of what they started; ``say`` says what is no line of code."""
     lines = []
     for node in nodes:
         for rank in node.ranks:
             state = rank.state
-            whose = f"rank {rank.rank} (node {node.node_rank}, {node.host}, pid {state.pid}) {state.in_words}"
-            lines.append(whose.rstrip())
+            whose = rank_on(rank.rank, node.node_rank, node.host, state.pid, "")
+            lines.append(
+                say(sentence("with-state", what=whose, state=state.sentence) if state.sentence else whose)
+            )
             for thread in rank.threads:
-                lines.append(f"  {'main thread' if thread.main else f'thread {thread.name}'.strip()}")
+                named = sentence("thread", name=thread.name) if thread.name else sentence("thread-unnamed")
+                lines.append(f"  {say(sentence('main-thread') if thread.main else named)}")
                 lines += [f"    {frame}" for frame in thread.frames]
             if state.kernel_stack:
-                lines.append("  kernel")
+                lines.append(f"  {say(sentence('kernel'))}")
                 lines += [f"    {function}" for function in state.kernel_stack]
             for child in rank.children:
                 own = child.threads[0].own if child.threads else None
-                at = f" at {own}" if own is not None else ""
-                what = child.state.in_words or child.state.wchan
-                lines.append(f"  child {child.state.pid} ({child.state.name}) {what}{at}")
-            lines += [f"  not known: {problem}" for problem in rank.problems]
+                what: Value = child.state.sentence or child.state.wchan
+                if own is not None:
+                    what = sentence("at", what=what, frame=str(own))
+                one = sentence("child", pid=child.state.pid, name=child.state.name, what=what)
+                lines.append(f"  {say(one)}")
+            lines += [f"  {say(sentence('not-told', problem=problem))}" for problem in rank.problems]
     return lines
 
 
@@ -82,11 +94,28 @@ def rarest(nodes: Sequence[NodeSnapshot], most: int) -> list[NodeSnapshot]:
     return [replace(node, ranks=(rank,)) for _, rank, node in found[:most]]
 
 
-def _place(rank: RankSnapshot) -> str:
+class _Place(NamedTuple):
+    """Where a rank is: ``frame`` empty where no stack is known, then ``gone`` tells why."""
+
+    frame: str = ""
+    operation: str = ""
+    doing: str = ""
+    gone: bool = False
+
+    def sentence(self) -> Value:
+        if not self.frame:
+            return sentence("state-ended" if self.gone else "no-stack")
+        if self.operation:
+            return sentence("in", what=self.frame, operation=self.operation)
+        return sentence("and", what=self.frame, more=sentence(self.doing)) if self.doing else self.frame
+
+
+def _place(rank: RankSnapshot) -> _Place:
     main = rank.main
     if main is None or main.own is None:
-        return "ended" if rank.state.gone else "no stack"
+        return _Place(gone=rank.state.gone)
     activity = activity_of(main.frames)
     pending = rank.trace.pending if rank.trace is not None else ()
-    doing = f"in {pending[0]}" if pending else activity.words if activity is not None else ""
-    return f"{main.own}{f', {doing}' if doing else ''}"
+    if pending:
+        return _Place(str(main.own), str(pending[0]))
+    return _Place(str(main.own), doing=activity.doing if activity is not None else "")

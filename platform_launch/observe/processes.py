@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.process_stat import read_stat
+from platform_launch.sentences import Sentence, sentence
 
 _MOST_CHILDREN = 64
-_STATES = {"T": "stopped", "t": "stopped by a debugger", "D": "blocked in the kernel", "Z": "ended"}
+_STATES = {"T": "state-stopped", "t": "state-traced", "D": "state-blocked", "Z": "state-ended"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class ProcessState:
         return self.state in ("T", "t")
 
     @property
-    def in_words(self) -> str:
-        """What is unusual about its state; empty where it runs or sleeps."""
-        words = _STATES.get(self.state, "")
-        return f"{words} ({self.wchan})" if words and self.state == "D" and self.wchan else words
+    def sentence(self) -> Sentence | None:
+        """What is unusual about its state; None where it runs or sleeps."""
+        if self.state == "D" and self.wchan:
+            return sentence("state-blocked-in", function=self.wchan)
+        return sentence(_STATES[self.state]) if self.state in _STATES else None
 
 
 def look_at(pid: int) -> ProcessState:

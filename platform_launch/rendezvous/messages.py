@@ -17,8 +17,12 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from platform_launch.sentences import Sentence
+
 _LARGEST_INTEGER = 2**63
 _SHOWN = 80
+# Of JSON: each sentence within another takes two of them.
+_DEEPEST = 24
 
 
 class InvalidMessageError(ValueError):
@@ -87,6 +91,8 @@ def _plain(value: Any) -> Any:
     """Return what JSON knows. A message inside a message keeps its name; another dataclass needs none."""
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Sentence):
+        return value.document()
     if is_dataclass(value) and not isinstance(value, type):
         content = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         return [type(value).__name__, content] if isinstance(value, Message) else content
@@ -116,6 +122,8 @@ def _reader(hint: Any) -> _Reader:
     if isinstance(hint, type):
         if issubclass(hint, Message):
             return _message(hint)
+        if hint is Sentence:
+            return _sentence
         if is_dataclass(hint):
             return _record(hint)
         if issubclass(hint, Enum):
@@ -148,6 +156,23 @@ def _number(value: Any, where: str) -> float:
     if not usable or abs(value) >= _LARGEST_INTEGER or not math.isfinite(value):
         raise _mismatch(where, "a number", value)
     return float(value)
+
+
+def _sentence(value: Any, where: str) -> Sentence:
+    try:
+        return Sentence.read(_harmless_texts(value, _DEEPEST))
+    except ValueError as error:
+        raise InvalidMessageError(f"{where}: {error}") from error
+
+
+def _harmless_texts(value: Any, deepest: int) -> Any:
+    if deepest == 0:
+        raise ValueError(f"a sentence in sentences more than {_DEEPEST} deep")
+    if isinstance(value, dict):
+        return {printable(name): _harmless_texts(one, deepest - 1) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_harmless_texts(one, deepest - 1) for one in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 _SCALARS: dict[type, _Reader] = {str: _text, bool: _truth, int: _integer, float: _number}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from platform_launch.observe.overview import overview, stack_lines
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence
 from tests.observe.dump_files import document, entry, gloo
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -52,6 +54,10 @@ def judged(*ranks: RankSnapshot, silent: Mapping[int, str] | None = None, world:
         for node in sorted({rank.rank // 2 for rank in ranks})
     ]
     return judge(nodes, world, silent or {})
+
+
+def told(sentences: Iterable[Sentence]) -> list[str]:
+    return [english(one) for one in sentences]
 
 
 def one(culprit: RankSnapshot) -> HangFinding:
@@ -114,7 +120,7 @@ def test_rank_that_others_wait_for_is_named_with_what_it_does(
     assert finding.suspect_ranks == (3,)
     assert (finding.culprits[0].doing, finding.kind) == (doing, kind)
     assert finding.headline().startswith("rank 3 (node 1, host1, pid 103) ")
-    assert finding.waiting == ("ranks 0-2 wait in all_reduce #6 (/job/train.py:56 in step) for rank 3",)
+    assert told(finding.waiting) == ["ranks 0-2 wait in all_reduce #6 (/job/train.py:56 in step) for rank 3"]
 
 
 def test_a_rank_that_sleeps_is_said_to_without_the_kernels_word_for_it() -> None:
@@ -124,7 +130,7 @@ def test_a_rank_that_sleeps_is_said_to_without_the_kernels_word_for_it() -> None
 
 def test_ranks_with_equal_stacks_are_one_line() -> None:
     finding = one(absent(3, VALIDATE))
-    assert finding.groups == ("ranks 0-2: /job/train.py:56 in step, in all_reduce",)
+    assert told(finding.groups) == ["ranks 0-2: /job/train.py:56 in step, in all_reduce"]
     assert "  rank 3:   /job/train.py:88 in validate" in finding.lines()
 
 
@@ -214,7 +220,7 @@ def test_ends_of_a_connection_whose_packets_vanish_are_named_with_their_addresse
     assert (finding.kind, finding.suspect_ranks) == (FindingKind.HANG, (2,))
     (culprit,) = finding.culprits
     assert culprit.doing == "network"
-    assert "10.0.0.1:29500 does not acknowledge what 10.0.0.2:40000 sent it 6 times" in culprit.words
+    assert "10.0.0.1:29500 does not acknowledge what 10.0.0.2:40000 sent it 6 times" in english(culprit.does)
 
 
 KERNELS_LINE = (

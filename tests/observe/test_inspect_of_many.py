@@ -12,6 +12,7 @@ from platform_launch.observe.hang import judge
 from platform_launch.observe.monitor import NodeReply, Replies
 from platform_launch.observe.overview import finding_lines, overview, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
+from platform_launch.observe.words import english
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.launcher import SendAnswer, SendRequest
@@ -82,7 +83,7 @@ def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None
         for ranks in (range(4 * node, 4 * node + 4),)
     ]
     silent = {node: f"gn{node}" for node in range(125, 250)}
-    finding = finding_lines(judge(nodes, 1000, silent), 60.0)
+    finding = [english(line) for line in finding_lines(judge(nodes, 1000, silent), 60.0)]
     assert all(len(line) < 4000 for line in (*finding, *overview(nodes, {})))
     few = rarest(nodes, 8)
     seen = [rank.rank for node in few for rank in node.ranks]

@@ -23,13 +23,18 @@ from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSn
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.run.launcher import AnswersReceived, RequestReceived, SendAnswer, SendRequest
+from platform_launch.sentences import sentence
 from tests.observe.test_hang import waiting
 
 FINDING = HangFinding(
     FindingKind.HANG,
-    (Culprit(3, 1, "gn7", 812, "GPU 3", "stopped", "is stopped", False),),
-    ("w",),
-    ("g",),
+    (
+        Culprit(
+            3, 1, "gn7", 812, "GPU 3", "stopped", sentence("at", what=sentence("halted"), frame="f"), False
+        ),
+    ),
+    (sentence("ranks", numbers=["0-2", sentence("rank", numbers="3")]),),
+    (sentence("more-ranks", count=3),),
     (3,),
 )
 

@@ -19,6 +19,7 @@ from platform_launch.observe.snapshot import RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.sentences import Sentence, english
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,
@@ -137,6 +138,12 @@ def test_of_many_ranks_a_page_gets_what_fits_it_and_a_file_gets_all(server: Serv
     until(lambda: inspected("")["ranks"] == len(names))
     assert (found["more_ranks"], found["more_places"]) == (6, 15)
     assert (len(found["lines"]), count_ranks(found["stacks"])) == (20, 64)
+    line = found["sentences"]["lines"][-1]
+    assert (line["code"], english(Sentence.read(line))) == ("place", found["lines"][-1])
+    told = inspected("?language=zh")
+    assert all("，" not in line and "：/job/train.py" in line for line in told["lines"])
+    assert told["sentences"]["lines"][-1]["code"] == "place"
+    assert "  主线程" in told["stacks"]
     until(lambda: inspected("?whole=true")["ranks"] == len(names))
     assert (found["more_ranks"], found["more_places"]) == (0, 0)
     assert (len(found["lines"]), count_ranks(found["stacks"])) == (35, 70)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from platform_launch.observe.snapshot import RankSnapshot
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE, Number, Question, WireMessage
 
@@ -31,11 +32,19 @@ class RanksTaken(WireMessage):
     awaited: bool
 
 
+class InspectionSentences(Shape):
+    """What the lines of an :class:`Inspection` are made of, for programs and other languages."""
+
+    finding: list[Sentence]
+    lines: list[Sentence]
+
+
 class Inspection(Shape):
     """What all ranks of a running group do now.
 
     ``lines`` hold the ranks, those at the same place in one line; ``finding`` says who keeps the others
-    waiting, and is empty while something moves; ``stacks`` are those of all threads. Unless the whole was
+    waiting, and is empty while something moves; ``sentences`` are the codes and values that their words are made
+    of, in the same order. ``stacks`` are those of all threads. Unless the whole was
     asked for, there are 20 lines at most and stacks of the 64 ranks at the rarest places: ``more_places`` and
     ``more_ranks`` count the rest. ``silent`` lists the workers whose agents did not answer.
     """
@@ -47,6 +56,7 @@ class Inspection(Shape):
     moved_s_ago: float | None
     finding: list[str]
     lines: list[str]
+    sentences: InspectionSentences
     stacks: list[str]
     more_places: int = 0
     more_ranks: int = 0

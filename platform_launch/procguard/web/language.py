@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from platform_launch.console.chinese_ranks import RANKS
+from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.sentences import Sentence, SentenceRenderer
 from platform_launch.procguard.api.shapes import ProblemShape, Refusal
@@ -27,8 +29,9 @@ def catalogue(language: str) -> Mapping[str, str]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (FOLDER / f"{language}.yaml").read_text("utf-8")
     words = yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe ones
-    found = {str(key): str(text) for key, text in words.items()}
-    return found | {f"sentence.{code}": text for code, text in ENGLISH.items()} if language == "en" else found
+    sentences = {**WORDS, **ENGLISH} if language == "en" else RANKS
+    found = {f"sentence.{code}": text for code, text in sentences.items()}
+    return found | {str(key): str(text) for key, text in words.items()}
 
 
 def choose(cookie: str | None, accepted: str) -> str:

@@ -10,9 +10,11 @@ from html.parser import HTMLParser
 
 import pytest
 
+from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.sentences import Sentence, Value, english, sentence
 from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.procguard.web.language import Words
 from platform_launch.why import LogSource, explain
 from tests.procguard.serving import FakeAgent, Served, served, until
 
@@ -177,3 +179,19 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
     )
     events = server.person().get("/groups/train/events", headers=headers).text
     assert "第 1 次运行：gn6-0：已结束，退出码 1：被信号 SIGABRT 杀死" in events
+
+
+def test_what_is_seen_of_ranks_is_told() -> None:
+    left = [words for code in WORDS if (words := Words("zh").render(seen(code))) and SENTENCE.search(words)]
+    assert left == []
+    at = sentence("at", what=sentence("halted"), frame="/job/train.py:88 in validate")
+    culprit = sentence("culprit", who=sentence("rank-on", rank=3, node=1, host="gn7", pid=103), does=at)
+    assert Words("zh").render(culprit) == (
+        "rank 3（节点 1、gn7、pid 103）：已暂停（SIGSTOP 或调试器），位于 /job/train.py:88 in validate"
+    )
+
+
+def seen(code: str) -> Sentence:
+    """Return a sentence of what is seen of ranks, with short values."""
+    values: dict[str, Value] = dict.fromkeys(re.findall(r"\{(\w+)\}", WORDS[code]), "x1")
+    return Sentence(code, values)

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.observe import hang
+from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api import ranks
+from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.ranks import WorkerName, assign
 from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import ProblemShape
@@ -21,7 +24,8 @@ SCRIPTS = "\n".join(path.read_text("utf-8") for path in (WEB / "static").glob("*
 LANGUAGE = Path(language.__file__).read_text("utf-8")
 ROOMS = Path(ranks.__file__).parents[1].glob("[acds]*/**/*.py")
 PROCGUARD = "\n".join(path.read_text("utf-8") for path in ROOMS)
-CHOSEN = ("workers", "workers-taken-out")
+OBSERVE = "\n".join(path.read_text("utf-8") for path in Path(hang.__file__).parent.glob("[!w]*.py"))
+CHOSEN = ("workers", "workers-taken-out", "quoted", "list-cut")
 """Codes of sentences that are chosen where they are said."""
 
 
@@ -42,6 +46,7 @@ def used() -> set[str]:
     said |= {f"problem.{code}{part}" for code in refusals for part in ("", ".hint")}
     said |= {f"sentence.{code}" for code in re.findall(r'\bsentence\(\s*"([\w-]+)"', PROCGUARD)}
     said |= {f"sentence.{code}" for code in CHOSEN}
+    said |= {f"sentence.{code}" for code in re.findall(r"""["']([a-z-]+)["']""", OBSERVE) if code in WORDS}
     said |= set(re.findall(r'self\("(\w+)"', LANGUAGE))
     return said
 
@@ -50,6 +55,10 @@ def used() -> set[str]:
 def test_every_message_is_there_in_every_language(language: str) -> None:
     assert len(used()) > 150
     assert used() - catalogue(language).keys() == set()
+
+
+def test_a_code_has_one_meaning() -> None:
+    assert {code for code in WORDS if code in ENGLISH and WORDS[code] != ENGLISH[code]} == set()
 
 
 def test_languages_hold_the_same_messages_with_the_same_values() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Security
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from platform_launch.observe.hang import judge
 from platform_launch.observe.overview import MOST_LINES, finding_lines, place_lines, rarest, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.procguard.api.inspection import Inspection, RanksSeen, RanksTaken
+from platform_launch.procguard.api.inspection import Inspection, InspectionSentences, RanksSeen, RanksTaken
 from platform_launch.procguard.api.ranks import WorkerKind, WorkerName
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.groups import GroupPhase
@@ -25,6 +25,7 @@ from platform_launch.procguard.server.gate import Operator, bearer
 from platform_launch.procguard.server.inspections import Answers
 from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
 from platform_launch.procguard.server.routes.agents import credential
+from platform_launch.procguard.web.language import Words
 
 router = APIRouter(prefix="/api/v1")
 
@@ -43,6 +44,7 @@ async def _node_of(
 
 
 _Whole = Annotated[bool, Query(description="All places and the stacks of all ranks, however many.")]
+_Language = Annotated[Literal["en", "zh"], Query(description="In which the lines are.")]
 _Node = Annotated[str, Depends(_node_of)]
 
 
@@ -53,13 +55,17 @@ _Node = Annotated[str, Depends(_node_of)]
     response_model=Inspection,
     responses=refusals(401, 403, 404, 409, 422, 503),
 )
-async def inspect(name: str, parts: Parts, _person: Operator, whole: _Whole = False) -> Response:
+async def inspect(
+    name: str, parts: Parts, _person: Operator, whole: _Whole = False, language: _Language = "en"
+) -> Response:
     """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
     run, workers = await to_thread.run_sync(_running, parts, name)
     asked = [_name(worker) for worker in workers if not worker.silent]
     answers = await parts.inspections.ask((name, run.generation), asked, _LIMIT_S)
     # Written there as well: the whole of thousands of ranks would hold heartbeats up here.
-    document = await to_thread.run_sync(lambda: _seen(run, workers, answers, whole).model_dump_json())
+    document = await to_thread.run_sync(
+        lambda: _seen(run, workers, answers, whole, Words(language)).model_dump_json()
+    )
     return Response(document, media_type="application/json")
 
 
@@ -91,7 +97,9 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
     return run, [worker for worker in shapes if worker.generation == run.generation and worker.state in alive]
 
 
-def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers, whole: bool) -> Inspection:
+def _seen(
+    run: RunDetail, workers: Sequence[WorkerShape], answers: Answers, whole: bool, words: Words
+) -> Inspection:
     places = {place.worker: place for place in run.places}
     nodes, silent = [], {}
     for worker in workers:
@@ -106,15 +114,17 @@ def _seen(run: RunDetail, workers: Sequence[WorkerShape], answers: Answers, whol
     shown_lines, shown_ranks = (len(lines), ranks) if whole else (MOST_LINES, _MOST_STACKS)
     world_size = max((seen.world_size for seen in answers.values()), default=0) or run.world_size
     silent_nodes = {rank: worker for worker, rank in silent.items()}
+    finding = finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago)
     return Inspection(
         group=run.group,
         run=run.number,
         ranks=ranks,
         nodes=len({node.node_rank for node in nodes}),
         moved_s_ago=moved_s_ago,
-        finding=finding_lines(judge(nodes, world_size, silent_nodes), moved_s_ago),
-        lines=lines[:shown_lines],
-        stacks=stack_lines(nodes if whole else rarest(nodes, shown_ranks)),
+        finding=[words.render(one) for one in finding],
+        lines=[words.render(one) for one in lines[:shown_lines]],
+        sentences=InspectionSentences(finding=finding, lines=lines[:shown_lines]),
+        stacks=stack_lines(nodes if whole else rarest(nodes, shown_ranks), words.render),
         more_places=max(0, len(lines) - shown_lines),
         more_ranks=max(0, ranks - shown_ranks),
         silent=sorted(silent),

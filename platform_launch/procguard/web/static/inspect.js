@@ -6,7 +6,7 @@
   const status = $("#inspect-status");
   const again = $("#inspect-again");
   const save = $("#inspect-save");
-  const address = `/api/v1/groups/${encodeURIComponent(dialog.dataset.group)}/inspect`;
+  const address = `/api/v1/groups/${encodeURIComponent(dialog.dataset.group)}/inspect?language=${dialog.dataset.language}`;
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
 
   function show(id, text) {
@@ -66,5 +66,5 @@
     ask("", shown);
   });
   again.addEventListener("click", () => ask("", shown));
-  save.addEventListener("click", () => ask("?whole=true", file));
+  save.addEventListener("click", () => ask("&whole=true", file));
 })();

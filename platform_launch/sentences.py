@@ -77,7 +77,7 @@ def listed(values: Collection[str]) -> Value:
 
 
 class SentenceRenderer:
-    """Makes text of sentences by a table of words: in English, and by what is overridden in another language."""
+    """Makes text of sentences by a table of words, in English unless more is overridden."""
 
     comma, semicolon = ", ", "; "
 

@@ -100,7 +100,7 @@ class HangFinding:
         return [self.headline(), *lines, *(f"  {english(group)}" for group in self.groups)]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the JSON form; ``sentences`` are the codes and values of the headlines and of ``waiting``."""
+        """Return the JSON form; ``sentences`` are codes and values of the headlines and of ``waiting``."""
         return {
             "kind": self.kind.value,
             "culprits": [culprit.as_dict() for culprit in self.culprits],

@@ -43,8 +43,8 @@ class Inspection(Shape):
     """What all ranks of a running group do now.
 
     ``lines`` hold the ranks, those at the same place in one line; ``finding`` says who keeps the others
-    waiting, and is empty while something moves; ``sentences`` are the codes and values that their words are made
-    of, in the same order. ``stacks`` are those of all threads. Unless the whole was
+    waiting, and is empty while something moves; ``sentences`` are the codes and values that their words are
+    made of, in the same order. ``stacks`` are those of all threads. Unless the whole was
     asked for, there are 20 lines at most and stacks of the 64 ranks at the rarest places: ``more_places`` and
     ``more_ranks`` count the rest. ``silent`` lists the workers whose agents did not answer.
     """

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import Refusal
+from platform_launch.procguard.api.shapes import ProblemShape, Refusal
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
@@ -27,6 +27,25 @@ _MEANINGS = {
     429: "Too many logins, or joins with a wrong token, were tried.",
     503: "The database or the disk cannot be used now; nothing changed. Try again.",
     507: "The disk is full.",
+}
+
+
+_LIMITS = ("min_length", "max_length", "ge", "gt", "le", "lt")
+_KINDS_OF_INPUT = {
+    "missing": "input-missing",
+    "extra_forbidden": "input-unknown",
+    "string_too_short": "input-short",
+    "string_too_long": "input-long",
+    "too_long": "input-many",
+    "greater_than_equal": "input-low",
+    "less_than_equal": "input-high",
+    "int_type": "input-number",
+    "int_parsing": "input-number",
+    "float_type": "input-number",
+    "float_parsing": "input-number",
+    "finite_number": "input-number",
+    "int_from_float": "input-whole",
+    "set_by_procguard": "input-own-variable",
 }
 
 
@@ -65,8 +84,20 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
     # Names of unknown fields come from outside: half of a surrogate pair cannot be encoded.
     text = found[:2_000].encode(errors="replace").decode()
     hint = "the fields are described in /openapi.json"
-    refusal = Refusal(error=text, hint=hint, code="bad-input", values={"fields": text})
+    problems = [_input_problem(one) for one in errors[:10]]
+    refusal = Refusal(error=text, hint=hint, problems=problems, code="bad-input", values={"fields": text})
     return JSONResponse(refusal.model_dump(), 422)
+
+
+def _input_problem(error: Mapping[str, Any]) -> ProblemShape:
+    """Return what is wrong with a field as one of few codes, from pydantic's type of error."""
+    where, limits = [str(part) for part in error["loc"]], error.get("ctx") or {}
+    field = ".".join(where[1:] if where[:1] == ["body"] else where)[:200].encode(errors="replace").decode()
+    limit = next((f"{limits[name]:g}" for name in _LIMITS if name in limits), "")
+    kind = str(error["type"])
+    code = _KINDS_OF_INPUT.get(kind, "input-form")
+    message = str(error["msg"])[:500].encode(errors="replace").decode()
+    return ProblemShape(code=code, text=f"{field}: {message}", values={"field": field, "limit": limit})
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ import pytest
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.sentences import Sentence, Value, english, sentence
+from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.web.language import Words
 from platform_launch.why import LogSource, explain
@@ -195,3 +196,33 @@ def seen(code: str) -> Sentence:
     """Return a sentence of what is seen of ranks, with short values."""
     values: dict[str, Value] = dict.fromkeys(re.findall(r"\{(\w+)\}", WORDS[code]), "x1")
     return Sentence(code, values)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ({"master_port": None}, "input-number", "master_port不是数字。 请输入数字。"),
+        ({"master_port": 70_000}, "input-high", "master_port太大。 最多为 65535。"),
+        ({"grace_s": -1}, "input-low", "grace_s太小。 至少为 0。"),
+        ({"max_restarts": 1.5}, "input-whole", "max_restarts不是整数。 请输入整数。"),
+        ({"command": "x" * 5_000}, "input-long", "command太长。 最多 4000 个字符。"),
+        ({"owners": ["ann"] * 70}, "input-many", "owners的条目太多。 最多 64 个。"),
+        ({"colour": "red"}, "input-unknown", "服务器不认识 colour。 请刷新页面：它可能来自另一个版本。"),
+        ({"backend": "mpi"}, "input-form", "backend不能是这个值。 各字段的说明见 /openapi.json。"),
+        (
+            {"environment": {"RANK": "1"}},
+            "input-own-variable",
+            "environment.RANK.[key]由 ProcGuard 设置。 请去掉它。",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_input_is_told(
+    server: Served, settings: dict[str, object], code: str, words: str
+) -> None:
+    answer = server.person().put("/api/v1/groups/train/settings", json=settings)
+    problems = [ProblemShape.model_validate(one) for one in answer.json()["problems"]]
+    assert (answer.status_code, [one.code for one in problems]) == (422, [code])
+    assert " ".join(Words("zh").problem(problems[0])) == words
+    assert english_on(words) == []
+    missing = server.person("ada").post("/api/v1/users", json={"name": "eve", "role": "viewer"}).json()
+    assert [one["code"] for one in missing["problems"]] == ["input-missing"]

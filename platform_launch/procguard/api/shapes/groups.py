@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from platform_launch.procguard.api.ranks import WorkerKind
 from platform_launch.procguard.api.sentences import Value
@@ -20,7 +21,7 @@ GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.
 
 def _not_of_the_rank(name: str) -> str:
     if name in PLACE_VARIABLES or name.startswith("PROCGUARD_"):
-        raise ValueError(f"{name} is set by ProcGuard")
+        raise PydanticCustomError("set_by_procguard", "it is set by ProcGuard")
     return name
 
 

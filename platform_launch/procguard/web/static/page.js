@@ -81,9 +81,17 @@ function refusal(xhr) {
 
 const sentence = (text, hint) => `${text}${hint ? `. ${hint[0].toUpperCase()}${hint.slice(1)}` : ""}`;
 
+// A field is called what its label says, where the page has one.
+function labelled(path) {
+  const [name, ...rest] = path.split(".").filter((part) => part !== "[key]");
+  const label = document.getElementsByName(name)[0]?.labels?.[0];
+  return label ? [label.firstChild.textContent.trim(), ...rest].join(": ") : path;
+}
+
 function problem({ code, text, hint, values }) {
-  const known = words[`problem.${code}`];
-  return known ? `${say(`problem.${code}`, values)} ${say(`problem.${code}.hint`, values)}` : sentence(text, hint);
+  if (!words[`problem.${code}`]) return sentence(text, hint);
+  const shown = values.field === undefined ? values : { ...values, field: labelled(values.field) };
+  return `${say(`problem.${code}`, shown)} ${say(`problem.${code}.hint`, shown)}`;
 }
 
 const refused = ({ code, error, hint, values }) => problem({ code, text: error, hint, values });

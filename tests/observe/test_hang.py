@@ -125,7 +125,7 @@ def test_rank_that_others_wait_for_is_named_with_what_it_does(
 
 def test_a_rank_that_sleeps_is_said_to_without_the_kernels_word_for_it() -> None:
     finding = one(absent(3, VALIDATE, process=ProcessState(103, "p", "S", "hrtimer_nanosleep")))
-    assert [culprit.words for culprit in finding.culprits] == ["sleeps at /job/train.py:88 in validate"]
+    assert told(culprit.does for culprit in finding.culprits) == ["sleeps at /job/train.py:88 in validate"]
 
 
 def test_ranks_with_equal_stacks_are_one_line() -> None:

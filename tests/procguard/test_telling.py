@@ -192,7 +192,7 @@ def test_a_receiver_whose_answer_never_ends_holds_nothing_up(
         until(lambda: count(results, "lost") == 1)
         monkeypatch.setattr(webhooks_module, "_LIMIT_S", LIMIT_S)
         # What this one says is not waited for: its status tells.
-        webhooks.hear(AuditEvent(id=9, at=NOW, who="server", action="finished", object="g", detail=""))
+        webhooks.receive(AuditEvent(id=9, at=NOW, who="server", action="finished", object="g", detail=""))
         until(lambda: count(results, "sent") == 1)
         webhooks.stop()
     assert taken == ["/"]

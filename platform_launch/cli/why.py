@@ -10,7 +10,7 @@ import click
 
 from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.options import lang_option
-from platform_launch.errors import UsageError
+from platform_launch.errors import InputError, UsageError
 from platform_launch.project import logs_folder
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
 from platform_launch.why.hang_records import HangRecord
@@ -72,4 +72,12 @@ def _explain(logs: tuple[str, ...], job: str | None) -> Verdict:
 
 
 def _folders(logs: tuple[str, ...]) -> list[Path]:
-    return [Path(log) for log in logs or (str(logs_folder()),)]
+    if logs:
+        return [Path(log) for log in logs]
+    folder = logs_folder()
+    if not folder.exists():
+        raise InputError(
+            f"no launch has left a log yet: there is no folder {folder}",
+            "name the logs, or the folder that --log-dir named: platform-launch why FOLDER",
+        )
+    return [folder]

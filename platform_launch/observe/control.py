@@ -72,7 +72,7 @@ def find_sockets(temporary: Path) -> list[Path]:
 
 
 def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
-    """Return what a launch answers, None when nobody listens any more. Raises TimeoutError, ValueError."""
+    """Return what a launch answers, None where it has ended. Raises TimeoutError, ValueError."""
     deadline = time.monotonic() + limit_s
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(limit_s)
@@ -86,7 +86,12 @@ def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
             data += chunk
             if time.monotonic() > deadline or len(data) > _MOST_BYTES:
                 raise TimeoutError
-    document = json.loads(bytes(data))
+    if not data:  # it ended when it was asked
+        return None
+    try:
+        document = json.loads(bytes(data))
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004 - what was sent has the wrong value
+        raise ValueError(f"an answer of {len(data)} bytes that is no JSON object")  # noqa: TRY004 - was sent
     return document

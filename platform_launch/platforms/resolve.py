@@ -6,7 +6,7 @@ once per process is refused even then, unless flags say the whole place of the n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from platform_launch.environment import Environment, Sourced
@@ -190,6 +190,10 @@ def _raising_with(reading: Reading, build: Callable[[], Topology]) -> Topology:
         raise with_reading(error, reading) from None
 
 
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
 def _missing(reading: Reading) -> TopologyError:
     """Return the error that names every field nobody said, and the flags that supply them."""
     unknown = [name for name in _WORDS if getattr(reading, name) is None]
@@ -197,10 +201,10 @@ def _missing(reading: Reading) -> TopologyError:
         f"{_WORDS[name]} (no {asked})" if (asked := reading.missing.get(name)) else _WORDS[name]
         for name in unknown
     ]
-    flags = " ".join(FLAGS[name] for name in unknown)
+    flags = _and([FLAGS[name] for name in unknown])
     advice = [reading.hint, reading.address_hint if "master_addr" in unknown else ""]
     alone = "; for a job of one node pass --nnodes 1" if "nnodes" in unknown else ""
     return TopologyError(
-        f"platform {reading.platform} does not say {', '.join(reasons)}",
+        f"platform {reading.platform} does not say {_and(reasons)}",
         "; or ".join([*filter(None, advice), f"pass {flags}{alone}"]),
     )

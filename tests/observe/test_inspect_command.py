@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -51,3 +53,32 @@ def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
         assert "rank 1 waits on gn6" in shown[1]
         assert main(["inspect", "--format", "json"]) == 0
         assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70)])
+def test_a_launch_that_ends_while_it_is_asked_breaks_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: bytes,
+    code: int,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with launches(tmp_path), socket.socket(socket.AF_UNIX) as listener:
+        folder = tmp_path / f"platform_launch_{os.geteuid()}" / "observe"
+        folder.mkdir(parents=True)
+        listener.bind(str(folder / "control.socket"))
+        listener.listen()
+
+        def end() -> None:
+            connection, _ = listener.accept()
+            connection.sendall(data)
+            connection.close()
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        assert main(["inspect"]) == code
+        ending.join()
+    told = capsys.readouterr().err
+    assert ("no JSON object" in told) is bool(data), told
+    assert "Expecting" not in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from platform_launch import files
 from platform_launch.errors import InputError, UsageError
@@ -18,6 +19,11 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
     except FileExistsError as error:
         raise UsageError(
             f"{path} exists: expected a new file", "choose another name, or add --force"
+        ) from error
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path} cannot be written: there is no folder {path.parent}",
+            f"mkdir -p {quote(str(path.parent))}",
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error

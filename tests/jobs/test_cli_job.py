@@ -161,7 +161,9 @@ def test_a_file_is_written_once_and_over_only_by_force(
 
 def test_nothing_is_left_behind_where_nothing_can_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["job", "slurm", "--name", "demo", "--output", "/nowhere/job.sbatch"]) == 66
-    assert "cannot be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be written: there is no folder" in said
+    assert "hint:  mkdir -p " in said
 
 
 def test_check_compares_a_file_with_what_the_job_gives_now(

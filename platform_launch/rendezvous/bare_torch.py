@@ -15,7 +15,8 @@ import ctypes
 import hashlib
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,9 +86,23 @@ def _load() -> Any:
     sys.modules |= {"torch": torch, "torch.distributed": distributed}
     # As torch/__init__.py does first: what the extension module needs of other libraries.
     ctypes.CDLL(str(Path(torch.__path__[0], "lib", "libtorch_global_deps.so")), mode=ctypes.RTLD_GLOBAL)
-    core: Any = import_module("torch._C")
+    with _no_numpy():
+        core: Any = import_module("torch._C")
     core._c10d_init()
     store = import_module("torch._C._distributed_c10d").TCPStore
     vars(distributed).update(TCPStore=store, DistStoreError=core._DistStoreError)
     vars(torch).update(_C=core, version=import_module("torch.version"), distributed=distributed)
     return torch
+
+
+@contextmanager
+def _no_numpy() -> Iterator[None]:
+    """Let numpy be absent where it was not imported before: torch loads it for tensors."""
+    absent = "numpy" not in sys.modules
+    if absent:
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # as Python has it: importing fails
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["numpy"]

@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from platform_launch.hardware import Hardware
-from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.rendezvous.messages import Message
+
+if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that
+    from platform_launch.hardware import Hardware
+    from platform_launch.plan.launch_plan import LaunchPlan
 
 # What training libraries read; other variables are nobody's business here.
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_", "OMP_", "DEEPSPEED_", "DS_", "ACCELERATE_", "CUDA_", "UCX_", "FI_")

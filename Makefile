@@ -71,8 +71,10 @@ docs: .venv/.docs
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)" -e ".[train,jax,dist-launch,procguard,postgres,dev]"
 	touch $@ .venv/.train
 
+# The newest pip, as the one that comes with Python may take minutes more for what it reads of an index.
 .venv:
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
 
 clean:
 	rm -rf .venv logs runs

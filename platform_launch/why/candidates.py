@@ -80,7 +80,7 @@ def _is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
     same_writer = cause.raised is not None or (cause.where == event.where != NOWHERE)
     goes_on_until = cause.number + _LINES_OF_A_MESSAGE if same_writer else cause.start
     return (
-        event.role is SignatureRole.CONSEQUENCE
+        event.role in (SignatureRole.CONSEQUENCE, SignatureRole.SUMMARY)
         and cause.signature.id in event.signature.explains
         and event.log == cause.log
         and event.start < goes_on_until

@@ -43,6 +43,7 @@ _OF_NODES = re.compile(
 )
 _CLEANED_UP = 137
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
+_SAID_LOCAL_RANK = re.compile(r"--local[_-]rank=(\d{1,5})\b")
 
 
 @dataclass(frozen=True)
@@ -116,16 +117,18 @@ def ending_in(line: Line) -> Ending | None:
             return Ending(codes[node], Location(node=node).filled(line.where), line)
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
-            rank = found.groupdict().get("rank") or _named_rank(line.text)
-            pod = found.groupdict().get("pod")
-            said = Location(pod=pod, rank=int(rank) if rank else None)
-            return Ending(_code(found.groupdict()), line.where.filled(said), line)
+            groups = found.groupdict()
+            said = Location(pod=groups.get("pod"), rank=int(groups["rank"]) if groups.get("rank") else None)
+            return Ending(_code(groups), line.where.filled(said).filled(_named(line.text)), line)
     return None
 
 
-def _named_rank(text: str) -> str | None:
-    rank = _SAID_RANK.search(text)
-    return rank[1] if rank else None
+def _named(text: str) -> Location:
+    """Return the rank that a line names, or that a command in it was given."""
+    rank, local_rank = _SAID_RANK.search(text), _SAID_LOCAL_RANK.search(text)
+    return Location(
+        rank=int(rank[1]) if rank else None, local_rank=int(local_rank[1]) if local_rank else None
+    )
 
 
 def _code(groups: dict[str, str]) -> int:

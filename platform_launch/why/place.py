@@ -16,6 +16,7 @@ from platform_launch.why.steps import StepEnd
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
 _ENDS = frozenset(("job_cancelled", "time_limit", "terminated", "interrupted", "killed"))
 _SOON_LINES = 20
+_CLOSE_LINES = 8
 _MOST_NAMED = 8
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
@@ -55,7 +56,7 @@ def fill_place(
     where = _with_steps(where, steps, ended=ending is not None)
     where = _at_home(where, nodes)
     if where == NOWHERE and event.of_one_process:
-        where = _only_ended(nodes)
+        where = _beside(event, nodes) or _only_ended(nodes)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
 
@@ -96,6 +97,24 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
     if len(by_host) > _MOST_NAMED:
         return [note("tasks-ended-cut", tasks=said, more=len(by_host) - _MOST_NAMED)]
     return [note("tasks-ended", tasks=said)]
+
+
+def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
+    """Return the place of the same thing where code caught it, or of what it led to in lines around it."""
+    places = {
+        place
+        for node_events in nodes
+        for other in node_events.episode.events.values()
+        if other.signature is event.signature
+        or (
+            other.signature.id in event.signature.explains
+            and other.log == event.log
+            and abs(other.number - event.number) <= _CLOSE_LINES
+        )
+        for place in other.wheres
+        if place != NOWHERE
+    }
+    return places.pop() if len(places) == 1 else None
 
 
 def _only_ended(nodes: Sequence[NodeEvents]) -> Location:

@@ -41,7 +41,8 @@ _KNOWN = re.compile(
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [0-9a-f]{{8}}[ ]\|\|[ ]
-    | [│┃][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
+    | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
+    | [ ]{{0,4}}\|[ ](?=\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:)
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
     | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
     | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
@@ -54,7 +55,8 @@ _KNOWN = re.compile(
     | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
     | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
-    | \[?(?P<severity>[EWIF])(?P<month>\d{{1,2}}?)(?P<day>\d\d)[ ](?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)[ ]?
+    | \[?(?P<severity>[EWIF])(?P<month>\d{{1,2}}?)(?P<day>\d\d)[ ]
+      (?:00:00:\d{{10}}\.\d{{6}}|(?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?))[ ]?
     | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
     | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
       (?P<syslog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)(?:[ ]\d{{4}})?\]?[ ]?

@@ -95,7 +95,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("The IPv6 network addresses of (h, 1) cannot be retrieved (gai error: -2", "name_not_resolved"),
         ("train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step", "batch_arithmetic"),
         ("h:1:1 [0] NCCL WARN Bootstrap : no socket interface found", "no_socket_interface"),
-        ("address with family 59936 is neither AF_INET(2) nor AF_INET6(10)", "no_socket_interface"),
+        ("address with family 59936 is neither AF_INET(2) nor AF_INET6(10)", "nccl_address"),
         ("connect: No route to host", "no_route"),
         ("Unable to resolve hostname to a (local) address. Using the loopback", "gloo_loopback"),
         ("RuntimeError: Gloo connectFullMesh failed with", "gloo_connect"),

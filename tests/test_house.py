@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from platform_launch.events import CATALOGUE
+from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH as PROCGUARD_ENGLISH
 from platform_launch.why.note import ENGLISH as NOTES
 
@@ -112,7 +113,7 @@ QUOTED = {"For debugging", "Value error,"}
 
 def test_no_pattern_holds_words_of_our_own_sentences() -> None:
     catalogued = [kind.template for kind in CATALOGUE.values()]
-    catalogued += [*PROCGUARD_ENGLISH.values(), *NOTES.values()]
+    catalogued += [*PROCGUARD_ENGLISH.values(), *NOTES.values(), *WORDS.values()]
     signatures = (
         pattern
         for path in (PACKAGE / "why").glob("*.yaml")

@@ -15,7 +15,10 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """A process or thread. ``state`` is the kernel's letter; ``started`` counts clock ticks since boot."""
+    """A process or thread. ``state`` is the kernel's letter; ``started`` counts clock ticks since boot.
+
+    ``exit_status`` is that of waitpid(2) for what has ended; 0 too where the kernel does not tell this user.
+    """
 
     name: str
     state: str
@@ -23,6 +26,7 @@ class ProcessStat:
     session: int
     cpu_s: float
     started: int
+    exit_status: int
 
     @property
     def ended(self) -> bool:
@@ -38,6 +42,7 @@ def read_stat(folder: Path) -> ProcessStat | None:
         fields = rest.split()
         cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
         name = head.partition("(")[2]
-        return ProcessStat(name, fields[0], int(fields[1]), int(fields[3]), cpu_s, int(fields[19]))
+        parent, session, started, exit_status = (int(fields[place]) for place in (1, 3, 19, 49))
+        return ProcessStat(name, fields[0], parent, session, cpu_s, started, exit_status)
     except (OSError, IndexError, ValueError):
         return None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -23,4 +24,7 @@ def test_process_is_read_whatever_its_name_until_it_is_reaped(tmp_path: Path) ->
         assert read_stat(folder / "task" / str(process.pid)) is not None
         process.kill()
         until(lambda: (left := read_stat(folder)) is not None and left.ended)
+        left = read_stat(folder)
+        assert left is not None
+        assert left.exit_status in (signal.SIGKILL, 0)  # 0: not told where ptrace(2) is not allowed
     assert read_stat(folder) is None

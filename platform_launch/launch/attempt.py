@@ -109,7 +109,7 @@ class Attempt:
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
         self._lost: NodeEnding | None = None
         self._left: NodeEnding | None = None
-        self._alone = False
+        self._alone = self._failed = False
         self._started = self._running = False
         self._rejoins = self._late_rejoins = 0
         self._so_far: RunSoFar | None = None
@@ -362,7 +362,8 @@ class Attempt:
     def _who_left(self, exit_code: int) -> NodeEnding | None:
         """Return that the others lost their connection to a rank of this node, which ended too early."""
         watch = self._hang_watch
-        said = watch.say_who_left(self._supervisor.tail) if watch is not None else ""
+        tail = self._supervisor.tail
+        said = watch.say_who_left(tail, failed_here=self._failed) if watch is not None else ""
         cause = Cause("rank_left", (said,), (said,))
         return self._of_this_node(EndKind.LEFT, exit_code, cause) if said else None
 
@@ -448,9 +449,10 @@ class Attempt:
         self._stop_for(ending)
 
     def _on_exit(self, code: int) -> None:
+        self._failed = 0 < code < 128
         if self._hang_watch is not None:
             self._hang_watch.hush()
             if code and not self.hung and self._supervisor.stopped_by is None:
-                self._hang_watch.say_who_left(self._supervisor.tail, failed_here=0 < code < 128)
+                self._hang_watch.say_who_left(self._supervisor.tail, failed_here=self._failed)
         if code and not self.hung:
             self._tell(StopAll(self._of_this_node(EndKind.FAILED, code)))

@@ -38,6 +38,7 @@ from platform_launch.observe.workers import (
     find_hooked,
     find_unhooked,
 )
+from platform_launch.process_stat import read_stat
 
 T = TypeVar("T")
 
@@ -97,10 +98,10 @@ class NodeProbe:
         A process cannot tell in its last moments whether ``sys.exit`` ended it with a code of its own, or
         because it was asked to: its launcher can, which knows the ``failed_local_ranks`` and when it asked
         which process to end. With ``failed_here`` it knows that one of this node failed, and not always
-        which: where all ended by no exception, none is returned.
+        which: where all ended by no exception, none is returned. Until it hears of an end, the kernel knows.
         """
         ranks = self.ranks()
-        ended = [one for one in ranks if one.finished and _gone(one)]
+        ended = [one for one in ranks if one.finished and _gone(one) and not _failed(one)]
         if failed_here and len(ended) == len(ranks):
             return []
         never = float("inf")
@@ -224,6 +225,11 @@ class NodeProbe:
 
 def _gone(hooked: HookedProcess) -> bool:
     return processes.look_at(hooked.pid).gone
+
+
+def _failed(hooked: HookedProcess) -> bool:
+    stat = read_stat(Path("/proc", str(hooked.pid)))
+    return stat is not None and stat.ended and stat.exit_status != 0
 
 
 def _answers(hooked: HookedProcess) -> bool:

@@ -18,7 +18,8 @@ from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.workers import HOOK, NoAnswerError, ask_faulthandler, find_hooked
-from tests.lab.waiting import LIMIT_S
+from platform_launch.process_stat import read_stat
+from tests.lab.waiting import LIMIT_S, until
 
 Start = Callable[..., subprocess.Popen[str]]
 SLEEP = "import time\ndef rests():\n    time.sleep(600)\nprint('ready', flush=True)\nrests()"
@@ -198,6 +199,13 @@ def test_lines_of_the_launcher_itself_are_no_progress(heard: Heard, start: Start
             log.flush()
             time.sleep(0.1)
     assert not heard.reports.empty()
+
+
+def test_exit_code_of_a_rank_is_known_before_its_launcher_hears_of_it(folder: Path, start: Start) -> None:
+    refused = start("import sys\nprint('ready', flush=True)\nsys.exit(2)", 0)
+    start("print('ready', flush=True)", 1).wait()
+    until(lambda: (stat := read_stat(Path("/proc", str(refused.pid)))) is not None and stat.ended)
+    assert NodeProbe(folder, 0, "host").left((), {}) == [1]
 
 
 def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(

@@ -12,7 +12,8 @@ from platform_launch.rendezvous.ending import Cause
 from platform_launch.rendezvous.first_failure import last_words
 
 _TAIL_BYTES = 256 * 1024
-_MOST_LINES = 6
+# Each fact of a verdict once, up to whether to try again.
+_MOST_LINES = 10
 # Causes that cannot pass by themselves. After others a restart may go well: memory that ran out, data that
 # could not be read, whatever else a script raises.
 _LASTING = frozenset(
@@ -32,7 +33,7 @@ _LASTING = frozenset(
         "wrong_arguments",
     }
 )
-_LONGEST_LINE = 240
+_LONGEST_LINE = 480
 # What the system says of a port that another process has, and how a line names the port.
 _TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
 _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")

@@ -178,6 +178,7 @@ def test_one_failing_node_ends_the_simulation_with_its_exit_code(tmp_path: Path)
     quoted = re.search(rf"\[node 0\] .*seen: +{name}:(\d+): (.*) \[node-quoted", done.stdout)
     assert quoted, done.stdout
     assert log.read_text().splitlines()[int(quoted[1]) - 1].rstrip() == quoted[2]
+    assert re.search(r"\[node 0\] .*\| retry: .* \[node-quoted", done.stdout), done.stdout
 
 
 def test_a_failed_training_ends_with_its_cause_as_the_last_word(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ CATALOGUE: dict[str, Kind] = {
     "training-followed": Kind(
         "WARN", "training was stopped after {duration}, because node {node} failed", ("node", "exit_code")
     ),
-    "memory-peak": Kind("INFO", "memory at most: {shown}"),
+    "memory-peak": Kind("INFO", "memory at most: processes {processes}{gpus}"),
     "run-cost": Kind("INFO", "cost: {text}"),
     "metrics-served": Kind("INFO", "metrics: http://{host}:{port}/metrics"),
     "metrics-not-served": Kind("WARN", "no metrics at {host}:{port}: {problem}; the training goes on"),

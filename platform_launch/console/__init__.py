@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platform_launch.console.languages import event_line, stage_title, title_before
+from platform_launch.console.languages import box_word, event_line, stage_title, title_before
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE, Event, mark, printable
@@ -150,7 +150,7 @@ class Console:
         if self._screen.styled:
             from platform_launch.console import banner
 
-            facts = [(name, printable(value)) for name, value in rows if value]
+            facts = [(box_word(name), printable(value)) for name, value in rows if value]
             self._screen.write(
                 banner.box(printable(f"{self.prefix}{title}"), facts, level, self._screen.width)
             )

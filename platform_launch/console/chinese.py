@@ -1,10 +1,11 @@
 """What is said in Chinese: a table from ids to words. What is missing here is said in English.
 
     EVENTS   event id → its line, with the fields of ``platform_launch.events.CATALOGUE``
+    BOX      names and titles of the boxes on a terminal
     TITLES   id of a finding or a refusal → its title; the details that follow stay as they are
     STAGES   number of a launch's stage → its title
 
-What ``platform-launch why`` says stands in ``chinese_causes``.
+What ``platform-launch why`` says stands in ``chinese_causes``, what a run cost in ``chinese_cost``.
 
 Ids, levels and fields are the same in every language: no program reads these words.
 """
@@ -24,7 +25,7 @@ EVENTS = {
     "training-stopped": "训练在 {duration} 后被停止（{reason}；退出码 {exit_code}）；"
     "上面的 SignalException 只是停止的痕迹",
     "training-followed": "训练在 {duration} 后停止，因为节点 {node} 失败",
-    "memory-peak": "内存峰值：{shown}",
+    "memory-peak": "内存峰值：进程 {processes}{gpus}",
     "run-cost": "开销：{text}",
     "metrics-served": "指标：http://{host}:{port}/metrics",
     "metrics-not-served": "没有提供指标（{host}:{port}）：{problem}；训练继续",
@@ -81,6 +82,31 @@ EVENTS = {
     "simulation-finished": "全部 {nodes} 个节点完成，用时 {duration_s:.0f} 秒；日志：{logs}",
     "simulated-node-lost": "{what}：其余节点与备用节点继续",
     "simulated-node-failed": "节点 {node} 最先失败；它的日志：{log}",
+}
+
+BOX = {
+    "job": "作业",
+    "node": "节点",
+    "nodes": "节点数",
+    "platform": "平台",
+    "GPUs": "GPU",
+    "network": "网络",
+    "script": "脚本",
+    "config": "配置",
+    "trained": "脚本",
+    "cause": "原因",
+    "fix": "处理办法",
+    "why": "原因",
+    "memory": "内存",
+    "processes {processes}{gpus}": "进程 {processes}{gpus}",
+    "cost": "开销",
+    "record": "启动记录",
+    "log": "日志",
+    "logs": "日志",
+    "next": "下一步",
+    "all {nodes} nodes finished": "全部 {nodes} 个节点完成",
+    "node {rank} failed first": "节点 {rank} 最先失败",
+    "the same command on each node, without simulate": "在每个节点上执行同一条命令，把 simulate 换成 run",
 }
 
 TITLES = {

@@ -7,6 +7,7 @@ English, which stands beside each id in ``platform_launch.events``, and Chinese 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from platform_launch.environment import Environment
 from platform_launch.events import CATALOGUE, Event, filled, line
@@ -40,6 +41,8 @@ def event_line(said: Event) -> str:
 
     template = chinese.EVENTS.get(said.id)
     if template is not None:
+        if said.id == "run-cost":
+            said = replace(said, fields={"text": cost_words("", said.fields)})
         return filled(said, template)
     title = chinese.TITLES.get(said.id) if said.id not in CATALOGUE else None
     return f"{title}：{line(said)}" if title else line(said)
@@ -52,6 +55,24 @@ def stage_title(number: int, english: str) -> str:
     from platform_launch.console import chinese
 
     return chinese.STAGES.get(number, english)
+
+
+def box_word(english: str) -> str:
+    """Return a name, or a title with its fields, of the box that closes or opens what is shown."""
+    if current() == "en":
+        return english
+    from platform_launch.console import chinese
+
+    return chinese.BOX.get(english, english)
+
+
+def cost_words(english: str, fields: Mapping[str, object]) -> str:
+    """Return what a run cost, by the fields of the event that says it."""
+    if current() == "en":
+        return english
+    from platform_launch.console.chinese_cost import cost_in_chinese
+
+    return cost_in_chinese(fields)
 
 
 def title_before(event_id: str) -> str:

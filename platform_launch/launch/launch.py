@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from platform_launch import files, hardware
 from platform_launch.console import Console
-from platform_launch.console.languages import event_line
+from platform_launch.console.languages import box_word, cost_words, event_line
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import event
@@ -32,6 +32,7 @@ from platform_launch.launch.stages import announce
 from platform_launch.launch.torchrun_output import left_an_exit_barrier
 from platform_launch.launch.training_command import NodePlace
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
@@ -298,13 +299,17 @@ def _close(
             ("job", plan.job_name),
             ("why", verdict.headline() if verdict else ""),
             ("fix", verdict.fix if verdict else ""),
-            ("memory", memory.held.in_words() if peak else ""),
-            ("cost", result.cost.in_words() if result.cost else ""),
+            ("memory", _memory_words(memory.held) if peak else ""),
+            ("cost", cost_words(result.cost.in_words(), result.cost.as_dict()) if result.cost else ""),
             ("log", str(outcome.log_path or "")),
             ("record", str(record or "")),
         ],
         ended.level,
     )
+
+
+def _memory_words(held: MemoryHeld) -> str:
+    return box_word("processes {processes}{gpus}").format(processes=held.processes, gpus=held.gpus)
 
 
 def _verdict(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:

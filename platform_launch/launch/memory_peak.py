@@ -56,7 +56,9 @@ class MemoryPeak:
     def as_event(self) -> Event | None:
         """Return what to say of it; None where nothing was seen."""
         held = self.held
-        return event("memory-peak", **held.as_dict(), shown=held.in_words()) if held else None
+        if not held:
+            return None
+        return event("memory-peak", **held.as_dict(), processes=held.processes, gpus=held.gpus)
 
     def look(self) -> None:
         """Take one reading."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.console import STDOUT, Console
+from platform_launch.console.languages import box_word
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
@@ -82,15 +83,14 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
         ended = event("simulation-finished", nodes=nodes, duration_s=duration_s, logs=str(folder))
         rows += [
             ("logs", f"platform-launch logs {folder}"),
-            ("next", "the same command on each node, without simulate"),
+            ("next", box_word("the same command on each node, without simulate")),
         ]
     else:  # told to end
         speaking.close()
         return
     speaking.tell(ended)
-    speaking.banner(
-        f"all {nodes} nodes finished" if rank is None else f"node {rank} failed first", rows, ended.level
-    )
+    title = box_word("all {nodes} nodes finished" if rank is None else "node {rank} failed first")
+    speaking.banner(title.format(nodes=nodes, rank=rank), rows, ended.level)
     speaking.close()
 
 

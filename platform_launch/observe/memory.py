@@ -28,13 +28,23 @@ class MemoryHeld:
 
     def in_words(self) -> str:
         """Return it as one line; GPUs that held the same are named together."""
-        parts = [f"processes {_shown(self.processes_gib)}"]
+        return f"processes {self.processes}{self.gpus}"
+
+    @property
+    def processes(self) -> str:
+        """What the processes held, with its unit."""
+        return _shown(self.processes_gib)
+
+    @property
+    def gpus(self) -> str:
+        """What the GPUs held, after a semicolon; empty without GPUs."""
         alike: dict[str, list[int]] = {}
         for index, gib in sorted(self.gpus_gib.items()):
             alike.setdefault(_shown(gib), []).append(index)
-        for amount, indices in alike.items():
-            parts.append(f"GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}")
-        return "; ".join(parts)
+        return "".join(
+            f"; GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}"
+            for amount, indices in alike.items()
+        )
 
 
 def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:

@@ -32,6 +32,18 @@ def test_every_chinese_line_belongs_to_an_event_and_uses_its_fields_only() -> No
         assert set(FIELD.findall(template)) <= set(FIELD.findall(CATALOGUE[event_id].template)), event_id
 
 
+@pytest.mark.usefixtures("in_chinese")
+def test_what_a_run_cost_is_said_in_chinese_with_all_that_english_says() -> None:
+    spent = {"waiting_s": 10.0, "starting_s": 20.0, "training_s": 150.0, "hang_s": 0.0, "restart_s": 3600.0}
+    rates = {"productive_share": 0.62, "steps_per_s": 1.0, "speed_change": -0.5, "eta_s": 61.0}
+    said = event("run-cost", text="", steps=150, lost_steps=20, first_step_s=30.0, **spent, **rates)
+    assert languages.event_line(said) == (
+        "开销：150 步（其中 20 步因重启丢失）；30 秒后完成第一步；用时：等待节点 10 秒，启动 20 秒，"
+        "训练 2 分 30 秒，重启 1 小时 0 分；有效时间 62%；1 步/秒（与开始时相比 -50%）；还需 1 分 1 秒"
+    )
+    assert languages.event_line(event("run-cost", text="", steps=None)) == "开销：用时：0 秒"
+
+
 def test_every_title_belongs_to_a_finding_or_a_refusal_and_every_refusal_has_one() -> None:
     refusals = {family.event for family in LaunchError.__subclasses__()} - {"launch-refused"}
     others = {"nodes-misplaced", "other-node-refused"}

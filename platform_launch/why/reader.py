@@ -26,7 +26,9 @@ from platform_launch.why.unwrap import unwrap
 _CLEAR_ERROR = re.compile(
     r"^[\w.]*(?:Error|Exception)\b|\b(?:ERROR|FATAL|CRITICAL)\b|^(?:\S+: )?(?:fatal |internal )?error\b", re.I
 )
-_ERROR = re.compile(r"error|fatal|fail(?:ed|ure)(?! ?[=:] ?0\b)|exception|panic|abort|cannot|unable to", re.I)
+_ERROR = re.compile(
+    r"(?<!raw_)error|fatal|fail(?:ed|ure)(?! ?[=:] ?0\b)|exception|panic|abort|cannot|unable to", re.I
+)
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
 _MOST_NODES = 2048

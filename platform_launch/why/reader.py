@@ -257,9 +257,9 @@ class LogReader:
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""
-        above = self._scanner.preceding(_LINES_ABOVE)
-        if not (above and _BOX_ENDS.search(above[0])):
-            above = above[:4]
+        above = self._scanner.preceding(4)
+        if above and _BOX_ENDS.search(above[0]):
+            above = self._scanner.preceding(_LINES_ABOVE)
         raised = lone(line, (parse(0, data, self._prefixes) for data in above))
         if raised is not None:
             for number, data in enumerate(self._scanner.following(_LINES_OF_A_REPORT), line.number + 1):

@@ -350,6 +350,8 @@ CAUSES = {
     "container_command": "容器运行时无法理解命令行",
     "container_user": "该节点不认识容器要使用的用户",
     "container_folder": "容器运行时无法使用自己的目录",
+    "container_mount": "目录无法挂载到容器中",
+    "container_namespace": "节点不允许无 root 权限的容器",
     "volume_mount": "存储卷无法挂载到 pod",
     "ray_node_died": "Ray 集群的一个节点失联",
     "ray_object_store": "Ray 的对象存储已满",

@@ -17,7 +17,7 @@ _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 _MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\blevel=(?:warn|info|debug)|\w*Warning:|^\[[WI] ")
 # What NCCL and Ray call a warning is the reason of a failure.
-_GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead")
+_GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
 YEAR_S = 366 * 86400.0
 
 

@@ -11,7 +11,9 @@ _DEEPEST = 3
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
-_GLUED = re.compile(rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[)")
+_GLUED = re.compile(
+    rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
+)
 
 
 def unwrap(data: bytes) -> list[bytes]:

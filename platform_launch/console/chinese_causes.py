@@ -122,6 +122,7 @@ CAUSES = {
     "master_unreachable": "主节点没有应答",
     "port_in_use": "端口已被占用",
     "name_not_resolved": "主机名无法解析",
+    "grpc_through_proxy": "节点之间的连接走到了 web 代理",
     "barrier_absent": "有进程没有到达启动屏障",
     "barrier_leftover": "到达启动屏障的进程多于作业的进程",
     "store_lost": "与 rank 0 上存储的连接断开",

@@ -300,6 +300,7 @@ class LogReader:
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = match.where.filled(chain.where).filled(raised.line.where)
+        self._events_of(where).collectives.read(raised.line)
         event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text

@@ -6,7 +6,10 @@ import pytest
 
 from platform_launch.doctor.catalogue import REFUSALS
 from platform_launch.health.finding import IDS as DEVICE_IDS
+from platform_launch.why import explain_file
+from platform_launch.why.note import note, ranks_named
 from tests.why.conftest import Explain, progress, uncaught
+from tests.why.corpus import LOGS
 
 WATCHDOG = "[rank{0}]:[E1121 {1} ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7753, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"  # noqa: E501
 RESET = "[rank{0}]:[W1121 {1} TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer\n"  # noqa: E501
@@ -340,3 +343,9 @@ def test_task_that_ended_first_answers_where_the_others_only_suffered(
     log += "srun: error: gn13: tasks 1-2: Aborted (core dumped)\n"
     assert explain_text(log).cause == expected
     assert explain_text(RESET.format(0, "03:04:06.1") + log).cause == "abort"
+
+
+def test_rank_whose_exception_quotes_the_timeout_is_not_the_silent_one() -> None:
+    verdict = explain_file(LOGS / "watchdog_quoted_by_exception.log")
+    silent = next(one for one in verdict.noted if one.id == "no-timeout")
+    assert silent == note("no-timeout", ranks=ranks_named([2]))

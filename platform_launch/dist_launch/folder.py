@@ -122,7 +122,7 @@ class WaitFolder:
         """Let this process be the ``wait`` that lives here. Raises OSError."""
         from platform_launch.hardware import running
 
-        me = running.look(os.getpid())
+        me = running.find(os.getpid())
         write_private(self.wait_pid, f"{os.getpid()} {me.started if me else 0}\n")
 
     def owner(self) -> int | None:
@@ -133,7 +133,7 @@ class WaitFolder:
             return None
         from platform_launch.hardware import running  # 15 ms that a command which only asks need not pay
 
-        found = running.look(pid)
+        found = running.find(pid)
         return pid if found is not None and found.started == started else None
 
 

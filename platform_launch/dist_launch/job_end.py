@@ -52,7 +52,7 @@ def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) 
 
 def _ask_leaders(known: Iterable[JobRecord]) -> None:
     for record in known:
-        leader = running.look(record.leader)
+        leader = running.find(record.leader)
         if leader is not None and leader.started == record.leader_started:
             running.end(leader, signal.SIGTERM)
 

@@ -40,7 +40,7 @@ class JobRecord:
     @property
     def leader_lives(self) -> bool:
         """Whether the agent still looks after the job."""
-        found = running.look(self.leader)
+        found = running.find(self.leader)
         return found is not None and found.started == self.leader_started
 
 
@@ -88,7 +88,7 @@ def processes(folder: WaitFolder, name: str | None, known: Iterable[JobRecord]) 
 
 def _session_is_its(record: JobRecord) -> bool:
     """A session's number is not given again while a process is in it; then it may be a stranger's."""
-    found = running.look(record.session)
+    found = running.find(record.session)
     return found is None or found.started == record.session_started
 
 

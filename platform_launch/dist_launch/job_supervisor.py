@@ -125,7 +125,7 @@ class JobSupervisor:
         self._script, self._directory = target / self._script.name, target
 
     def _record(self, pid: int, argv: tuple[str, ...], group: Path | None) -> None:
-        leader, command = running.look(os.getpid()), running.look(pid)
+        leader, command = running.find(os.getpid()), running.find(pid)
         record = JobRecord(
             name=self._name,
             run=self._run,

@@ -87,7 +87,7 @@ def await_listening(port: int) -> bool:
     """Wait until the server that was just started listens; tell whether it does."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
-        if ports.look(port).taken:
+        if ports.probe(port).taken:
             return True
         time.sleep(0.05)
     return False

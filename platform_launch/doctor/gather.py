@@ -34,13 +34,13 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         plan=plan,
         installation=_installation(env, plan),
         storage={
-            "logs": storage.look(plan.log_path.parent),
-            "output": storage.look(output or Path.cwd()),
-            "temporary": storage.look(storage.temporary_folder()),
-            "shm": storage.look(Path("/dev/shm")),  # noqa: S108 - looked at, never written
+            "logs": storage.read(plan.log_path.parent),
+            "output": storage.read(output or Path.cwd()),
+            "temporary": storage.read(storage.temporary_folder()),
+            "shm": storage.read(Path("/dev/shm")),  # noqa: S108 - looked at, never written
         },
         named_folders=frozenset({"output"} if output else ()),
-        master_port=ports.look(topology.master_port) if topology.is_master else None,
+        master_port=ports.probe(topology.master_port) if topology.is_master else None,
         interfaces=network.all_names(),
         locks=builds.locks(_extensions(env, plan)),
         available_memory_gib=memory.available_gib(),
@@ -60,7 +60,7 @@ def _devices(plan: LaunchPlan) -> DeviceReading | None:
     if plan.hardware.assumed:
         return None
     with suppress(HardwareError):
-        return DeviceReading(time.monotonic(), gpu_health.look(plan.hardware.gpus.devices))
+        return DeviceReading(time.monotonic(), gpu_health.read_once(plan.hardware.gpus.devices))
     return None
 
 

@@ -216,7 +216,7 @@ def _whole(field: Any) -> int:
     return int(getattr(value, kinds[kind]))
 
 
-def look(devices: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
+def read_once(devices: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
     """Open the driver, read once, and close it. Raises HardwareError."""
     probe = GpuHealthProbe(devices)
     probe.open()

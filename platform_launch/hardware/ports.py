@@ -40,7 +40,7 @@ class Port:
         return seen or "a process that cannot be seen from here"
 
 
-def look(number: int, proc_root: Path = Path("/proc")) -> Port:
+def probe(number: int, proc_root: Path = Path("/proc")) -> Port:
     """Look whether this node could listen on a port of all its addresses, as TCPStore does.
 
     Nothing ever listens there meanwhile: a node that waits for the port would take it for the real one.

@@ -32,12 +32,12 @@ def running(proc_root: Path = PROC) -> Iterator[Process]:
     """Yield every process that has not ended."""
     for entry in os.listdir(proc_root):  # noqa: PTH208 - names alone are wanted
         if entry.isdigit():
-            process = look(int(entry), proc_root)
+            process = find(int(entry), proc_root)
             if process is not None:
                 yield process
 
 
-def look(pid: int, proc_root: Path = PROC) -> Process | None:
+def find(pid: int, proc_root: Path = PROC) -> Process | None:
     """Return a process, None when it has ended (a zombie has)."""
     stat = read_stat(proc_root / str(pid))
     if stat is None or stat.ended:
@@ -65,7 +65,7 @@ def ancestors(pid: int, proc_root: Path = PROC) -> set[int]:
     line: set[int] = set()
     while pid > 0 and pid not in line:
         line.add(pid)
-        process = look(pid, proc_root)
+        process = find(pid, proc_root)
         pid = process.parent if process else 0
     return line
 
@@ -77,7 +77,7 @@ def end(process: Process, number: signal.Signals) -> bool:
     except OSError:
         return False
     try:
-        found = look(process.pid)
+        found = find(process.pid)
         if found is None or found.started != process.started:
             return False
         signal.pidfd_send_signal(handle, number)

@@ -28,7 +28,7 @@ class Storage:
     problem: str = ""
 
 
-def look(folder: Path) -> Storage:
+def read(folder: Path) -> Storage:
     """Measure the file system of a folder, or of the nearest one above it that exists. Writes nothing."""
     existing = folder
     while not existing.exists() and existing != existing.parent:

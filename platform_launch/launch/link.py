@@ -114,7 +114,7 @@ class HelperLink:
                     silence = SilenceClock(now, _LONGEST_PAUSE_S)
             if data and silence is not None:
                 silence.heard(now)
-            elif silence is not None and silence.look(now) >= SILENT_S:
+            elif silence is not None and silence.observe(now) >= SILENT_S:
                 heard(HelperSilent(silence.silent_s))
                 silence = None
                 with suppress(ProcessLookupError):

@@ -60,7 +60,7 @@ class MemoryPeak:
             return None
         return event("memory-peak", **held.as_dict(), processes=held.processes, gpus=held.gpus)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take one reading."""
         private = shared = 0
         for process in _descendants():
@@ -78,7 +78,7 @@ class MemoryPeak:
         while not self._over.wait(wait_s):
             wait_s = self._interval_s
             with suppress(OSError):  # a worth-having figure, never worth a training
-                self.look()
+                self.sample()
         self._meter.close()
 
 

@@ -262,7 +262,7 @@ def _fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
         identity=_identity(),
         versions=versions(),
         git_revision=git_revision(plan.training.script),
-        free_gib=storage.look(plan.log_path.parent).free_gib,
+        free_gib=storage.read(plan.log_path.parent).free_gib,
     )
 
 

@@ -148,7 +148,7 @@ class NodeProbe:
             return list(pool.map(look, ranks))
 
     def _sample(self, hooked: HookedProcess, *, stacks: bool) -> Sample:
-        state = processes.look_at(hooked.pid)
+        state = processes.read_process(hooked.pid)
         functions = None
         if stacks and not state.gone and not state.stopped:
             threads = parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
@@ -172,7 +172,7 @@ class NodeProbe:
 
     def _snapshot(self, hooked: HookedProcess) -> RankSnapshot:
         problems: list[str] = []
-        state = processes.look_at(hooked.pid)
+        state = processes.read_process(hooked.pid)
         rank = hooked.rank or 0
         if state.gone:
             return RankSnapshot(rank, hooked.local_rank, state)
@@ -180,7 +180,7 @@ class NodeProbe:
         if not state.stopped:
             answer = _tried(lambda: ask_collectives(hooked, _TORCH_LIMIT_S), problems)
         threads, source = self._threads(hooked, state, problems)
-        state = processes.look_at(hooked.pid)
+        state = processes.read_process(hooked.pid)
         main = main_stack(threads)
         functions = main.functions if main is not None else None
         last = Sample(time.monotonic(), hooked.pid, state.main_cpu_s, state.moved_bytes, functions)
@@ -215,7 +215,7 @@ class NodeProbe:
         """Look at what a rank started; those that write to its file one after the other."""
         children = []
         for pid in processes.children(hooked.pid)[:_MOST_CHILDREN]:
-            state, text = processes.look_at(pid), None
+            state, text = processes.read_process(pid), None
             asleep = not state.stopped and not state.gone
             if asleep and hooked.signal and processes.catches(pid, hooked.signal):
                 text = _tried(partial(ask_faulthandler, hooked, pid, _SIGNAL_LIMIT_S), problems)
@@ -224,7 +224,7 @@ class NodeProbe:
 
 
 def _gone(hooked: HookedProcess) -> bool:
-    return processes.look_at(hooked.pid).gone
+    return processes.read_process(hooked.pid).gone
 
 
 def _failed(hooked: HookedProcess) -> bool:
@@ -233,7 +233,7 @@ def _failed(hooked: HookedProcess) -> bool:
 
 
 def _answers(hooked: HookedProcess) -> bool:
-    state = processes.look_at(hooked.pid)
+    state = processes.read_process(hooked.pid)
     return not state.gone and not state.stopped
 
 

@@ -54,7 +54,7 @@ class ProcessState:
         return sentence(_STATES[self.state]) if self.state in _STATES else None
 
 
-def look_at(pid: int) -> ProcessState:
+def read_process(pid: int) -> ProcessState:
     """Return the state of a process."""
     folder = Path("/proc", str(pid))
     whole, main = read_stat(folder), read_stat(folder / "task" / str(pid))

@@ -164,7 +164,7 @@ class Participant:
         """Return what the coordinator published last, None while that is nothing of this kind."""
         return self._state if isinstance(self._state, kind) else None
 
-    def look(self, kind: type[M]) -> M | None:
+    def peek(self, kind: type[M]) -> M | None:
         """Return what the coordinator has published, without taking part; None where that is not sealed."""
         return self._open_entry(protocol.STATE, self._store.read([protocol.STATE])[0], kind)
 

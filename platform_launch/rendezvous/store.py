@@ -57,7 +57,7 @@ class PortTakenError(StoreError):
 
 def why_taken(port: int) -> str:
     """Say why a port of this machine cannot be used, and who holds it."""
-    found = ports.look(port)
+    found = ports.probe(port)
     return f"cannot be used: {found.problem or 'refused'}; it is held by {found.held_by()}"
 
 

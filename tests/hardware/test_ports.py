@@ -21,14 +21,14 @@ LISTEN = (
 def test_a_free_port_has_no_problem() -> None:
     with socket.create_server(("", 0)) as server:
         number = server.getsockname()[1]
-    assert ports.look(number) == ports.Port(number)
+    assert ports.probe(number) == ports.Port(number)
 
 
 def test_the_process_that_listens_is_named() -> None:
     with subprocess.Popen([sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = ports.look(int(process.stdout.readline()))
+            found = ports.probe(int(process.stdout.readline()))
         finally:
             process.kill()
     assert found.taken
@@ -38,10 +38,10 @@ def test_the_process_that_listens_is_named() -> None:
 
 def test_a_port_taken_on_one_address_is_taken() -> None:
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
-        only_ipv6 = ports.look(server.getsockname()[1])
+        only_ipv6 = ports.probe(server.getsockname()[1])
     assert not only_ipv6.problem  # torch then listens on IPv4
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert ports.look(server.getsockname()[1]).holders[0].pid == os.getpid()
+        assert ports.probe(server.getsockname()[1]).holders[0].pid == os.getpid()
 
 
 def test_a_port_that_is_closing_can_be_listened_on() -> None:
@@ -51,13 +51,13 @@ def test_a_port_that_is_closing_can_be_listened_on() -> None:
         connection, _ = server.accept()
         connection.close()  # closes first: its end stays in TIME_WAIT
         client.close()
-    assert ports.look(number).problem == ""
+    assert ports.probe(number).problem == ""
 
 
 def test_looking_never_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
-    ports.look(number)
+    ports.probe(number)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", number), timeout=LIMIT_S)
 

@@ -16,7 +16,7 @@ from tests.lab.disk import disk, requires_mount
 def test_a_small_file_system_is_measured(tmp_path: Path) -> None:
     with disk(tmp_path / "small", "size=8m,nr_inodes=20") as small:
         (small / "half").write_bytes(bytes(4 * 1024**2))
-        found = storage.look(small)
+        found = storage.read(small)
         assert round(found.size_gib * 1024) == 8
         assert round(found.free_gib * 1024) == 4
         assert found.free_inodes is not None
@@ -29,22 +29,22 @@ def test_a_full_file_system_has_nothing_free(tmp_path: Path) -> None:
     with disk(tmp_path / "full", "size=1m") as full:
         with pytest.raises(OSError, match="No space left"):
             (full / "all").write_bytes(bytes(2 * 1024**2))
-        assert storage.look(full / "not" / "made" / "yet").free_gib == 0.0
+        assert storage.read(full / "not" / "made" / "yet").free_gib == 0.0
 
 
 @requires_mount
 def test_a_read_only_file_system_is_a_problem_also_for_root(tmp_path: Path) -> None:
     with disk(tmp_path / "frozen", "ro,size=1m") as frozen:
-        assert storage.look(frozen / "logs").problem == f"{frozen} is mounted read-only"
+        assert storage.read(frozen / "logs").problem == f"{frozen} is mounted read-only"
 
 
 def test_a_file_in_the_way_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
-    assert "is not a folder" in storage.look(tmp_path / "logs").problem
+    assert "is not a folder" in storage.read(tmp_path / "logs").problem
 
 
 def test_a_folder_that_is_still_to_be_made_lies_where_its_parent_lies(tmp_path: Path) -> None:
-    found = storage.look(tmp_path / "a" / "b")
+    found = storage.read(tmp_path / "a" / "b")
     assert found.folder == tmp_path / "a" / "b"
     assert found.size_gib > 0
     assert found.problem == ""

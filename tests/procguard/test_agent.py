@@ -127,7 +127,7 @@ def test_a_group_is_stopped_and_obeys_or_is_killed(server: WireServer, node: Age
     assert ended.stop_requested
     assert ended.exit_code == 128 + signal.SIGKILL
     assert "server's order" in ended.reason
-    assert running.look(pid) is None
+    assert running.find(pid) is None
 
 
 def test_a_newer_generation_ends_the_older_first(server: WireServer, node: AgentNode) -> None:

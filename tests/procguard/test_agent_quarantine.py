@@ -29,7 +29,7 @@ def test_a_node_is_known_by_its_names_and_its_gpus(file: Path, name: str, gpus: 
     quarantine.add(file, QuarantinedNode("gn6", BEGAN, None, "another"))
     quarantine.add(file, QuarantinedNode(name, BEGAN, BEGAN + 3600, "XID 79", "job-1", gpus))
     node = watch(file)
-    node.look(file)
+    node.poll(file)
     assert node.held is not None
     assert (node.held.name, node.held.until, node.held.job) == (name, BEGAN + 3600, "job-1")
 
@@ -40,7 +40,7 @@ def test_a_release_is_written_for_all_and_only_of_the_quarantine_that_was_meant(
     seen = []
     for wanted in (None, BEGAN - 1, BEGAN):
         node.release(wanted)
-        node.look(file)
+        node.poll(file)
         seen.append(node.held is not None)
     assert seen == [True, True, False]
     assert quarantine.read(file) == ()
@@ -53,11 +53,11 @@ def test_what_cannot_be_released_or_read_is_told(file: Path) -> None:
     link = file.with_suffix(".link")  # is read, and not written to
     link.symlink_to(file)
     node.release(BEGAN)
-    node.look(link)
+    node.poll(link)
     assert node.held is not None
     assert node.held.trouble
     file.unlink()
     file.mkdir()
-    node.look(file)
+    node.poll(file)
     assert node.held.reason == "XID 79", "what was known holds"
     assert len(said) == 2

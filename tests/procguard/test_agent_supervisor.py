@@ -75,7 +75,7 @@ def keep(folder: Path, tmp_path: Path) -> Iterator[Keep]:
         process.kill()
         process.wait(LIMIT_S)
     left = Leftovers(str(os.getpid()), 0)
-    left.look(())
+    left.scan(())
     for pid in left.pids:
         os.kill(pid, signal.SIGKILL)
 
@@ -93,7 +93,7 @@ def log(folder: Path) -> str:
 def test_what_a_failed_training_leaves_behind(keep: Keep, folder: Path) -> None:
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.stderr.flush(); {}['lr']"
     keep(*python(code)).wait(LIMIT_S)
-    run = RunFolder(folder).look(BOOT)
+    run = RunFolder(folder).read_run(BOOT)
     assert (run.stage, run.exit_code, run.stop_requested) == (Stage.EXITED, 1, False)
     assert "KeyError" in run.verdict
     assert run.why is not None
@@ -120,10 +120,10 @@ def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -
     )
     process = keep(*python(polite))
     wait_for(lambda: "begun" in log(folder), "the training")
-    assert RunFolder(folder).look(BOOT).stage is Stage.RUNNING
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.RUNNING
     records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
     process.send_signal(signal.SIGTERM)  # the node goes down at the same time
-    wait_for(lambda: RunFolder(folder).look(BOOT).ending, "the record of the stop")
+    wait_for(lambda: RunFolder(folder).read_run(BOOT).ending, "the record of the stop")
     process.wait(LIMIT_S)
     assert log(folder).count("heard") == 1
     assert "saved" in log(folder)
@@ -157,7 +157,7 @@ def test_a_run_that_was_given_up_never_starts(keep: Keep, folder: Path, tmp_path
     assert RunFolder(folder).give_up(sentence("lost-start-failed", problem="too late"))
     keep(*python("open('started', 'w')")).wait(LIMIT_S)
     assert not (tmp_path / "started").exists()
-    run = RunFolder(folder).look(BOOT)
+    run = RunFolder(folder).read_run(BOOT)
     assert (run.stage, run.reason) == (Stage.LOST, sentence("lost-start-failed", problem="too late"))
 
 
@@ -182,11 +182,11 @@ def test_an_early_exit_shows_while_others_of_it_still_end(keep: Keep, folder: Pa
     )
     process = keep(*python(code))
     wait_for((folder / records.EXITED).exists, "the exit")
-    run = RunFolder(folder).look(BOOT)
+    run = RunFolder(folder).read_run(BOOT)
     assert (run.stage, run.ending, run.exit_code) == (Stage.RUNNING, True, 5)
     (tmp_path / "go").touch()
     process.wait(LIMIT_S)
-    assert RunFolder(folder).look(BOOT).exit_code == 5
+    assert RunFolder(folder).read_run(BOOT).exit_code == 5
 
 
 @requires_mount
@@ -203,7 +203,7 @@ def test_a_full_disk_neither_stops_the_training_nor_hides_its_end(tmp_path: Path
         records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
         subprocess.run(helper.command("procguard-supervisor", str(folder)), check=False, timeout=LIMIT_S)
         assert (tmp_path / "reached").exists()
-        run = RunFolder(folder).look(BOOT)
+        run = RunFolder(folder).read_run(BOOT)
         assert (run.stage, run.exit_code) == (Stage.EXITED, 3)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -211,21 +211,21 @@ def test_a_full_disk_neither_stops_the_training_nor_hides_its_end(tmp_path: Path
 
 def test_after_a_reboot_nothing_is_ready_and_what_ran_is_lost(folder: Path) -> None:
     records.write(folder / records.READY, {"boot": "another"})
-    assert RunFolder(folder).look(BOOT).stage is Stage.STALE
-    assert RunFolder(folder).look("another").stage is Stage.READY
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.STALE
+    assert RunFolder(folder).read_run("another").stage is Stage.READY
     records.claim(folder / records.STARTING, {"boot": "another", "at": 5.0})
-    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
     (folder / records.SUPERVISOR).unlink()
-    me = running.look(os.getpid())
+    me = running.find(os.getpid())
     assert me is not None
     records.claim(
         folder / records.SUPERVISOR, {"pid": me.pid, "started": me.started - 1}
     )  # its number, given again
-    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
     records.write(
         folder / records.ENDED, {"boot": "another", "at": 5.0, "exit_code": 0, "stop_requested": False}
     )
-    run = RunFolder(folder).look(BOOT)
+    run = RunFolder(folder).read_run(BOOT)
     assert run.stage is Stage.EXITED
     assert run.ended_s_ago is not None
     assert run.ended_s_ago > 0
@@ -233,19 +233,19 @@ def test_after_a_reboot_nothing_is_ready_and_what_ran_is_lost(folder: Path) -> N
 
 def test_a_supervisor_is_waited_for_before_its_run_is_lost(folder: Path) -> None:
     records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
-    assert RunFolder(folder).look(BOOT).stage is Stage.STARTING
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.STARTING
     assert not (folder / records.SUPERVISOR).exists()
     (folder / records.STARTING).unlink()
     records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s() - 61})
-    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
     assert not records.claim(folder / records.SUPERVISOR, {"pid": 1})  # one that comes now comes too late
 
 
 def test_records_that_are_no_records_are_lost_runs_not_crashes(folder: Path) -> None:
     (folder / records.STARTING).write_text("")
-    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
     (folder / records.ENDED).write_text("[1")
-    assert RunFolder(folder).look(BOOT).stage is Stage.LOST
+    assert RunFolder(folder).read_run(BOOT).stage is Stage.LOST
 
 
 @contextmanager
@@ -266,7 +266,7 @@ def test_what_cannot_be_seen_is_not_gone(tmp_path: Path) -> None:
     state = StateFolder(tmp_path / "state")
     state.open()
     run = state.make_run(0, 7).path
-    me = running.look(os.getpid())
+    me = running.find(os.getpid())
     assert me
     records.claim(run / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
     records.claim(run / records.SUPERVISOR, {"pid": me.pid, "started": me.started})

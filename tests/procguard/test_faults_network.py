@@ -37,7 +37,7 @@ def test_a_cut_that_is_shorter_than_the_limit(tmp_path: Path) -> None:
         cable.cut()
         assert here.reach("degraded")["silent"] == ["gn7-0"]
         time.sleep(max(CUT_S - 2, 0))
-        assert running.look(pids[1]), "nothing ends a training whose agent cannot be heard"
+        assert running.find(pids[1]), "nothing ends a training whose agent cannot be heard"
         cable.heal()
         assert here.reach("running")["silent"] == []
         assert here.pids() == pids
@@ -56,11 +56,11 @@ def test_a_cut_that_outlasts_the_limit(tmp_path: Path) -> None:
         here.reach("degraded")
         failure = here.reach("failed")["failure"]
         assert (failure["worker"], failure["text"].startswith("no heartbeat for")) == ("gn7-0", True), failure
-        assert running.look(pids[0]) is None, "the others do not compute for nothing"
-        assert running.look(pids[1]), "and this one cannot be told yet"
+        assert running.find(pids[0]) is None, "the others do not compute for nothing"
+        assert running.find(pids[1]), "and this one cannot be told yet"
         cable.heal()
         wait_for(
-            lambda: running.look(pids[1]) is None, "the training to be ended, now that its agent is heard"
+            lambda: running.find(pids[1]) is None, "the training to be ended, now that its agent is heard"
         )
         assert here.reach("failed")["failure"]["text"] == failure["text"]
         assert here.starts() == [1, 1]

@@ -103,7 +103,7 @@ def _cut(path: str | Path) -> str:
 def _port(number: int | None) -> Sentence | None:
     if number is None:
         return None
-    port = ports.look(number)
+    port = ports.probe(number)
     if port.taken:
         seen = [f"pid {one.pid} ({one.command})" for one in port.holders]
         return sentence(

@@ -56,7 +56,7 @@ class Inspector:
 
     def _answer(self, number: int, question: str) -> None:
         try:
-            seen = look_at(self._state.runs(number)[-1], number, question)
+            seen = inspect_run(self._state.runs(number)[-1], number, question)
             self._connection.send_ranks(seen)
         except RequestError:  # the next heartbeat asks again, and says what is wrong
             self._answered.pop(number, None)
@@ -64,7 +64,7 @@ class Inspector:
             self._log("WARN", f"worker {number}: its ranks cannot be looked at: {error}")
 
 
-def look_at(run: RunFolder, number: int, question: str) -> RanksSeen:
+def inspect_run(run: RunFolder, number: int, question: str) -> RanksSeen:
     """Return what the ranks of a run do. Raises OSError."""
     supervisor = int(str(run.supervisor().get("pid", 0)))
     pids = processes.children(supervisor) if supervisor else []

@@ -25,10 +25,10 @@ class Leftovers:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Those that the last look found."""
+        """Those that the last scan found."""
         return tuple(process.pid for process in self._found)
 
-    def look(self, kept: Collection[int]) -> None:
+    def scan(self, kept: Collection[int]) -> None:
         """Look for them among all processes; ``kept`` are the generations whose supervisor lives."""
         self._found = [process for process in running.running() if self._is_ours(process, kept)]
 

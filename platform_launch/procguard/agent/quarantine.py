@@ -46,7 +46,7 @@ class QuarantineWatch:
             self._wanted = since
             self._asked.set()
 
-    def look(self, file: Path) -> None:
+    def poll(self, file: Path) -> None:
         """Release the node where that is wanted, and read the file."""
         trouble = ""
         try:
@@ -55,7 +55,7 @@ class QuarantineWatch:
                 try:
                     quarantine.release(file, held.node, "on the page of ProcGuard")
                 except InputError as error:
-                    trouble = str(error)  # tried again at the next look
+                    trouble = str(error)  # tried again at the next poll
                 else:
                     held = self._read(file)
         except InputError as error:
@@ -80,7 +80,7 @@ class QuarantineWatch:
 
     def _run(self, file: Path) -> None:
         while True:
-            self.look(file)
+            self.poll(file)
             self._asked.wait(_EVERY_S)
             self._asked.clear()
 

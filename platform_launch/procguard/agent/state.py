@@ -34,7 +34,7 @@ class RunFolder:
         self.path = path
         self.generation = int(path.name)
 
-    def look(self, boot: str) -> WorkerRun:
+    def read_run(self, boot: str) -> WorkerRun:
         """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
         starting = self._read(records.STARTING)
         if starting is None:
@@ -88,7 +88,7 @@ class RunFolder:
             if self.give_up(never):
                 return self._lost(never)
         # A supervisor has taken it after all, or it cannot be written down: then it is lost while none has.
-        return self._lost(never) if self._read(records.SUPERVISOR) is None else self.look(boot)
+        return self._lost(never) if self._read(records.SUPERVISOR) is None else self.read_run(boot)
 
     def _ended(self, ended: dict[str, object], boot: str) -> WorkerRun:
         code = _whole(ended.get("exit_code"))
@@ -218,7 +218,7 @@ class StateFolder:
 def is_alive(supervisor: dict[str, object]) -> bool:
     """Tell whether the process that wrote a supervisor's record still runs."""
     pid = supervisor.get("pid")
-    found = running.look(pid) if isinstance(pid, int) else None
+    found = running.find(pid) if isinstance(pid, int) else None
     return found is not None and found.started == supervisor.get("started")
 
 

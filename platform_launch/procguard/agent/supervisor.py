@@ -89,7 +89,7 @@ def keep(folder: Path) -> None:
     """Run the training of a run's folder to its end, unless somebody else does or has given it up."""
     launch = RunLaunch.read(folder)
     exited, ended = records.Reserved(folder / records.EXITED), records.Reserved(folder / records.ENDED)
-    me = running.look(os.getpid())
+    me = running.find(os.getpid())
     record = {"pid": os.getpid(), "started": me.started if me else 0}
     if not records.claim(folder / records.SUPERVISOR, record):
         return

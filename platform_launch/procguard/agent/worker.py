@@ -149,7 +149,7 @@ class Worker:
     def _look(self) -> None:
         before = self.run
         folders = self._state.runs(self.number)
-        self.run = folders[-1].look(self._boot) if folders else None
+        self.run = folders[-1].read_run(self._boot) if folders else None
         self._output = folders[-1].path / records.LOG if folders else None
         lost = self.run.generation if self.run and self.run.stage is Stage.LOST else None
         if self._leftovers.pids or lost != self._lost:
@@ -164,7 +164,7 @@ class Worker:
         kept = {folder.generation for folder in folders if is_alive(folder.supervisor())}
         if self.run and self.run.alive:
             kept.add(self.run.generation)
-        self._leftovers.look(kept)
+        self._leftovers.scan(kept)
         self._leftovers.end()
 
     def _take(self, step: NextAction, *, leaving: bool) -> None:
@@ -191,7 +191,7 @@ class Worker:
         self._tell("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
 
     def _signal_supervisor(self, folder: RunFolder) -> None:
-        found = running.look(int(str(folder.supervisor().get("pid", 0))))
+        found = running.find(int(str(folder.supervisor().get("pid", 0))))
         if found and self._signalled != folder.generation and is_alive(folder.supervisor()):
             self._signalled = folder.generation
             running.end(found, signal.SIGTERM)

@@ -249,7 +249,7 @@ class Lead:
             if found is not None:
                 try:
                     if found.announcement.job == self._coordinator.announcement.job:
-                        return found.look(RunState)
+                        return found.peek(RunState)
                 finally:
                     found.close()
         return None

@@ -24,13 +24,13 @@ class OwnLauncher:
         """Take a sign of life, from any thread."""
         self._alive = (alive, time.monotonic())
 
-    def look(self, now: float) -> float:
+    def observe(self, now: float) -> float:
         """Return for how long the launcher has given no sign of life."""
         _, heard_at = self._alive
         if heard_at != self._heard_at:
             self._heard_at = heard_at
             self._silence.heard(now)
-        return self._silence.look(now)
+        return self._silence.observe(now)
 
     @property
     def silent_s(self) -> float:

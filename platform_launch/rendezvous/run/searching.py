@@ -81,7 +81,7 @@ class Search:
             return ""
         if not usual and found.announcement.job != self._task.places.mark:
             return "another job meets there"
-        state = found.look(RunState)
+        state = found.peek(RunState)
         if state is None:
             return "" if usual else "it says nothing that can be trusted"
         if is_open_to(state, self.restarts) or (usual and state.phase is RunPhase.REFUSED):

@@ -44,7 +44,7 @@ class SilenceClock:
         """Note a sign of life."""
         self._looked, self.silent_s = now, 0.0
 
-    def look(self, now: float) -> float:
+    def observe(self, now: float) -> float:
         """Count the time since the last look as silence, and return how long that is in all."""
         self.silent_s += min(now - self._looked, self._longest_look_s)
         self._looked = now

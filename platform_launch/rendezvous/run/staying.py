@@ -126,7 +126,7 @@ class Stay:
         try:
             self._hear(self.participant)
         except StoreError:
-            self._miss_coordinator(EndKind.COORDINATOR_SILENT, self._silence.look(time.monotonic()))
+            self._miss_coordinator(EndKind.COORDINATOR_SILENT, self._silence.observe(time.monotonic()))
             self._reconnect()
         else:
             self._silence.heard(time.monotonic())
@@ -175,7 +175,7 @@ class Stay:
     def _watch_launchers(self, participant: Participant, now: float) -> None:
         """Let all know of a launcher that is silent: this node's own; that of node 0 cannot say it itself."""
         before_s = self._launcher.silent_s
-        silent_s = self._launcher.look(now)
+        silent_s = self._launcher.observe(now)
         if max(silent_s, before_s) >= SILENT_S:
             participant.publish(LauncherSilence(silent_s))
         if self._lead is None:

@@ -175,7 +175,7 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
         assert words in page
     assert "请减小每块 GPU 的批大小" in page
     assert (
-        "无法启动：在 agent 的 PATH（/usr/bin）中找不到"
+        "无法启动：在 Agent 的 PATH（/usr/bin）中找不到"
         in server.person().get("/groups/refused", headers=headers).text
     )
     events = server.person().get("/groups/train/events", headers=headers).text
@@ -201,18 +201,18 @@ def seen(code: str) -> Sentence:
 @pytest.mark.parametrize(
     ("settings", "code", "words"),
     [
-        ({"master_port": None}, "input-number", "master_port不是数字。 请输入数字。"),
-        ({"master_port": 70_000}, "input-high", "master_port太大。 最多为 65535。"),
-        ({"grace_s": -1}, "input-low", "grace_s太小。 至少为 0。"),
-        ({"max_restarts": 1.5}, "input-whole", "max_restarts不是整数。 请输入整数。"),
-        ({"command": "x" * 5_000}, "input-long", "command太长。 最多 4000 个字符。"),
-        ({"owners": ["ann"] * 70}, "input-many", "owners的条目太多。 最多 64 个。"),
-        ({"colour": "red"}, "input-unknown", "服务器不认识 colour。 请刷新页面：它可能来自另一个版本。"),
-        ({"backend": "mpi"}, "input-form", "backend不能是这个值。 各字段的说明见 /openapi.json。"),
+        ({"master_port": None}, "input-number", "master_port：不是数字。 请输入数字。"),
+        ({"master_port": 70_000}, "input-high", "master_port：太大。 最多为 65535。"),
+        ({"grace_s": -1}, "input-low", "grace_s：太小。 至少为 0。"),
+        ({"max_restarts": 1.5}, "input-whole", "max_restarts：不是整数。 请输入整数。"),
+        ({"command": "x" * 5_000}, "input-long", "command：太长。 最多 4000 个字符。"),
+        ({"owners": ["ann"] * 70}, "input-many", "owners：条目太多。 最多 64 个。"),
+        ({"colour": "red"}, "input-unknown", "colour：服务器不认识。 请刷新页面：它可能来自另一个版本。"),
+        ({"backend": "mpi"}, "input-form", "backend：不能是这个值。 请按其说明更正。"),
         (
             {"environment": {"RANK": "1"}},
             "input-own-variable",
-            "environment.RANK.[key]由 ProcGuard 设置。 请去掉它。",
+            "environment.RANK.[key]：由 ProcGuard 设置。 请去掉它。",
         ),
     ],
 )

@@ -221,6 +221,20 @@ def test_nothing_can_be_clicked_or_sent_before_the_scripts_ran(browser: Browser,
         assert not [url for url in asked if "password" in url]
 
 
+def test_a_page_whose_scripts_do_not_come_says_so(browser: Browser, server: Lab) -> None:
+    with closing(browser.new_context(base_url=server.url, reduced_motion="reduce")) as context:
+        page = Watched(context).page
+        page.route("**/page.js*", lambda _: None)  # held until it is unrouted
+        page.goto("/login", wait_until="commit")
+        late = page.get_by_text("have not arrived")
+        expect(late).to_be_hidden()
+        expect(late).to_be_visible()
+        page.unroute("**/page.js*")
+        page.goto("/login")
+        expect(page.locator("main")).to_have_js_property("inert", False)
+        expect(late).to_be_hidden()
+
+
 def test_a_node_in_quarantine_is_seen_and_released(visit: Visit, server: Lab) -> None:
     with closing(Agent(server.url, "bad1", 1)) as agent:
         server.group("held", ["bad1-0"], GroupSettings(master_addr="bad1", command="train"))

@@ -83,7 +83,7 @@ const sentence = (text, hint) => `${text}${hint ? `. ${hint[0].toUpperCase()}${h
 
 // A field is called what its label says, where the page has one.
 function labelled(path) {
-  const [name, ...rest] = path.split(".").filter((part) => part !== "[key]");
+  const [name, ...rest] = path.split(".").filter((part) => !/^(\[key\]|\d+)$/.test(part));
   const label = document.getElementsByName(name)[0]?.labels?.[0];
   return label ? [label.firstChild.textContent.trim(), ...rest].join(": ") : path;
 }

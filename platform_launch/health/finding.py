@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from platform_launch.sentences import Sentence, Value, sentence
 
 
 class Grade(str, enum.Enum):
@@ -54,6 +56,13 @@ class DeviceFinding:
     hint: str = ""
     code: int | None = None
 
+    def sentence(self) -> Sentence:
+        """Return it as a code and values; the finding's own id is one of these."""
+        values: dict[str, Value] = {"where": self.where, "what": self.what, "finding": self.id}
+        if self.code is None:
+            return Sentence("device-finding", values)
+        return Sentence("device-finding-numbered", {**values, "number": self.code})
+
     def __post_init__(self) -> None:
         if self.id not in IDS:
             raise ValueError(
@@ -65,12 +74,18 @@ class DeviceFinding:
 class NodeHealth:
     """What a node is worth, and why: one line for each finding that says so, the worst first.
 
-    ``devices`` are those that the findings are about, by their names (``GPU 3``).
+    ``devices`` are those that the findings are about, by their names (``GPU 3``); ``findings`` are what the
+    reasons say.
     """
 
     grade: Grade
     reasons: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    findings: tuple[DeviceFinding, ...] = field(default=(), compare=False)
+
+    def sentence(self) -> Sentence:
+        """Return the reasons as codes and values."""
+        return sentence("device-findings", findings=[one.sentence() for one in self.findings])
 
 
 def worst(grades: Iterable[Grade]) -> Grade:
@@ -86,4 +101,5 @@ def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
         worst(one.grade for one in telling),
         tuple(dict.fromkeys(f"{one.where}: {one.what} [{one.id}]" for one in telling))[:_MOST_REASONS],
         tuple(dict.fromkeys(one.where for one in telling)),
+        tuple({(one.where, one.what, one.id): one for one in telling}.values())[:_MOST_REASONS],
     )

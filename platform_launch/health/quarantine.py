@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,10 @@ _FOR_ALL_WRITERS = 0o664
 
 @dataclass(frozen=True)
 class QuarantinedNode:
-    """A node in quarantine. Times are seconds since 1970; ``until`` None: until it is released."""
+    """A node in quarantine. Times are seconds since 1970; ``until`` None: until it is released.
+
+    ``sentence`` is what ``reason`` is made from, as JSON; empty where a person gave the reason.
+    """
 
     node: str
     since: float
@@ -41,6 +44,7 @@ class QuarantinedNode:
     reason: str
     job: str = ""
     gpus: tuple[str, ...] = ()
+    sentence: Mapping[str, Any] = field(default_factory=dict)
 
     def holds_at(self, now: float) -> bool:
         """Whether its time is not over."""
@@ -90,6 +94,7 @@ def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
                     _text(said.get("reason")),
                     _text(said.get("job")),
                     tuple(_text(gpu) for gpu in said.get("gpus") or ()),
+                    told if isinstance(told := said.get("sentence"), dict) else {},
                 )
     return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
 

@@ -61,9 +61,9 @@ def remember(
         return None
     now, name = time.time(), node_name(env)
     uuids = tuple(gpu.uuid for gpu in gpus if f"GPU {gpu.index}" in health.devices)
-    reason = "; ".join(health.reasons)
+    reason, told = "; ".join(health.reasons), health.sentence().document()
     try:
-        quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids))
+        quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids, told))
     except InputError as error:
         return event("not-quarantined", node_name=name, problem=error.message)
     return event("node-quarantined", node_name=name, until=quarantine.utc(now + DEFAULT_S), path=str(file))

@@ -92,13 +92,16 @@ class FakeAgent:
         assert joined.status_code == 200, joined.text
         served.credentials[node] = joined.json()["credential"]
         self.http = served.client(served.credentials[node])
+        self.quarantine: dict[str, Any] = {}
         self.reports: dict[int, dict[str, Any]] = {
             number: {"number": number, "state": "idle", "generation": 0} for number in range(workers)
         }
 
     def beat(self) -> dict[str, Any]:
         """Send a heartbeat and do what its answer says; return the orders by number."""
-        body = {"node": self.node, "instance": self.instance, "workers": list(self.reports.values())}
+        workers = list(self.reports.values())
+        body: dict[str, Any] = {"node": self.node, "instance": self.instance, "workers": workers}
+        body |= {"quarantine": self.quarantine} if self.quarantine else {}
         answer = self.http.post("/api/v1/agent/heartbeat", json=body)
         assert answer.status_code == 200, answer.text
         orders: dict[str, Any] = answer.json()["orders"]

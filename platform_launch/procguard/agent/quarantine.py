@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.health import quarantine
+from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.wire import QuarantineReport
 
 _EVERY_S = 10.0
@@ -86,11 +88,15 @@ class QuarantineWatch:
 
 
 def _report(held: quarantine.QuarantinedNode, trouble: str) -> QuarantineReport:
+    reason_sentence = None
+    with suppress(ValueError, RecursionError):  # anybody writes that file
+        reason_sentence = Sentence.read(held.sentence) if held.sentence else None
     return QuarantineReport(
         name=held.node[:400],
         since=held.since,
         until=held.until,
         reason=held.reason,
+        reason_sentence=reason_sentence,
         job=held.job[:400],
         trouble=trouble[:400],
     )

@@ -36,6 +36,10 @@ ENGLISH: Mapping[str, str] = {
     "from-address": "from {address}",
     "role": "{role}",
     "token": "{label}: {role} until {day}",
+    # Why a node came into quarantine.
+    "device-findings": "{findings}",
+    "device-finding": "{where}: {what} [{finding}]",
+    "device-finding-numbered": "{where}: {what} [{finding}]",
     # Why a worker, and with it a group, failed.
     "silent": "no heartbeat for {seconds} s",
     "newer-run": "reports generation {reported}, newer than this run's ({run}): is the server's database an "

@@ -258,6 +258,8 @@ class QuarantineReport(WireMessage):
     since: Moment
     until: Moment | None = None
     reason: Text = ""
+    reason_sentence: Readable[ReportedSentence] = None
+    """What ``reason`` is made from; None for a person's words, and from agents of earlier versions."""
     job: ShortText = ""
     trouble: ShortText = ""
 

@@ -43,8 +43,8 @@ class SilenceWatch:
         known = list(self._registry.nodes.items())
         late = moment.late(DEFAULT_SILENT_AFTER_S)
         lost = frozenset(name for name, entry in known if (entry.seen_at or NEVER) < late)
-        reasons = {name: entry.quarantine.reason for name, entry in known if entry.quarantine is not None}
-        quarantined = frozenset(reasons)
+        held = {name: entry.quarantine for name, entry in known if entry.quarantine is not None}
+        quarantined = frozenset(held)
         lost_before, self._lost = self._lost, lost
         quarantined_before, self._quarantined = self._quarantined, quarantined
         changes = (
@@ -58,10 +58,10 @@ class SilenceWatch:
             if names:
                 ordered = sorted(names, key=natural)
                 on = ordered[0] if len(ordered) == 1 else f"{len(ordered)} nodes"
-                reason = reasons.get(on, "") if action == "quarantined" else ""
-                detail = (
-                    quoted(reason) if reason else sentence("nodes", nodes=listed(ordered), count=len(ordered))
-                )
+                why = held.get(on) if action == "quarantined" else None
+                detail = sentence("nodes", nodes=listed(ordered), count=len(ordered))
+                if why is not None and why.reason:
+                    detail = why.reason_sentence or quoted(why.reason)
                 news.append(NodeNews(action, on, detail))
         return news
 

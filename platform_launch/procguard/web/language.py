@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from platform_launch.console.chinese import TITLES
 from platform_launch.console.chinese_ranks import RANKS
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
@@ -16,6 +17,7 @@ from platform_launch.procguard.api.shapes import ProblemShape, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.workers import WorkerShape
+from platform_launch.procguard.api.wire import QuarantineReport
 from platform_launch.procguard.core.failures import sentence_of
 
 LANGUAGES = {"en": "English", "zh": "中文"}
@@ -101,6 +103,8 @@ class Words(SentenceRenderer):
 
     def word(self, kind: str, text: str) -> str:
         """Return a text that fills in a sentence; names of settings, roles … are words of the page."""
+        if kind == "finding" and self.language == "zh":
+            return TITLES.get(text, text)
         return self.known(f"{kind}.{text}", text) if kind in _KINDS else text
 
     def failure(self, failure: GroupFailure) -> str:
@@ -114,6 +118,10 @@ class Words(SentenceRenderer):
             if worker.reason_sentence
             else worker.reason
         )
+
+    def quarantine(self, held: QuarantineReport) -> str:
+        """Return why a node is in quarantine; whoever put it there by hand says it in words."""
+        return self.translated(held.reason_sentence, held.reason) if held.reason_sentence else held.reason
 
     def verdict(self, of: GroupFailure | WorkerShape) -> str:
         """Return what ``why`` makes of a log; agents of earlier versions say it in their own language."""

@@ -10,12 +10,15 @@ from html.parser import HTMLParser
 
 import pytest
 
+from platform_launch.hardware.gpu_health import Xid
+from platform_launch.health.faults import of_xids
+from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.sentences import Sentence, Value, english, sentence
 from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.web.language import Words
+from platform_launch.procguard.web.language import Words, catalogue
 from platform_launch.why import LogSource, explain
 from tests.procguard.serving import FakeAgent, Served, served, until
 
@@ -27,7 +30,7 @@ LOG = [
 ]
 LOG += [line.replace("rank0", "rank1") for line in LOG]
 PAGES = (
-    *("/", "/nodes", "/nodes/gn6", "/events", "/users", "/account", "/nowhere", "/login"),
+    *("/", "/nodes", "/nodes/gn6", "/nodes/gn7", "/events", "/users", "/account", "/nowhere", "/login"),
     *("/workers/gn6-0/log", "/workers/gn7-0/log"),
     *(
         f"/groups/{name}"
@@ -45,6 +48,9 @@ KEPT = (
     "procguard user passwd",
 )
 """Lines of the training's own log, and a command."""
+
+
+LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 4", "no longer answers (NVML: Unknown Error)")
 
 
 class Text(HTMLParser):
@@ -99,7 +105,8 @@ def every_sentence() -> list[Sentence]:
     }
     found = []
     for code, words in ENGLISH.items():
-        values = {name: inner.get(name, "x1") for name in re.findall(r"\{(\w+)\}", words)}
+        names = re.findall(r"\{(\w+)\}", words + catalogue("zh")[f"sentence.{code}"])
+        values = {name: inner.get(name, "x1") for name in names}
         found.append(Sentence(code, values))
     return found
 
@@ -145,6 +152,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         }
         bad.reports[0] |= refused
         reach("refused", "failed")
+        health = node_health([*of_xids([Xid(3, 79, 0.0), Xid(5, 63, 0.0)]), LOST])
+        bad.quarantine = {
+            "name": "gn7",
+            "since": 5,
+            "reason": "; ".join(health.reasons),
+            "reason_sentence": health.sentence().document(),
+        }
+        bad.beat()
+        assert english(health.sentence()) == bad.quarantine["reason"]
+        until(lambda: "quarantined" in people.get("/api/v1/events").text)
         for one in every_sentence():
             found.parts.control.record("op", "settings", "train", one)
         yield found
@@ -226,3 +243,12 @@ def test_what_is_wrong_with_an_input_is_told(
     assert english_on(words) == []
     missing = server.person("ada").post("/api/v1/users", json={"name": "eve", "role": "viewer"}).json()
     assert [one["code"] for one in missing["problems"]] == ["input-missing"]
+
+
+def test_why_a_node_is_in_quarantine_is_told(server: Served) -> None:
+    people, headers = server.person(), {"Accept-Language": "zh"}
+    told = "GPU 3：驱动报告 GPU 错误（XID） 79；GPU 4：GPU 已掉线；GPU 5：驱动报告 GPU 错误（XID） 63"
+    for path in ("/nodes", "/nodes/gn7", "/groups/refused", "/events?on=gn7"):
+        assert told in people.get(path, headers=headers).text, path
+    (node,) = (node for node in people.get("/api/v1/nodes").json() if node["node"] == "gn7")
+    assert "no longer answers (NVML: Unknown Error) [gpu-lost]" in node["quarantine"]["reason"]

@@ -156,7 +156,7 @@ def test_no_reason_is_too_long_for_an_agents_own_report(
 ) -> None:
     held = tuple(Holder(pid, "python train.py --" + "x" * 60) for pid in range(1000, 1000 + holders))
     taken = Port(29500, os.strerror(errno.EADDRINUSE), True, held)
-    monkeypatch.setattr(ports, "look", lambda _: taken)
+    monkeypatch.setattr(ports, "probe", lambda _: taken)
     wanted = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=(command,), check_port=29500)
     found = why_not(wanted, allowed=None, directory=tmp_path, path=path)
     assert found

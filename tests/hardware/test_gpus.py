@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +16,67 @@ from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S
 
+# Reads the GPUs anew for each line on standard input, in a fork: a start of Python costs ten times as much.
 _READ_GPUS = """
-import dataclasses, json, pathlib, sys
+import dataclasses, json, os, pathlib, sys
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import nvml, visible
 
-sys_root, proc_root = map(pathlib.Path, sys.argv[1:])
-try:
-    machine = nvml.read(sys_root=sys_root, proc_root=proc_root)
-    print(json.dumps(dataclasses.asdict(visible.narrow(machine, Environment.of_this_process()))))
-except LaunchError as error:
-    print(json.dumps({"error": error.message, "hint": error.hint, "kind": type(error).__name__}))
+def read(sys_root, proc_root):
+    try:
+        machine = nvml.read(sys_root=sys_root, proc_root=proc_root)
+        return dataclasses.asdict(visible.narrow(machine, Environment.of_this_process()))
+    except LaunchError as error:
+        return {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
+
+for line in sys.stdin:
+    variables, *roots = json.loads(line)
+    child = os.fork()
+    if not child:
+        try:
+            os.environ.update(variables)
+            print(json.dumps(read(*map(pathlib.Path, roots))), flush=True)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    if status := os.waitpid(child, 0)[1]:
+        sys.exit(f"a reading ended with {status}")
 """
+# By LD_LIBRARY_PATH, which the loader reads only when a program starts.
+_readers: dict[str, subprocess.Popen[str]] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def readers() -> Iterator[None]:
+    """The processes that read; those that still run end with the module."""
+    yield
+    for reader in _readers.values():
+        reader.communicate(timeout=LIMIT_S)
+    _readers.clear()
 
 
 def read_gpus(variables: dict[str, str], root: Path = Path("/nowhere"), **more: str) -> dict[str, Any]:
     """Read the GPUs in a child process. ``root`` holds the recorded ``sys`` and ``proc``."""
-    inherited = {k: v for k, v in os.environ.items() if not k.endswith("_VISIBLE_DEVICES")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", _READ_GPUS, str(root / "sys"), str(root / "proc")],
-        env={**inherited, **variables, **more},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
+    libraries = variables.get("LD_LIBRARY_PATH", "")
+    if libraries not in _readers:
+        inherited = {k: v for k, v in os.environ.items() if not k.endswith("_VISIBLE_DEVICES")}
+        _readers[libraries] = subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", _READ_GPUS],
+            env={**inherited, **({"LD_LIBRARY_PATH": libraries} if libraries else {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    reader = _readers[libraries]
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    reader.stdin.write(json.dumps([{**variables, **more}, str(root / "sys"), str(root / "proc")]) + "\n")
+    reader.stdin.flush()
+    said = reader.stdout.readline()
+    assert said, f"ended with {reader.wait(LIMIT_S)}, standard error says why"
+    answer: dict[str, Any] = json.loads(said)
     return answer
 
 

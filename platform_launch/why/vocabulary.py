@@ -31,8 +31,9 @@ STEMS = """
     fatal finite forbidden found gated glibc globalrank hccl heartbeat hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
     jaxworker invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mlx mnnvl mountnfs munge must netcc neth ninja nodenotready noticed nranks nvrm nvidiacontainer
-    nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix
+    missing mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
+    nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
+    pluginload pmix
     preempt pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
     resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh

@@ -122,8 +122,9 @@ def _holders(number: int, proc_root: Path) -> list[Holder]:
 
 def _command(process: Path) -> str:
     with suppress(OSError):
-        line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-        return line.decode("utf-8", "replace").strip()[:80]
+        # One line of a refusal: `python -c` brings a whole program.
+        line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        return " ".join(line.split())[:80]
     return ""
 
 

@@ -13,7 +13,7 @@ from platform_launch.hardware import ports
 from tests.lab.waiting import LIMIT_S
 
 LISTEN = (
-    "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
+    "import socket\ns = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True);"
     "s.accept()"
 )
 
@@ -34,6 +34,7 @@ def test_the_process_that_listens_is_named() -> None:
     assert found.taken
     assert [holder.pid for holder in found.holders] == [process.pid]
     assert found.held_by().startswith(f"pid {process.pid} ({sys.executable} -c")
+    assert "\n" not in found.held_by()  # it stands in one line of a refusal
 
 
 def test_a_port_taken_on_one_address_is_taken() -> None:

@@ -26,7 +26,7 @@ from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
-from platform_launch.procguard.api.sentences import sentence
+from platform_launch.procguard.api.sentences import quoted, sentence
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from tests.lab.disk import requires_mount
 from tests.procguard.agent_lab import LIMIT_S, wait_for
@@ -229,6 +229,17 @@ def test_after_a_reboot_nothing_is_ready_and_what_ran_is_lost(folder: Path) -> N
     assert run.stage is Stage.EXITED
     assert run.ended_s_ago is not None
     assert run.ended_s_ago > 0
+
+
+@pytest.mark.parametrize("name", ["stop_requested", "asked"])
+def test_an_end_by_order_is_read_of_supervisors_of_the_first_version_too(folder: Path, name: str) -> None:
+    records.claim(folder / records.STARTING, {"boot": BOOT, "at": records.clock_s()})
+    records.claim(folder / records.SUPERVISOR, {"pid": 1, "started": 0})
+    record = {"boot": BOOT, "at": records.clock_s(), "exit_code": 143, name: True, "reason": "by order"}
+    records.write(folder / records.ENDED, record)
+    run = RunFolder(folder).read_run(BOOT)
+    assert (run.stage, run.exit_code, run.stop_requested) == (Stage.EXITED, 143, True)
+    assert run.reason == quoted("by order")
 
 
 def test_a_supervisor_is_waited_for_before_its_run_is_lost(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from platform_launch.errors import LaunchError, shown
+from platform_launch.errors import LaunchError, UsageError, shown
 from platform_launch.events import line
 from platform_launch.helper import PACKAGE
 from platform_launch.project import project_root
@@ -65,10 +65,12 @@ class Demo:
 def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str], None]) -> int:
     """Run it until a signal, and return the exit code; ``ready`` is given the password of `admin`.
 
-    Main thread only. Raises LaunchError where a part of it ends by itself, or the group cannot be started.
+    Main thread only. Raises UsageError where its port is taken, LaunchError where a part of it ends by
+    itself, or the group cannot be started.
     """
     trouble: list[str] = []
     names: dict[int, str] = {}
+    _refuse_if_taken(demo.port)
     demo.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def ended(pid: int, code: int) -> None:
@@ -141,6 +143,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _refuse_if_taken(port: int) -> None:
+    """Raise UsageError where another server has the port: its answers would be taken for the demo's."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"--port {port}: {error.strerror}", "name another, or leave --port out"
+            ) from error
 
 
 def _last_line(demo: Demo, name: str) -> str:

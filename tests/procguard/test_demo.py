@@ -3,13 +3,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
+from platform_launch.errors import UsageError
 from platform_launch.hardware import running
+from platform_launch.procguard.demo import Demo, run_demo
 from tests.lab.needs import takes_long
 from tests.procguard.agent_lab import LIMIT_S, wait_for
 
@@ -50,3 +54,11 @@ def test_the_demo_runs_a_group_and_leaves_nothing(tmp_path: Path) -> None:
             demo.wait()
     left = [one for one in running.running() if running.variable(one.pid, _MARK) == str(tmp_path)]
     assert left == []
+
+
+def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        demo = Demo(tmp_path / "demo", held.getsockname()[1], "true", {})
+        with pytest.raises(UsageError, match=f"--port {demo.port}"):
+            run_demo(demo, lambda *_: None, lambda _: None)
+    assert not demo.folder.exists()

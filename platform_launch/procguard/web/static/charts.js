@@ -27,8 +27,9 @@
 
   // 100,000 would not fit beside the axis.
   const short = new Intl.NumberFormat(document.documentElement.lang, { notation: "compact" });
-  const BRIEF_S = 60; // one measurement alone has no span that an axis could show
-  const ofAxis = (_plot, from, to) => [Math.min(from, to - BRIEF_S), to];
+  const BRIEF_S = 60;
+  // One measurement alone has no span: uPlot would show three years.
+  const ofAxis = ({ data: [times] }, from, to) => (times.length === 1 ? [from - BRIEF_S, from] : [Math.min(from, to - BRIEF_S), to]);
 
   // A value between two that nobody measured has no line, and would be invisible.
   function alone(values) {

@@ -48,6 +48,8 @@ _LAUNCHER = re.compile(
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
 _HANDED_ON = "ray.exceptions.RayTaskError("
 _AT_ITS_START = "The actor died because of an error raised in its creation task"
+# What the end of such a traceback says of an actor that died, with the place below.
+_DEAD = b": The actor died"
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
@@ -168,9 +170,10 @@ class LogReader:
             return Match(summed_up, 0, NOWHERE)
         if not line.text.startswith(_HANDED_ON):
             return match
-        return (
-            match if match.signature.id.startswith("ray_") else self._catalogue.match_of(summed_up, line.text)
-        )
+        dead = match.signature.id.startswith("ray_")
+        if dead and not any(_DEAD in data for data in self._scanner.following(_LINES_OF_A_TRACEBACK)):
+            return match
+        return self._catalogue.match_of(summed_up, line.text)
 
     def _take_recovered(self, line: Line) -> bool:
         """Read an exception whose traceback was left out, as one of very many that begin like it."""

@@ -82,6 +82,8 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
         try:
             ready(_set_up(demo, lambda: watch.stopped_by is not None))
         except (LaunchError, httpx.HTTPError, OSError, KeyError, ValueError) as error:
+            if watch.stopped_by is not None:  # what it lacks has ended, or never began
+                return
             trouble.append(str(error) or type(error).__name__)
             watch.stop(trouble[0])
 

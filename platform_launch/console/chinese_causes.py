@@ -181,6 +181,7 @@ CAUSES = {
     "nvlink": "NVLink 链路故障",
     "nvml": "容器内无法使用 NVIDIA 驱动",
     "cuda_error": "CUDA 调用失败",
+    "cuda_at_exit": "进程在结束过程中使用了 GPU",
     "cudnn": "cuDNN 失败",
     "cublas": "cuBLAS 失败",
     "no_kernel_image": "torch（或其他库）不支持这种 GPU",

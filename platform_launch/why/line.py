@@ -15,7 +15,9 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-_MILD = re.compile(r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\blevel=(?:warn|info|debug)|\w*Warning:|^\[[WI] ")
+_MILD = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\blevel=(?:warn|info|debug)|\w*Warning:|^\[(?:NeMo )?[WI] "
+)
 # What NCCL and Ray call a warning is the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
 YEAR_S = 366 * 86400.0

@@ -270,6 +270,12 @@ def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain
     assert verdict.notes == ("local rank 0 ended with exit code 1",)
 
 
+def test_warning_of_nemo_is_not_the_first_error(explain_text: Explain) -> None:
+    warning = "[NeMo W 2026-06-04 14:58:08 exp_manager:895] ensure that checkpointing will not error out.\n"
+    verdict = explain_text(f"{warning}error: the launcher gave up\n")
+    assert verdict.lines()[0].endswith("log0:2: error: the launcher gave up")
+
+
 def test_lone_process_named_by_torchrun_gives_the_rank_of_a_traceback_without_one(
     explain_text: Explain,
 ) -> None:

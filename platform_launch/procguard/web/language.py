@@ -152,10 +152,15 @@ class Words(SentenceRenderer):
                 return self(f"duration.{unit}", n=whole // size)
         return self("duration.seconds", n=whole)
 
-    def script(self) -> dict[str, str]:
+    def script(self) -> Mapping[str, str]:
         """Return what the page's scripts say: words of their own, and the problems of a refusal."""
-        return {
-            key.removeprefix("js."): text
-            for key, text in self._messages.items()
-            if key.startswith(("js.", "problem."))
-        }
+        return _of_scripts(self.language)
+
+
+@cache
+def _of_scripts(language: str) -> Mapping[str, str]:
+    return {
+        key.removeprefix("js."): text
+        for key, text in catalogue(language).items()
+        if key.startswith(("js.", "problem."))
+    }

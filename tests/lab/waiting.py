@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 # A dear question is asked less often: this many times what it cost remains for everything else.
@@ -28,6 +29,13 @@ def until(
         cost_s = _spent_s() - before_s
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()
         time.sleep(max(pause_s, min(_OF_ITS_COST * cost_s, _LONGEST_PAUSE_S)))
+
+
+def at_once(*scenarios: Callable[[], None]) -> None:
+    """Go through scenarios that wait more than they compute, each in a thread; fail if one of them does."""
+    with ThreadPoolExecutor(len(scenarios)) as threads:
+        for running in [threads.submit(scenario) for scenario in scenarios]:
+            running.result()
 
 
 def _spent_s() -> float:

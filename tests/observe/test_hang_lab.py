@@ -27,7 +27,7 @@ from platform_launch.observe import processes
 from tests.lab.disk import requires_mount
 from tests.lab.needs import takes_long
 from tests.lab.netns import Host, hosts, requires_netns
-from tests.lab.waiting import LIMIT_S, until
+from tests.lab.waiting import LIMIT_S, at_once, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ROOT / "tests" / "lab" / "hanging.py"
@@ -45,6 +45,7 @@ class Lab:
     def __init__(
         self, folder: Path, faults: str, flags: Sequence[str], arguments: Sequence[str] = ()
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.logs = folder / "logs"
         for name in ("release", "shard"):
             os.mkfifo(folder / name)
@@ -192,16 +193,21 @@ def assert_inspected(nodes: int) -> None:
 
 
 @takes_long
-@pytest.mark.parametrize(
-    ("fault", "nodes", "on_hang", "starts"),
-    [("other-collective", 2, ("restart", "--max-restarts", "1"), 2), ("skip", 1, ("stop",), 1)],
-)
 def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_that_is_asked_for(
-    fault: str, nodes: int, on_hang: Sequence[str], starts: int, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    at_once(
+        partial(
+            _names_both, tmp_path / "nodes", "other-collective", 2, ("restart", "--max-restarts", "1"), 2
+        ),
+        partial(_names_both, tmp_path / "node", "skip", 1, ("stop",), 1),
+    )
+
+
+def _names_both(folder: Path, fault: str, nodes: int, on_hang: Sequence[str], starts: int) -> None:
     flags = ["--nodes", str(nodes), "--nproc-per-node", str(2 // nodes)]
     flags += WITHOUT_TORCHRUN if nodes == 2 else ()
-    with lab(tmp_path, fault, [*flags, "--on-hang", *on_hang]) as launch:
+    with lab(folder, fault, [*flags, "--on-hang", *on_hang]) as launch:
         assert launch.process.wait(LIMIT_S) == HangError.exit_code, launch.so_far()
         said = launch.events("no-progress")
         assert sorted(said) == list(range(nodes))

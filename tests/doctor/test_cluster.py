@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab.netns import Host, hosts, requires_netns
-from tests.lab.waiting import LIMIT_S, until
+from tests.lab.waiting import LIMIT_S, at_once, until
 
 pytestmark = requires_netns
 
@@ -90,15 +91,6 @@ def test_nodes_that_reach_each_other_are_measured_and_the_slow_one_is_named_by_a
         assert "node1, 10.213.0.2" in what
 
 
-def test_a_host_whose_cable_is_cut_is_absent_and_knows_why(three: tuple[Host, ...], script: Path) -> None:
-    three[2].cut()
-    node0, node1, node2 = everywhere(three, script, "--timeout", "15")
-    assert [(f["id"], f["where"]) for f in node0] == [("node-absent", "node 2")]
-    assert node1 == node0
-    assert [f["id"] for f in node2] == ["meeting-failed"]
-    assert "node 0 was not reached in 15 s: node0:29501" in node2[0]["what"]
-
-
 def test_two_hosts_that_do_not_reach_each_other_are_named(three: tuple[Host, ...], script: Path) -> None:
     three[1].run(["ip", "route", "add", "blackhole", f"{three[2].address}/32"])
     for found in everywhere(three, script):
@@ -122,14 +114,30 @@ def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: P
     assert "two nodes say they are node 1" in refused[0]["what"]
 
 
-def test_a_node_that_stops_in_the_middle_is_named_as_silent(three: tuple[Host, ...], script: Path) -> None:
-    running = [start(host, rank, 3, script) for rank, host in enumerate(three)]
-    worker = _wait_for_worker(three[2])
-    three[2].cut()
-    os.kill(worker, signal.SIGKILL)
-    node0, node1 = answers(running[:2])
-    running[2].kill()
-    running[2].communicate()
+def test_a_host_that_is_cut_off_is_absent_before_the_nodes_met_and_silent_after(script: Path) -> None:
+    """Both are found out by limits of a quarter and of two thirds of a minute, so at the same time."""
+    at_once(partial(_cut_before, script), partial(_cut_after, script))
+
+
+def _cut_before(script: Path) -> None:
+    with hosts(3) as made:
+        made[2].cut()
+        node0, node1, node2 = everywhere(made, script, "--timeout", "15")
+    assert [(f["id"], f["where"]) for f in node0] == [("node-absent", "node 2")]
+    assert node1 == node0
+    assert [f["id"] for f in node2] == ["meeting-failed"]
+    assert "node 0 was not reached in 15 s: node0:29501" in node2[0]["what"]
+
+
+def _cut_after(script: Path) -> None:
+    with hosts(3) as made:
+        running = [start(host, rank, 3, script) for rank, host in enumerate(made)]
+        worker = _wait_for_worker(made[2])
+        made[2].cut()
+        os.kill(worker, signal.SIGKILL)
+        node0, node1 = answers(running[:2])
+        running[2].kill()
+        running[2].communicate()
     assert "node-silent" in {f["id"] for f in node0} or "node 2" in {f["where"] for f in node0}
     assert node1 == node0
 

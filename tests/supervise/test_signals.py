@@ -153,7 +153,7 @@ def test_signals_are_heard_while_output_floods(supervise: Supervise) -> None:
 
 
 def test_signals_are_heard_while_nobody_reads(supervise: Supervise) -> None:
-    run = supervise(*python(FLOOD))
+    run = supervise(*python(FLOOD), grace_s=2)  # for the output too, which nobody takes
     until(lambda: run.log_path.exists() and run.log_path.stat().st_size > 0)
     time.sleep(0.2)  # every pipe on the way is full now
     run.process.terminate()

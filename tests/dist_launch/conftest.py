@@ -24,7 +24,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[list[Node]]:
     """Two hosts where nothing runs yet."""
-    with hosts(2) as made:
-        nodes = lab.make(made, tmp_path)
-        with lab.ended(nodes):
-            yield nodes
+    with lab.idle(2, tmp_path) as (nodes, _):
+        yield nodes

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.needs import Need
-from tests.lab.netns import Host
+from tests.lab.netns import Host, hosts
 from tests.lab.waiting import LIMIT_S as LIMIT_S
 from tests.lab.waiting import until
 
@@ -140,10 +140,10 @@ class Node:
         return values
 
 
-def make(hosts: Sequence[Host], folder: Path) -> list[Node]:
+def make(machines: Sequence[Host], folder: Path) -> list[Node]:
     """Give each host a home of its own."""
     nodes = []
-    for rank, host in enumerate(hosts):
+    for rank, host in enumerate(machines):
         home = folder / host.name
         (home / ".ssh").mkdir(mode=0o700, parents=True)
         home.chmod(0o700)
@@ -155,13 +155,23 @@ def make(hosts: Sequence[Host], folder: Path) -> list[Node]:
             "HOME": str(home),
             "PYTHONPATH": str(ROOT),
             "CLUSTER_INFO_FILE": str(home / "cluster_info.json"),
-            "WORLD_SIZE": str(len(hosts)),
+            "WORLD_SIZE": str(len(machines)),
             "RANK": str(rank),
-            "MASTER_ADDR": hosts[0].name,
+            "MASTER_ADDR": machines[0].name,
             "MASTER_PORT": "29500",
         }
         nodes.append(Node(host, rank, home, env))
     return nodes
+
+
+@contextmanager
+def idle(wanted: int, folder: Path, *, strangers: int = 0) -> Iterator[tuple[list[Node], tuple[Host, ...]]]:
+    """Give hosts of a cluster where nothing runs yet, and others in the same network."""
+    folder.mkdir(exist_ok=True)
+    with hosts(wanted + strangers) as made:
+        nodes = make(made[:wanted], folder)
+        with ended(nodes):
+            yield nodes, made[wanted:]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import pytest
 from platform_launch.dist_launch.key_trust import fingerprint
 from tests.dist_launch import lab
 from tests.dist_launch.lab import Node, eventually, requires_ssh, script
-from tests.lab.netns import Host, hosts, requires_netns
-from tests.lab.waiting import LIMIT_S
+from tests.lab.netns import Host, requires_netns
+from tests.lab.waiting import LIMIT_S, at_once
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -93,15 +94,6 @@ def test_a_named_key_that_is_not_there_ends_the_wait_at_once(pair: list[Node]) -
     assert "SSH_PUBLIC_KEY=/nowhere/key.pub cannot be read" in done.stderr
 
 
-@pytest.fixture
-def trio(tmp_path: Path) -> Iterator[tuple[list[Node], Host]]:
-    """Two hosts of a cluster, and one of somebody else in the same network."""
-    with hosts(3) as made:
-        nodes = lab.make(made[:2], tmp_path)
-        with lab.ended(nodes):
-            yield nodes, made[2]
-
-
 @contextmanager
 def stranger(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
     """Let somebody on another host do what ``strangers.py`` says."""
@@ -115,14 +107,22 @@ def stranger(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=LIMIT_S)
 
 
-@pytest.mark.parametrize("secret", ["", SECRET])
-def test_who_rewrites_the_roster_gets_no_shell(
-    trio: tuple[list[Node], Host], tmp_path: Path, secret: str
-) -> None:
-    nodes, host = trio
-    start_both(nodes, secret=secret)
+def test_who_rewrites_the_roster_gets_no_shell(tmp_path: Path) -> None:
+    at_once(
+        partial(_gets_no_shell, tmp_path / "open", secret=""),
+        partial(_gets_no_shell, tmp_path / "sealed", secret=SECRET),
+    )
+
+
+def _gets_no_shell(folder: Path, *, secret: str) -> None:
+    with lab.idle(2, folder, strangers=1) as (nodes, (host,)):
+        start_both(nodes, secret=secret)
+        _rewrites_the_roster(nodes, host, folder, secret)
+
+
+def _rewrites_the_roster(nodes: list[Node], host: Host, folder: Path, secret: str) -> None:
     rightful = allowed(nodes[1])
-    evil = key_pair(tmp_path / "evil")
+    evil = key_pair(folder / "evil")
     with stranger(host, "forge", evil) as forging:
         assert forging.stdout is not None
         for line in forging.stdout:  # node 0 mends it each time
@@ -135,13 +135,20 @@ def test_who_rewrites_the_roster_gets_no_shell(
     assert allowed(nodes[1]) == rightful
     login = host.run(
         [
-            *("ssh", "-i", tmp_path / "evil", "-p", "2025", "-o", "BatchMode=yes"),
+            *("ssh", "-i", folder / "evil", "-p", "2025", "-o", "BatchMode=yes"),
             *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "root@node1", "id"),
         ]
     )
     assert (login.returncode, "Permission denied" in login.stderr) == (255, True), login.stderr
     assert evil not in (nodes[0].info.read_text() + nodes[0].text)
-    eventually("the cluster is as it was", lambda: runs_on_both(nodes, tmp_path))
+    eventually("the cluster is as it was", lambda: runs_on_both(nodes, folder))
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[tuple[list[Node], Host]]:
+    """Two hosts of a cluster, and one of somebody else in the same network."""
+    with lab.idle(2, tmp_path, strangers=1) as (nodes, (host,)):
+        yield nodes, host
 
 
 def test_junk_is_turned_away_with_one_warning_each_and_ends_nothing(
@@ -179,16 +186,22 @@ def test_with_a_secret_rank_0_may_come_back_with_another_key(pair: list[Node], t
     assert not any(SECRET in node.text + node.info.read_text() for node in pair)
 
 
-@pytest.mark.parametrize("holder", [0, 1])
-def test_a_node_without_the_secret_is_told_so_by_name(pair: list[Node], tmp_path: Path, holder: int) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET)
-    secret.chmod(0o600)
-    pair[holder].wait("--sshd", env={"PLATFORM_LAUNCH_SECRET_FILE": str(secret)})
-    pair[1 - holder].wait("--sshd")
-    assert pair[1].code() == 76
-    lacking = "node 1 (node1 (10.213.0.2)) has no" if holder == 0 else "node 0 (node0 (10.213.0.1)) has no"
-    assert f"{lacking} PLATFORM_LAUNCH_SECRET" in pair[1].text
-    if holder == 0:
-        pair[0].says(f"{lacking} PLATFORM_LAUNCH_SECRET")
-    assert not (pair[1].state / "authorized_keys").exists()
+def test_a_node_without_the_secret_is_told_so_by_name(tmp_path: Path) -> None:
+    at_once(partial(_lacks_the_secret, tmp_path / "0", 0), partial(_lacks_the_secret, tmp_path / "1", 1))
+
+
+def _lacks_the_secret(folder: Path, holder: int) -> None:
+    with lab.idle(2, folder) as (pair, _):
+        secret = folder / "secret"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
+        pair[holder].wait("--sshd", env={"PLATFORM_LAUNCH_SECRET_FILE": str(secret)})
+        pair[1 - holder].wait("--sshd")
+        assert pair[1].code() == 76
+        lacking = (
+            "node 1 (node1 (10.213.0.2)) has no" if holder == 0 else "node 0 (node0 (10.213.0.1)) has no"
+        )
+        assert f"{lacking} PLATFORM_LAUNCH_SECRET" in pair[1].text
+        if holder == 0:
+            pair[0].says(f"{lacking} PLATFORM_LAUNCH_SECRET")
+        assert not (pair[1].state / "authorized_keys").exists()

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from platform_launch.errors import NodesAbsentError
 from tests.lab.cgroup import memory_limit, requires_memory_limit
 from tests.lab.netns import Host, hosts, requires_netns
+from tests.lab.waiting import at_once
 from tests.rendezvous.cluster import Node, helper_process, kill_everything, start
 
 pytestmark = requires_netns
@@ -62,27 +64,23 @@ def test_a_script_that_raises_on_one_node_stops_all(machines: tuple[Host, ...], 
         assert not node.said("restart")
 
 
-def test_a_node_that_dies_whole_is_missed_with_its_last_words(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
-    nodes = training(machines, tmp_path, "print:step 41 done", "sleep:300", options=QUICK)
-    time.sleep(2.5)  # words travel once a second
-    kill_everything(machines[2])
-    nodes[2].code()
-    assert [node.code() for node in nodes[:2]] == [ABSENT, ABSENT], everything(nodes)
-    for node in nodes[:2]:
-        assert node.said("[ERROR] node 2 vanished (node2 (10.213.0.3)): nothing heard for"), node.text
-        assert node.said("  | step 41 done"), node.text
+def test_a_node_that_dies_whole_is_missed_with_its_last_words_node_0_too(tmp_path: Path) -> None:
+    at_once(partial(_dies_whole, tmp_path / "0", 0), partial(_dies_whole, tmp_path / "2", 2))
 
 
-def test_losing_node_0_stops_the_others(machines: tuple[Host, ...], tmp_path: Path) -> None:
-    nodes = training(machines, tmp_path, "print:step 41 done", "sleep:300", options=QUICK)
-    time.sleep(2.5)
-    kill_everything(machines[0])
-    nodes[0].code()
-    assert [node.code() for node in nodes[1:]] == [ABSENT, ABSENT], everything(nodes)
-    for node in nodes[1:]:
-        assert node.said("[coordinator-silent]"), node.text
+def _dies_whole(logs: Path, lost: int) -> None:
+    with hosts(3) as machines:
+        nodes = training(machines, logs, "print:step 41 done", "sleep:300", options=QUICK)
+        time.sleep(2.5)  # words travel once a second
+        kill_everything(machines[lost])
+        nodes[lost].code()
+        others = [node for node in nodes if node is not nodes[lost]]
+        assert [node.code() for node in others] == [ABSENT, ABSENT], everything(nodes)
+    missed = (
+        "[ERROR] node 2 vanished (node2 (10.213.0.3)): nothing heard for" if lost else "[coordinator-silent]"
+    )
+    for node in others:
+        assert node.said(missed), node.text
         assert node.said("  | step 41 done"), node.text
 
 
@@ -97,27 +95,31 @@ def test_a_cut_link_stops_both_sides(machines: tuple[Host, ...], tmp_path: Path)
     assert nodes[1].said("[coordinator-silent]")
 
 
-def test_a_cut_of_five_seconds_that_heals_ends_nothing(machines: tuple[Host, ...], tmp_path: Path) -> None:
+def test_five_seconds_of_a_cut_link_or_of_a_node_0_that_stands_still_end_nothing(tmp_path: Path) -> None:
+    at_once(partial(_is_cut, tmp_path / "cut"), partial(_stands_still, tmp_path / "still"))
+
+
+def _is_cut(logs: Path) -> None:
     """With the default time limit."""
-    nodes = training(machines[:2], tmp_path, "sleep:9")
-    machines[1].cut()
-    time.sleep(5)
-    machines[1].heal()
-    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+    with hosts(2) as machines:
+        nodes = training(machines, logs, "sleep:9")
+        machines[1].cut()
+        time.sleep(5)
+        machines[1].heal()
+        assert [node.code() for node in nodes] == [0, 0], everything(nodes)
 
 
-def test_a_node_0_that_stands_still_for_five_seconds_ends_nothing(
-    machines: tuple[Host, ...], tmp_path: Path
-) -> None:
-    """Neither does it take the others for dead when it wakes up, nor they it."""
-    nodes = training(machines[:2], tmp_path, "sleep:7", options=("--node-timeout", "8"))
-    processes = (nodes[0].process.pid, helper_process(nodes[0]))
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(5)
-    for pid in processes:
-        os.kill(pid, signal.SIGCONT)
-    assert [node.code() for node in nodes] == [0, 0], everything(nodes)
+def _stands_still(logs: Path) -> None:
+    """Neither does node 0 take the others for dead when it wakes up, nor they it."""
+    with hosts(2) as machines:
+        nodes = training(machines, logs, "sleep:7", options=("--node-timeout", "8"))
+        processes = (nodes[0].process.pid, helper_process(nodes[0]))
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(5)
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+        assert [node.code() for node in nodes] == [0, 0], everything(nodes)
 
 
 def test_many_times_the_time_limit_without_a_word_of_training_ends_nothing(

@@ -125,7 +125,7 @@ def job(folder: Path, *, listed: bool = True, limit_s: str = "300") -> Iterator[
 @pytest.fixture(scope="module", autouse=True)
 def races() -> Iterator[subprocess.Popen[str]]:
     """Three jobs with random faults, begun first and looked at last: they wait more than they compute."""
-    command = [sys.executable, TRAINING.with_name("races.py"), "3", "5037", "hosts"]
+    command = [sys.executable, str(TRAINING.with_name("races.py")), "3", "5037", "hosts"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         yield running
 

@@ -180,6 +180,7 @@ CAUSES = {
     "xid": "驱动报告 GPU 故障（Xid）",
     "nvlink": "NVLink 链路故障",
     "nvml": "容器内无法使用 NVIDIA 驱动",
+    "torch_without_cuda": "安装的 torch 不带 CUDA（CPU 版本）",
     "cuda_error": "CUDA 调用失败",
     "cuda_at_exit": "进程在结束过程中使用了 GPU",
     "cudnn": "cuDNN 失败",

@@ -3,7 +3,7 @@ PYTHON ?= python3
 # One known torch: a looser requirement draws the newest build with several GB of CUDA packages.
 TORCH ?= torch==2.13.0
 # More than small machines have cores: many tests wait for time limits and for other processes.
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 PYTEST = $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 

@@ -69,16 +69,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first, for begun last they would run alone: trainings and hosts in turns.
+    """Put long files first, for begun last they would run alone.
 
-    Trainings compute and hosts mostly wait, so that one of each at a time shares the machine best.
+    Trainings compute, while hosts and what is marked long mostly wait: one of each at a time shares a machine
+    best.
     """
-    train, lab = (
-        list(dict.fromkeys(item.path for item in items if item.get_closest_marker(name)))
-        for name in ("train", "lab")
+    train, long, lab = (
+        dict.fromkeys(item.path for item in items if item.get_closest_marker(name))
+        for name in ("train", "long", "lab")
     )
-    lab = [path for path in lab if path not in train]
-    order = [path for turn in zip_longest(train, lab) for path in turn if path is not None]
+    waiting = [path for path in long | lab if path not in train]
+    order = [path for turn in zip_longest(train, waiting) for path in turn if path is not None]
     place = {path: number for number, path in enumerate(order)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 

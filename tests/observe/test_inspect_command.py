@@ -57,15 +57,11 @@ def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
 
 @pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70)])
 def test_a_launch_that_ends_while_it_is_asked_breaks_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    data: bytes,
-    code: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, code: int
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with launches(tmp_path), socket.socket(socket.AF_UNIX) as listener:
-        folder = tmp_path / f"platform_launch_{os.geteuid()}" / "observe"
+    with tempfile.TemporaryDirectory(dir="/tmp") as short, socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        folder = Path(short) / f"platform_launch_{os.geteuid()}" / "observe"
         folder.mkdir(parents=True)
         listener.bind(str(folder / "control.socket"))
         listener.listen()

@@ -81,8 +81,7 @@ def read(environment: Environment) -> Topology | TopologyError:
 def test_only_plain_decimal_numbers_are_ranks(value: str, node: Node, refusal: Refusal) -> None:
     variables = {"MASTER_ADDR": "a", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": value}
     error = refusal(node(variables))
-    assert error.message.startswith("RANK=")
-    assert "expected a whole number" in error.message
+    assert re.fullmatch(r"RANK='.+' is (not a whole number|out of range): expected 0–\d+", error.message)
 
 
 def test_blanks_around_a_value_do_not_matter(node: Node) -> None:

@@ -38,6 +38,7 @@ from platform_launch.rendezvous.store import Store
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.nodes import fingerprint
 
+pytestmark = pytest.mark.long
 Kind = TypeVar("Kind", bound=Message)
 
 

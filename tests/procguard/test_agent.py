@@ -304,7 +304,7 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: A
 
 
 def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node: AgentNode) -> None:
-    node.start(server.url, "--leave-running", "--orphan-after", "5")
+    node.start(server.url, "--leave-running", "--orphan-after", "15")
     started(server, 1, SLEEP)
     server.wait(WorkerState.RUNNING, 1)
     assert node.end() == 0

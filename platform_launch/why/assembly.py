@@ -27,12 +27,23 @@ HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 # so, and Hydra, which leaves its own frames out.
 _FATAL = re.compile(
     r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
-    r"|WorkerProc failed to start)"
+    r"|WorkerProc failed to start| hit an exception: )"
 )
 
-# Where a spawned process reads from its parent what to run, and what it raises where that ends too early.
-_FROM_PARENT = re.compile(r"/multiprocessing/spawn\.py$")
-_CUT_SHORT = re.compile(r"Ran out of input|pickle data was truncated")
+# What only the place where it was raised tells: a spawned process reads from its parent what to run, and
+# shared memory is a file system of its own.
+_BY_PLACE = (
+    (
+        re.compile(r"/multiprocess(?:ing)?/spawn\.py$"),
+        re.compile(r"Ran out of input|pickle data was truncated"),
+        "parent_gone",
+    ),
+    (
+        re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py$"),
+        re.compile("No space left on device"),
+        "shared_memory",
+    ),
+)
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -170,8 +181,9 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = _root(chain)
-    if root.innermost and _FROM_PARENT.search(root.innermost.file) and _CUT_SHORT.search(root.message):
-        return root, Match(catalogue["parent_gone"], 0, NOWHERE)
+    for file, message, told in _BY_PLACE:
+        if root.innermost and file.search(root.innermost.file) and message.search(root.message):
+            return root, Match(catalogue[told], 0, NOWHERE)
     known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:

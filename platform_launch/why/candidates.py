@@ -17,7 +17,14 @@ _LINES_OF_A_START = 20
 _VAGUE = 2
 # What programs try and do without.
 _OFTEN_CAUGHT = frozenset(
-    ("missing_module", "import_failed", "library_missing", "extension_abi", "hub_offline")
+    (
+        "missing_module",
+        "submodule_missing",
+        "import_failed",
+        "library_missing",
+        "extension_abi",
+        "hub_offline",
+    )
 )
 # An exception of these types comes from the code that raised it, whatever else happened to the job.
 _OF_THE_CODE = frozenset(
@@ -84,7 +91,14 @@ def _is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
         and cause.signature.id in event.signature.explains
         and event.log == cause.log
         and event.start < goes_on_until
+        and not _are_apart(cause, event)
     )
+
+
+def _are_apart(one: Occurrence, other: Occurrence) -> bool:
+    """Tell whether two things are known to have happened to different ranks."""
+    ranks = [{where.rank for where in event.wheres} - {None} for event in (one, other)]
+    return bool(ranks[0] and ranks[1]) and ranks[0].isdisjoint(ranks[1])
 
 
 def _became_another(event: Occurrence, last: Occurrence) -> bool:

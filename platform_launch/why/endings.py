@@ -10,7 +10,7 @@ import signal
 from dataclasses import dataclass
 
 from platform_launch.events import Event
-from platform_launch.why.line import Line, Location
+from platform_launch.why.line import NOWHERE, Line, Location
 
 # Exit code and local rank.
 TORCHRUN_LINE = re.compile(
@@ -43,7 +43,6 @@ _OF_NODES = re.compile(
 )
 _CLEANED_UP = 137
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
-_SAID_LOCAL_RANK = re.compile(r"--local[_-]rank=(\d{1,5})\b")
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,13 @@ def ending_in(line: Line) -> Ending | None:
 
 
 def _named(text: str) -> Location:
-    """Return the rank that a line names, or that a command in it was given."""
-    rank, local_rank = _SAID_RANK.search(text), _SAID_LOCAL_RANK.search(text)
-    return Location(
-        rank=int(rank[1]) if rank else None, local_rank=int(local_rank[1]) if local_rank else None
-    )
+    """Return the rank that a line names.
+
+    Not the one in a command's --local_rank: launchers print the command that they started last, not the one
+    that failed.
+    """
+    rank = _SAID_RANK.search(text)
+    return Location(rank=int(rank[1])) if rank else NOWHERE
 
 
 def _code(groups: dict[str, str]) -> int:

@@ -16,7 +16,8 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _MILD = re.compile(
-    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\blevel=(?:warn|info|debug)|\w*Warning:|^\[(?:NeMo )?[WI] "
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|\w*Warning:"
+    r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]"
 )
 # What NCCL and Ray call a warning is the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")

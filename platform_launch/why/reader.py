@@ -39,8 +39,8 @@ _LINES_OF_A_REPORT = 12
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
-# An exception behind one word, which may be the host that pdsh puts before each line.
-_BEHIND_A_WORD = re.compile(r"[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+# An exception behind one word with a number, which may be the host that pdsh puts before each line.
+_BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # A launcher that tells of its children's end raises too, and that means nothing.
 _LAUNCHER = re.compile(
     r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"

@@ -1,0 +1,114 @@
+"""Lines that look like a cause and are none: probes, retries, quotations, what another failure led to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain, progress, uncaught
+
+OOM = uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Upload failed: 503 Server Error: Service Unavailable for url: https://log.example/, retrying (1/5)",
+        "Skipping an optional kernel: No module named 'apex.normalization'; 'apex' is not a package",
+        "no fused kernels here: Torch not compiled with CUDA enabled",
+        '  --timeout S  raise it after "DataLoader timed out after 300 seconds"',
+        "2026:01:02-03:04:05:( 4456) |CCL_WARN| atl_ofi.cpp:9 f: can't create providers for name shm",
+        "2026-01-02 03:04:05.123456: W external/local_xla/xla/service.cc:77] Check failed: no autotuning",
+        "[0] MPI startup(): tmi fabric is not available and fallback fabric is enabled",
+        "/var/spool/slurmd/job9/slurm_script: line 9: /proc/sys/vm/drop_caches: Permission denied",
+        "run.sh: line 9: /scratch/out/metrics.json: Permission denied",
+        "c++: probe: gcc: error: unrecognized command-line option '-march=native'",
+    ],
+)
+def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain, line: str) -> None:
+    assert explain_text(f"{line}\n{progress(20)}{OOM}").cause == "cuda_out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "F0102 03:04:05.1 42 comm.cc:39] Check failed: ok remote process exited or there was",
+            "nccl_aborted",
+        ),
+        (
+            "[2026-01-02 03:04:05,123 C 42 42] core.cc:20:  Check failed: ok IOError: Broken pipe",
+            "connection_lost",
+        ),
+    ],
+)
+def test_a_check_that_failed_because_another_process_ended_is_a_consequence(
+    explain_text: Explain, line: str, cause: str
+) -> None:
+    verdict = explain_text(f"{progress(5)}{line}\n")
+    assert (verdict.kind, verdict.cause) == ("consequence", cause)
+
+
+def test_the_advice_of_cuda_in_the_same_line_does_not_hide_its_error(explain_text: Explain) -> None:
+    advice = (
+        "CUDA kernel errors might be asynchronously reported at some other API call. For debugging consider"
+    )
+    error = "CUDA error: an illegal memory access was encountered"
+    line = f"ERROR 01-02 03:04:05 worker.py:99] {error} {advice} passing CUDA_LAUNCH_BLOCKING=1\n"
+    assert explain_text(progress(5) + line).cause == "illegal_memory_access"
+    assert explain_text(f"{advice} passing CUDA_LAUNCH_BLOCKING=1\n").kind == "nothing"
+
+
+def test_an_error_of_another_rank_below_a_timeout_is_its_cause(explain_text: Explain) -> None:
+    waited = uncaught("RuntimeError: EI0006: socket wait timeout, remoteRank 5", "[rank0]: ")
+    failed = uncaught(
+        "RuntimeError: NPU function error: aclrtSynchronizeStream, error code is 507015", "[rank5]: "
+    )
+    verdict = explain_text(waited + failed)
+    assert (verdict.cause, verdict.where.rank) == ("npu_error", 5)
+
+
+def test_a_submodule_that_code_did_without_does_not_explain_a_later_error(explain_text: Explain) -> None:
+    caught = (
+        "Traceback (most recent call last):\n"
+        '  File "/env/lib/python3.11/site-packages/plug/load.py", line 12, in load\n'
+        "    importlib.import_module(name)\n"
+        "ModuleNotFoundError: No module named 'apex.normalization'\n"
+    )
+    verdict = explain_text(caught + progress(5) + uncaught("RuntimeError: the sampler's state is lost"))
+    assert verdict.cause == "python_exception"
+
+
+def test_a_word_before_an_exception_is_no_host(explain_text: Explain) -> None:
+    words = "tracker: ConnectionError: not reached\ntracker:     attempt 1\n"
+    assert explain_text(words + uncaught("MyError: oh")).where.host is None
+
+
+def test_the_command_that_a_launcher_prints_names_no_rank(explain_text: Explain) -> None:
+    command = "['/env/bin/python', '-u', 'train.py', '--local_rank=3']"
+    head = "[2026-01-02 03:04:39,231] [ERROR] [launch.py:325:sigkill_handler]"
+    verdict = explain_text(f"{OOM}{head} {command} exits with return code = 1\n")
+    assert (verdict.cause, verdict.where.local_rank) == ("cuda_out_of_memory", None)
+
+
+def test_a_full_shared_memory_of_multiprocessing_is_no_full_disk(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Traceback (most recent call last):\n"
+        '  File "/home/u/prepare.py", line 12, in <module>\n'
+        "    frame.parallel_apply(f)\n"
+        '  File "/env/lib/python3.11/multiprocessing/heap.py", line 89, in __init__\n'
+        "    os.ftruncate(self.fd, size)\n"
+        "OSError: [Errno 28] No space left on device\n"
+    )
+    assert verdict.cause == "shared_memory"
+
+
+def test_what_a_server_printed_before_it_stopped_all_its_processes_ended_it(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[2026-01-02 03:04:05 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/env/lib/python3.11/site-packages/sglang/srt/managers/scheduler.py", line 9, in run\n'
+        "    f()\n"
+        "MyError: oh\n\n"
+        "[2026-01-02 03:04:05] Received sigquit from a child process. It usually means the child failed.\n"
+        "Killed\n"
+    )
+    assert (verdict.kind, verdict.title) == ("cause", "MyError: oh")

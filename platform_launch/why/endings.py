@@ -26,6 +26,10 @@ _OWN = frozenset({"training-failed", "training-killed"})
 _OTHERS = (
     # Of Kubernetes' training operator, with the pod's namespace.
     re.compile(r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b"),
+    # Of a TPU slice, whose hosts gcloud calls workers.
+    re.compile(
+        r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b"
+    ),
     re.compile(
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
@@ -117,7 +121,8 @@ def ending_in(line: Line) -> Ending | None:
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
             groups = found.groupdict()
-            said = Location(pod=groups.get("pod"), rank=int(groups["rank"]) if groups.get("rank") else None)
+            rank, node = (int(groups[name]) if groups.get(name) else None for name in ("rank", "node"))
+            said = Location(pod=groups.get("pod"), rank=rank, node=node)
             return Ending(_code(groups), line.where.filled(said).filled(_named(line.text)), line)
     return None
 

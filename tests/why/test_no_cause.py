@@ -112,3 +112,42 @@ def test_what_a_server_printed_before_it_stopped_all_its_processes_ended_it(expl
         "Killed\n"
     )
     assert (verdict.kind, verdict.title) == ("cause", "MyError: oh")
+
+
+def test_what_breaks_over_http_is_no_lost_process(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("ConnectionResetError: [Errno 104] Connection reset by peer")
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+        + uncaught(
+            "requests.exceptions.ConnectionError: ('Connection aborted.', "
+            "ConnectionResetError(104, 'Connection reset by peer'))"
+        )
+    )
+    assert (verdict.kind, verdict.cause) == ("cause", "http_connection")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("Error locating target 'models.BigNet', set env var HYDRA_FULL_ERROR=1 to see more", "hydra_target"),
+        ("Error in call to target 'models.BigNet':\nTypeError('no depth')", "python_exception"),
+    ],
+)
+def test_what_a_hydra_config_calls_is_no_invalid_config(explain_text: Explain, line: str, cause: str) -> None:
+    failed = uncaught(f"hydra.errors.InstantiationException: {line}")
+    assert explain_text("Error executing job with overrides: []\n" + failed).cause == cause
+
+
+def test_a_carriage_return_in_a_script_is_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "slurm_script: line 14: ./run.sh: /bin/bash^M: bad interpreter: No such file or directory\n"
+        "srun: error: gn01: task 0: Exited with exit code 126\n"
+    )
+    assert (verdict.cause, dict(verdict.details)["path"]) == ("line_ends", "./run.sh")
+    assert explain_text("/usr/bin/env: 'python3\\r': No such file or directory\n").cause == "line_ends"
+
+
+def test_the_host_of_a_tpu_slice_that_failed_is_named(explain_text: Explain) -> None:
+    ended = "##### Command execution on worker 3 failed with exit status 139. Continuing.\n"
+    verdict = explain_text(progress(3) + ended)
+    assert (verdict.cause, verdict.where.node) == ("segfault", 3)

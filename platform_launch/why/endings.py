@@ -121,8 +121,8 @@ def ending_in(line: Line) -> Ending | None:
     for pattern in _OTHERS:
         if found := pattern.search(line.text):
             groups = found.groupdict()
-            rank, node = (int(groups[name]) if groups.get(name) else None for name in ("rank", "node"))
-            said = Location(pod=groups.get("pod"), rank=rank, node=node)
+            numbers = {name: int(groups[name]) for name in ("rank", "node") if groups.get(name)}
+            said = Location(pod=groups.get("pod"), rank=numbers.get("rank"), node=numbers.get("node"))
             return Ending(_code(groups), line.where.filled(said).filled(_named(line.text)), line)
     return None
 

@@ -54,6 +54,10 @@ _DEAD = b": The actor died"
 _STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
 _TRACED = re.compile(r"\+{1,5} \S")
+# What Kubernetes tries again before it starts the containers of a pod, and what it says when it has.
+_BEFORE_CONTAINERS = frozenset(("image_pull", "pod_secret", "pod_waits_for_master", "volume_mount"))
+_STARTED = b"Started container "
+_LINES_OF_A_POD = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
@@ -241,7 +245,7 @@ class LogReader:
     def _take_match(self, line: Line, match: Match) -> bool:
         signature, role = match.signature, match.signature.role
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
-        if role is SignatureRole.CAUSE and mention:
+        if role is SignatureRole.CAUSE and (mention or self._was_overcome(signature.id)):
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
@@ -257,6 +261,12 @@ class LogReader:
         kept = self._add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
+
+    def _was_overcome(self, cause: str) -> bool:
+        """Tell whether a pod's events say below that its containers started after all."""
+        if cause not in _BEFORE_CONTAINERS:
+            return False
+        return any(_STARTED in data for data in self._scanner.following(_LINES_OF_A_POD))
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""

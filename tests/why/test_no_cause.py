@@ -151,3 +151,14 @@ def test_the_host_of_a_tpu_slice_that_failed_is_named(explain_text: Explain) -> 
     ended = "##### Command execution on worker 3 failed with exit status 139. Continuing.\n"
     verdict = explain_text(progress(3) + ended)
     assert (verdict.cause, verdict.where.node) == ("segfault", 3)
+
+
+EVENTS = """  Warning  FailedMount  12m  kubelet  MountVolume.SetUp failed: configmap "x" not found
+  Warning  FailedCreatePodSandBox  11m  kubelet  Failed to create pod sandbox: rpc error: code = Unknown
+"""
+
+
+def test_what_a_pod_waited_for_before_it_started_is_not_why_it_failed(explain_text: Explain) -> None:
+    assert explain_text(EVENTS).cause == "pod_secret"
+    started = "  Normal   Started  10m  kubelet  Started container trainer\n"
+    assert explain_text(EVENTS + started + progress(5) + OOM).cause == "cuda_out_of_memory"

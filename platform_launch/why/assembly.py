@@ -27,7 +27,7 @@ HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 # so, and Hydra, which leaves its own frames out.
 _FATAL = re.compile(
     r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
-    r"|WorkerProc failed to start| hit an exception: )"
+    r"|WorkerProc failed to start|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
 )
 
 # What only the place where it was raised tells: a spawned process reads from its parent what to run, and

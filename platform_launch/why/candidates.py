@@ -58,6 +58,8 @@ _SUFFERED = frozenset(
         "store_timeout",
     )
 )  # fmt: skip
+# While they wait for it they say little.
+_LINES_OF_A_STANDSTILL = 50
 # The message of an exception goes on below its first line.
 _LINES_OF_A_MESSAGE = 8
 
@@ -150,8 +152,9 @@ def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]
     if any(node_events.episode.endings for node_events in nodes):
         return False  # a launcher within the task tells more
     suffered = [event for one in nodes for event in one.episode.of_role(SignatureRole.CONSEQUENCE)]
-    if any(event.log == told_by.log and event.start < step.line.number for event in suffered):
-        return False
+    later = [event.start - step.line.number for event in suffered if event.log == told_by.log]
+    if later and not 0 <= min(later) <= _LINES_OF_A_STANDSTILL:
+        return False  # they suffered before, or went on well without it: a step of before the training
     places = [where for event in suffered for where in event.wheres if where != NOWHERE]
     return not any(_may_be(task, where) for task in step.places for where in places)
 

@@ -162,3 +162,13 @@ def test_what_a_pod_waited_for_before_it_started_is_not_why_it_failed(explain_te
     assert explain_text(EVENTS).cause == "pod_secret"
     started = "  Normal   Started  10m  kubelet  Started container trainer\n"
     assert explain_text(EVENTS + started + progress(5) + OOM).cause == "cuda_out_of_memory"
+
+
+def test_a_task_that_ended_before_the_training_is_not_why_its_ranks_waited(explain_text: Explain) -> None:
+    ended = "srun: error: gn14: task 3: Exited with exit code 1\n"
+    failed = (
+        "[rank{0}]:[E1003 08:11:52.1 x.cpp:756] [Rank {0}] Some NCCL operations have failed or timed out.\n"
+    )
+    waited = "".join(failed.format(rank) for rank in range(3))
+    assert explain_text(ended + waited).cause == "exited_first"
+    assert explain_text(ended + progress(100) + waited).cause == "nccl_aborted"

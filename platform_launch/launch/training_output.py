@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,6 +35,8 @@ _LASTING = frozenset(
     }
 )
 _LONGEST_LINE = 480
+# As JSON, where one character may take twelve: what nodes tell each other of an end has room for 64 KiB.
+_LONGEST_LINE_BYTES = 2000
 # What the system says of a port that another process has, and how a line names the port.
 _TAKEN = re.compile(rb"EADDRINUSE|[Aa]ddress already in use")
 _PORT = re.compile(rb"(?:\bport\b\W{0,3}|\('[^']{0,255}', )(\d{2,5})\b")
@@ -90,4 +93,9 @@ def wants_port(tail: bytes, port: int) -> bool:
 
 
 def _short(lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(line[:_LONGEST_LINE] for line in lines if line)[:_MOST_LINES]
+    return tuple(_cut(line) for line in lines if line)[:_MOST_LINES]
+
+
+def _cut(line: str) -> str:
+    line = line[:_LONGEST_LINE]
+    return line if len(json.dumps(line)) <= _LONGEST_LINE_BYTES else line[: _LONGEST_LINE_BYTES // 12]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import UnfitNodeError
-from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.membership import Change, ChangeKind, Membership
 from platform_launch.rendezvous.protocol import Join, RejectionKind
@@ -20,6 +20,8 @@ from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import live, until
 from tests.rendezvous.nodes import fingerprint
+
+LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 3", "no longer answers")
 
 
 def come(membership: Membership, slot: int, rank: int, *, spare: bool = False, **changes: Any) -> Change:
@@ -72,7 +74,7 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
                     grace_s=1.0,
                 )
             for rank, code in enumerate((1, 9)):
-                health = NodeHealth(Grade.BAD if code == 9 else Grade.HEALTHY)
+                health = node_health([LOST] * (code == 9))
                 ending = NodeEnding(EndKind.FAILED, rank, "host", code, ended_at_s=1.0 + rank, health=health)
                 nodes[rank].publish(Report(ending, None))
             settlement._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
@@ -85,6 +87,9 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
             assert settlement.outcome is not None
             assert settlement.outcome.restart is bool(spares)
             assert (settlement.outcome.replaced, settlement.outcome.bad) == (bad, bad)
+            (unwell,) = settlement.outcome.unwell
+            assert unwell.health.reasons
+            assert not unwell.health.findings, "of many nodes they would not fit what launchers are told"
 
 
 @takes_long

@@ -193,6 +193,8 @@ class StopTraining(Message):
 class Settled(Message):
     """The run is over on all nodes, or, if the outcome is ``closed``, for node 0."""
 
+    most_bytes: ClassVar[int] = RunState.most_bytes  # which holds the outcome for all
+
     outcome: RunOutcome
 
 

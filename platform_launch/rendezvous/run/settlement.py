@@ -44,7 +44,7 @@ _LAST_CALL_S = 5.0
 _LOOK_S = 1.0
 
 # Of many nodes that are not well, so many are named.
-_MOST_UNWELL = 32
+MOST_UNWELL = 32
 
 
 def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> NotAgain | None:
@@ -315,7 +315,7 @@ class Settlement:
                 not_again,
                 replaced=(*lost, *left_out) if restart else (),
                 bad=tuple(left_out) if restart else (),
-                unwell=unwell[:_MOST_UNWELL],
+                unwell=unwell[:MOST_UNWELL],
                 well=well,
             )
         )
@@ -332,7 +332,7 @@ class Settlement:
     def _unwell(self) -> tuple[UnwellNode, ...]:
         """Return the nodes whose devices are not well, the bad ones first."""
         told = [
-            UnwellNode(rank, report.host, report.health)
+            UnwellNode(rank, report.host, replace(report.health, findings=()))  # its reasons say it to others
             for rank, report in sorted(self._reports.items())
             if report.health is not None and report.health.grade is not Grade.HEALTHY
         ]

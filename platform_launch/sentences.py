@@ -13,6 +13,7 @@ from platform_launch.errors import shown
 
 _LONGEST = 260
 _MOST = 16
+_DEEPEST = 12
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,18 @@ class Sentence:
         return {"code": self.code, "values": written} | ({"text": self.text} if self.text else {})
 
     @staticmethod
-    def read(document: object) -> Sentence:
-        """Return the sentence a document means. Raises ValueError for one that is none."""
+    def read(document: object, deepest: int = _DEEPEST) -> Sentence:
+        """Return the sentence a document means, with at most so many in each other.
+
+        Raises ValueError for one that is none.
+        """
+        if deepest == 0:
+            raise ValueError(f"a sentence in sentences more than {_DEEPEST} deep")
         known = document if isinstance(document, dict) else {}
         code, values = known.get("code"), known.get("values", {})
         if not isinstance(code, str) or not isinstance(values, dict):
             raise ValueError("not a sentence: a code and values are expected")  # noqa: TRY004 - read from JSON
-        read = {str(name): _read(value) for name, value in values.items()}
+        read = {str(name): _read(value, deepest - 1) for name, value in values.items()}
         return Sentence(code, read, str(known.get("text", "")))
 
 
@@ -51,11 +57,11 @@ def _written(value: Value) -> Any:
     return value.document() if isinstance(value, Sentence) else value
 
 
-def _read(value: object) -> Value:
+def _read(value: object, deepest: int) -> Value:
     if isinstance(value, list):
-        return [Sentence.read(one) if isinstance(one, dict) else str(one) for one in value]
+        return [Sentence.read(one, deepest) if isinstance(one, dict) else str(one) for one in value]
     if isinstance(value, dict):
-        return Sentence.read(value)
+        return Sentence.read(value, deepest)
     return value if isinstance(value, int) else str(value)
 
 

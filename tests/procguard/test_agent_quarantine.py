@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from platform_launch.health import quarantine
 from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.procguard.agent.quarantine import QuarantineWatch
+from platform_launch.procguard.api.wire import Heartbeat
 
 BEGAN = time.time() - 60
 
@@ -61,3 +64,18 @@ def test_what_cannot_be_released_or_read_is_told(file: Path) -> None:
     node.poll(file)
     assert node.held.reason == "XID 79", "what was known holds"
     assert len(said) == 2
+
+
+@pytest.mark.parametrize("deep", [20, 100, 300])
+def test_sentences_in_sentences_without_end_keep_no_agent_from_its_heartbeats(file: Path, deep: int) -> None:
+    sentence: dict[str, Any] = {"code": "quoted", "values": {"text": "fan"}}
+    for _ in range(deep):
+        sentence = {"code": "quoted", "values": {"text": sentence}}
+    line = {"event": "quarantined", "node": "gn7", "since": BEGAN, "reason": "fan", "sentence": sentence}
+    file.write_text(json.dumps(line) + "\n")
+    node = watch(file)
+    node.poll(file)
+    beat = Heartbeat(node="gn7", instance="instance-gn7", quarantine=node.held, workers=())
+    read = Heartbeat.model_validate_json(beat.model_dump_json()).quarantine
+    assert read is not None
+    assert (read.reason, read.reason_sentence) == ("fan", None)

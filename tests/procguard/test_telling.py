@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import threading
@@ -34,7 +35,10 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 def receiver(
     answers: list[int], words: bytes = b"", heard: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Take messages; each is answered with the next status, then with 200, and with ``words``."""
+    """Take messages; each is answered with the next status, then with 200, and with ``words``.
+
+    These are packed for whoever takes them so, as many servers do it.
+    """
     taken: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -45,8 +49,11 @@ def receiver(
                 taken.append(message)
             heard()
             self.send_response(status)
+            packed = "gzip" in self.headers["Accept-Encoding"]
+            if packed:
+                self.send_header("Content-Encoding", "gzip")
             self.end_headers()
-            self.wfile.write(words)
+            self.wfile.write(gzip.compress(words) if packed else words)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -147,6 +154,19 @@ def test_a_receiver_that_answers_nonsense_keeps_nothing_from_the_others(
         until(lambda: len(taken) == 2 and count(results, "lost") == 4)
         webhooks.stop()
     assert count(results, "sent") == 2
+
+
+def test_an_answer_is_understood_also_where_a_receiver_packs_what_it_may(
+    monkeypatch: pytest.MonkeyPatch, results: Counter
+) -> None:
+    monkeypatch.setattr(webhooks_module, "_TRIES", 1)
+    with receiver([], b'{"errcode": 0, "errmsg": "ok"}') as (url, taken):
+        webhooks = Webhooks((Webhook(url=url, kind="dingtalk"),), "", results)
+        webhooks.start()
+        told_of(webhooks, "g")
+        until(lambda: count(results, "sent") + count(results, "lost") == 1)
+        webhooks.stop()
+    assert (len(taken), count(results, "sent")) == (1, 1)
 
 
 @contextmanager

@@ -97,7 +97,9 @@ class Webhooks:
 
     def _work(self) -> None:
         loop = asyncio.new_event_loop()
-        client = httpx.AsyncClient(timeout=_LIMIT_S, follow_redirects=False)
+        # Answers are read as they come: unpacked, a short one may be endless.
+        plain = {"Accept-Encoding": "identity"}
+        client = httpx.AsyncClient(timeout=_LIMIT_S, follow_redirects=False, headers=plain)
         while (due := self._next()) is not None:
             receiver, message = due
             trouble = loop.run_until_complete(_sent(client, receiver.hook, message.notice))
@@ -154,7 +156,6 @@ async def _sent(client: httpx.AsyncClient, hook: Webhook, notice: Notice) -> str
 async def _answered(client: httpx.AsyncClient, hook: Webhook, notice: Notice) -> str:
     content = bytearray()
     async with client.stream("POST", hook.url, json=body(hook.kind, notice)) as answer:
-        # As it comes: unpacked, a short answer may be endless.
         if answer.is_success and hook.kind in REFUSAL_KEYS:
             async for part in answer.aiter_raw():
                 content += part

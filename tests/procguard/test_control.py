@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, quoted, sentence
+from platform_launch.procguard.api.sentences import Sentence, Value, quoted, sentence
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
@@ -471,6 +471,30 @@ def test_who_came_into_quarantine_and_who_released_it_is_an_event(cluster: Clust
         ("ann", "release", "fan"),
         ("server", "quarantined", "fan"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "detail"),
+    [
+        (
+            "device-finding",
+            {"where": "GPU 3", "what": "slow", "finding": "gpu-slow"},
+            "GPU 3: slow [gpu-slow]",
+        ),
+        ("of-a-newer-version", {}, "in English"),
+        ("device-finding", {"where": "GPU 3"}, "in English"),
+    ],
+)
+def test_why_a_node_is_in_quarantine_is_told_in_english_where_it_is_of_another_version(
+    cluster: Cluster, code: str, values: dict[str, Value], detail: str
+) -> None:
+    cluster.join("gn7")
+    told = Sentence(code, values)
+    cluster.clock_s += 2
+    held = QuarantineReport(name="gn7", since=5.0, reason="in English", reason_sentence=told)
+    cluster.answer("gn7", quarantine=held)
+    cluster.control.tick()
+    assert cluster.control.queries.events(chosen=EventFilter(on="gn7"))[0].detail == detail
 
 
 def test_a_node_whose_device_failed_is_the_first_to_be_a_spare(cluster: Cluster) -> None:

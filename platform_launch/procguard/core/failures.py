@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.sentences import Sentence, Value, english, quoted, sentence
 from platform_launch.procguard.api.shapes.groups import GroupFailure
-from platform_launch.procguard.api.wire import WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 from platform_launch.why.verdict import Verdict
@@ -121,8 +121,8 @@ def _exited_by_itself(run: GroupRun, member: WorkerSnapshot) -> bool:
 _REFUSES = sentence("refuses")
 
 
-def reported(report: WorkerReport) -> Sentence | None:
-    """Return why a worker is what it is, as its agent says it; None where it says nothing."""
+def reported(report: WorkerReport | QuarantineReport) -> Sentence | None:
+    """Return why a worker or a node is what it is, as its agent says it; None where it says nothing."""
     with suppress(KeyError):  # of a newer version
         if report.reason_sentence is not None and english(report.reason_sentence):
             return report.reason_sentence

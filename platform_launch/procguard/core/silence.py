@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, listed, quoted, sentence
+from platform_launch.procguard.api.sentences import Sentence, listed, sentence
 from platform_launch.procguard.core.clock import NEVER, Moment
+from platform_launch.procguard.core.failures import reported
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
 from platform_launch.procguard.core.views import silent_after_s
@@ -59,10 +60,9 @@ class SilenceWatch:
                 ordered = sorted(names, key=natural)
                 on = ordered[0] if len(ordered) == 1 else f"{len(ordered)} nodes"
                 why = held.get(on) if action == "quarantined" else None
-                detail = sentence("nodes", nodes=listed(ordered), count=len(ordered))
-                if why is not None and why.reason:
-                    detail = why.reason_sentence or quoted(why.reason)
-                news.append(NodeNews(action, on, detail))
+                detail = reported(why) if why is not None else None
+                names_only = sentence("nodes", nodes=listed(ordered), count=len(ordered))
+                news.append(NodeNews(action, on, detail or names_only))
         return news
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:

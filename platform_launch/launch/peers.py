@@ -116,7 +116,8 @@ class LinkPeers:
                 answer = StillAnswer(reply.still_s, reply.snapshot and shortened(reply.snapshot))
                 self._send(SendAnswer(asked.key, pack(answer)))
             elif isinstance(question, HangNotice):
-                self._noticed(HangReport(question.still_s, question.finding))
+                with suppress(KeyError):  # a sentence of another version: whoever found it has said it
+                    self._noticed(HangReport(question.still_s, question.finding))
 
 
 def pack(message: ObserveMessage) -> str:

@@ -143,8 +143,8 @@ def _existing(path: Path, source: str, hint: str = "") -> Path:
         mode = path.stat().st_mode
     except FileNotFoundError:
         problem = "does not exist"
-    except OSError as error:
-        problem = f"cannot be used ({error.strerror})"
+    except (OSError, ValueError) as error:  # the second for a zero byte
+        problem = f"cannot be used ({getattr(error, 'strerror', error)})"
     else:
         if stat.S_ISREG(mode):
             return path.resolve()

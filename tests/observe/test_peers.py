@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import time
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,19 @@ def snapshot(threads: int = 2) -> NodeSnapshot:
 )
 def test_what_travels_comes_back_equal(message: StillQuestion | StillAnswer | HangNotice) -> None:
     assert unpack(pack(message)) == message
+
+
+def test_a_notice_whose_words_are_of_another_version_is_left_out() -> None:
+    def say(report: HangReport) -> None:
+        report.finding.lines()
+        said.append(report)
+
+    said: list[HangReport] = []
+    peers = LinkPeers(lambda _message: None, lambda _still_s: NodeReply(0.0), say)
+    newer = replace(FINDING, waiting=(sentence("of-a-newer-version"),))
+    for finding in (newer, FINDING):
+        peers._heed(RequestReceived("0-1", pack(HangNotice(9.0, finding))))
+    assert [report.finding for report in said] == [FINDING]
 
 
 @pytest.mark.parametrize(

@@ -179,14 +179,16 @@ def test_a_relative_path_that_is_not_there_is_shown_with_its_folder(
     assert "absolute path" in caught.value.hint
 
 
-def test_a_file_that_a_recipe_names_and_is_not_there_is_the_recipes_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "problem"), [("gone.py", "does not exist"), ('"a\\0b"', "cannot be used")])
+def test_a_file_that_a_recipe_names_and_is_not_there_is_the_recipes_fault(
+    tmp_path: Path, name: str, problem: str
+) -> None:
     (tmp_path / "configs").mkdir()
     (tmp_path / "train.py").touch()
     (tmp_path / "configs" / "recipes.yaml").write_text(
-        "script: train.py\nrecipes: [{name: a, gpus: 8, config: gone.py, deepspeed: gone.yaml}]"
+        f"script: train.py\nrecipes: [{{name: a, gpus: 8, config: {name}, deepspeed: gone.yaml}}]"
     )
-    expected = rf"{tmp_path}/gone\.py does not exist: expected a file \(configs/recipes\.yaml\)$"
-    with pytest.raises(InputError, match=expected):
+    with pytest.raises(InputError, match=rf"{problem}.*: expected a file \(configs/recipes\.yaml\)$"):
         build_plan(Environment(TWO_NODES), machine(4), request(root=tmp_path))
 
 

@@ -106,7 +106,7 @@ BOX = {
     "next": "下一步",
     "all {nodes} nodes finished": "全部 {nodes} 个节点完成",
     "node {rank} failed first": "节点 {rank} 最先失败",
-    "the same command on each node, without simulate": "在每个节点上执行同一条命令，把 simulate 换成 run",
+    "the same command on each node, with run for simulate": "在每个节点上执行同一命令，把 simulate 换成 run",
 }
 
 TITLES = {

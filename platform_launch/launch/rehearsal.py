@@ -83,7 +83,7 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
         ended = event("simulation-finished", nodes=nodes, duration_s=duration_s, logs=str(folder))
         rows += [
             ("logs", f"platform-launch logs {folder}"),
-            ("next", box_word("the same command on each node, without simulate")),
+            ("next", box_word("the same command on each node, with run for simulate")),
         ]
     else:  # told to end
         speaking.close()

@@ -224,8 +224,8 @@ def seen(code: str) -> Sentence:
         ({"max_restarts": 1.5}, "input-whole", "max_restarts：不是整数。 请输入整数。"),
         ({"command": "x" * 5_000}, "input-long", "command：太长。 最多 4000 个字符。"),
         ({"owners": ["ann"] * 70}, "input-many", "owners：条目太多。 最多 64 个。"),
-        ({"colour": "red"}, "input-unknown", "colour：服务器不认识。 请刷新页面：它可能来自另一个版本。"),
-        ({"backend": "mpi"}, "input-form", "backend：不能是这个值。 请按其说明更正。"),
+        ({"colour": "red"}, "input-unknown", "colour：服务端没有这个字段。 请刷新：页面可能来自另一个版本。"),
+        ({"backend": "mpi"}, "input-form", "backend：值无效。 请按该字段的说明更正。"),
         (
             {"environment": {"RANK": "1"}},
             "input-own-variable",

@@ -6,6 +6,7 @@ neither the working directory nor PYTHONPATH decides which package is found. No 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -44,8 +45,23 @@ def main(arguments: Sequence[str]) -> int:
     return run(arguments[1:])
 
 
+def answer_line(output: str) -> str:
+    """Return the first line of a process's output that is a JSON object or array, '' where none is.
+
+    An image may let every Python print something when it starts (sitecustomize, .pth files).
+    """
+    for line in output.splitlines():
+        if line.startswith(("{", "[")):
+            with suppress(ValueError, RecursionError):
+                json.loads(line)
+                return line
+    return ""
+
+
 class MessageOutlet:
     """A helper's way to its parent: one message a line, on what was its standard output.
+
+    What stands before the first message is none: an image may let every Python print something at its start.
 
     Whatever a library prints goes to standard error from then on. A parent that is gone is no error: the end
     of standard input says so too.
@@ -55,6 +71,7 @@ class MessageOutlet:
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
         self._lock = Lock()
+        self.send(b"")  # ends a line that was begun
 
     def send(self, message: bytes) -> None:
         """Write one message whole, from any thread."""

@@ -39,6 +39,7 @@ def test_what_a_library_prints_does_not_come_among_the_messages() -> None:
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1])\n"
         "from platform_launch.helper import MessageOutlet\n"
+        "print('a greeting of the image', end='', flush=True)\n"
         "outlet = MessageOutlet()\n"
         "print('a banner of a library', flush=True)\n"
         "os.system('echo a child of it')\n"
@@ -53,6 +54,21 @@ def test_what_a_library_prints_does_not_come_among_the_messages() -> None:
         check=True,
         timeout=LIMIT_S,
     )
-    assert done.stdout.splitlines() == ["heard ä", "heard ö"]
+    assert done.stdout.splitlines() == ["a greeting of the image", "heard ä", "heard ö"]
     assert "a banner of a library" in done.stderr
     assert "a child of it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [
+        ('{"torch": "2.13.0"}', '{"torch": "2.13.0"}'),
+        ('welcome\n[INFO] 3 modules\n{"a": 1}\n', '{"a": 1}'),
+        ('["PartAnswer", {}]\n{"printed": "at its end"}\n', '["PartAnswer", {}]'),
+        ("{begun\n" + "[" * 100_000 + "\n[1]", "[1]"),
+        ('17\n"text"\nnull\n', ""),
+        ("", ""),
+    ],
+)
+def test_the_answer_is_the_first_object_or_array(output: str, answer: str) -> None:
+    assert helper.answer_line(output) == answer

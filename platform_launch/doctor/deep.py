@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.doctor.finding import Finding, error, info, warning
+from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Answer, Command, capture
 
@@ -102,7 +103,7 @@ def _ask(probe: str, python: str, env: Mapping[str, str], limit_s: float) -> Fin
     command = Command((python, str(_PROBES / probe), str(int(limit_s) + 5)), env)
     answer = capture(command, timeout_s=limit_s)
     try:
-        said: dict[str, Any] = json.loads(answer.stdout)
+        said: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
         return _unanswered(probe, answer, limit_s)
     return said

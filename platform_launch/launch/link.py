@@ -13,8 +13,8 @@ from threading import Event, Lock, Thread
 
 from platform_launch import helper
 from platform_launch.errors import LaunchError
-from platform_launch.rendezvous.messages import Message, decode, encode
-from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask, fault
 from platform_launch.rendezvous.run.silence import SILENT_S, SilenceClock
 from platform_launch.supervise.processes import Command, start
 
@@ -97,9 +97,21 @@ class HelperLink:
             self.send(LauncherAlive(self._still_s()))
 
     def _listen(self, heard: Callable[[Message | None], None]) -> None:
+        """Carry what the helper says until it has ended; one that says what cannot be read is killed."""
+        try:
+            self._carry(heard)
+        except InvalidMessageError as error:
+            heard(fault(error))
+            self._kill()
+        os.close(self._from)
+        self._shut()
+        heard(None)
+
+    def _carry(self, heard: Callable[[Message | None], None]) -> None:
         """Carry what the helper says. One that has stopped saying that it lives is killed, which ends it."""
         silence: SilenceClock | None = None
         held = b""
+        begun = False
         while True:
             ready = select.select([self._from], [], [], _ALIVE_EVERY_S)[0]
             data = os.read(self._from, _CHUNK_BYTES) if ready else b""
@@ -107,7 +119,14 @@ class HelperLink:
             if ready and not data:
                 break
             *lines, held = (held + data).split(b"\n")
-            for message in [decode(line.rstrip(), Message) for line in lines]:
+            for line in lines:
+                try:
+                    message = decode(line.rstrip(), Message)
+                except InvalidMessageError:
+                    if begun:
+                        raise
+                    continue  # what every Python of this image prints when it starts
+                begun = True
                 if not isinstance(message, HelperAlive):
                     heard(message)
                 elif silence is None:
@@ -117,8 +136,8 @@ class HelperLink:
             elif silence is not None and silence.observe(now) >= SILENT_S:
                 heard(HelperSilent(silence.silent_s))
                 silence = None
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, SIGKILL)
-        os.close(self._from)
-        self._shut()
-        heard(None)
+                self._kill()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, SIGKILL)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InstallationError
+from platform_launch.helper import answer_line
 from platform_launch.supervise import Answer, Command, capture
 
 Version = tuple[int, ...]
@@ -109,7 +110,7 @@ def ask_probe(
     command = Command((python, str(_PROBES / name), *arguments), environment_for(python, env))
     answer = capture(command, timeout_s=timeout_s)
     try:
-        facts = json.loads(answer.stdout)
+        facts = json.loads(answer_line(answer.stdout))
     except ValueError:
         facts = None
     if answer.exit_code == 0 and isinstance(facts, dict):

@@ -69,6 +69,10 @@ class Launcher:
             assert isinstance(message, ConsoleLine), f"{message} instead of {kind.__name__}: {self.said}"
             self.said.append(message.text)
 
+    def is_lost(self) -> bool:
+        """Tell whether the next that is heard is the end of the helper."""
+        return self._heard.get(timeout=LIMIT_S) is None
+
     def hear(self, text: str) -> None:
         """Wait until something is said."""
         while not any(text in said for said in self.said):
@@ -366,6 +370,36 @@ def test_without_a_torch_that_works_one_line_says_so(
     assert leave.exit_code == InstallationError.exit_code
     assert leave.reason.startswith("the rendezvous needs torch in this interpreter, ")
     assert "--no-roll-call" in leave.hint
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_the_python_of_an_image_prints_at_its_start_is_no_message(
+    attend: Attend, tmp_path: Path
+) -> None:
+    greeting = "print('[INFO] welcome')\nprint('loading modules ... ', end='', flush=True)\n"
+    (tmp_path / "sitecustomize.py").write_text(greeting)
+    for node in [
+        attend(fingerprint(rank, 2), environment={"PYTHONPATH": str(tmp_path)}) for rank in range(2)
+    ]:
+        node.expect(AllHere)
+
+
+def test_a_helper_that_says_what_nobody_can_read_is_ended_and_named(
+    attend: Attend, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    noise = """
+import os, threading, time
+outlet = os.dup(1)
+def forever():
+    while True:
+        os.write(outlet, b"noise\\n")
+        time.sleep(0.05)
+threading.Thread(target=forever, daemon=True).start()
+"""
+    (tmp_path / "sitecustomize.py").write_text(noise)
+    node = attend(fingerprint(0, 2), environment={"PYTHONPATH": str(tmp_path)})
+    node.hear("the rendezvous of this node failed: InvalidMessageError: expected a Message, found b'noise'")
+    assert node.is_lost()
     assert "Traceback" not in capfd.readouterr().err
 
 

@@ -55,7 +55,7 @@ def meet(
         timeout_s=_START_LIMIT_S + longest_s(task),
     )
     try:
-        found = decode(answer.stdout.strip().encode(), PartAnswer)
+        found = decode(helper.answer_line(answer.stdout).encode(), PartAnswer)
     except InvalidMessageError:
         last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         found = PartAnswer(failure=f"its process ended with exit code {answer.exit_code}: {last[0][:300]}")

@@ -20,6 +20,7 @@ from typing import IO, Any
 from platform_launch.doctor.cluster.document import DoctorTask, Share
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
+from platform_launch.helper import answer_line
 
 _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
 # Beyond the limit of the collective itself, for starting its processes.
@@ -92,15 +93,16 @@ class CollectiveWorkers:
         self.start()
         return [Share(-1, problem)]
 
-    def _line(self, deadline: float) -> bytes:
-        line = b""
-        while not line.endswith(b"\n"):
+    def _line(self, deadline: float) -> str:
+        """Return the next answer, '' where none can come any more."""
+        said = b""
+        while not (said.endswith(b"\n") and (line := answer_line(said.decode(errors="replace")))):
             if not select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TimeoutError
             more = self._stdout.read(2**16)
             if not more:
-                break
-            line += more
+                return ""
+            said += more
         return line
 
     def _end(self) -> None:

@@ -28,6 +28,7 @@ def main() -> None:
     backend = sys.argv[1]
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    out.write("\n")  # ends a line that was begun before
     if backend != "jax":
         with suppress(Exception):  # whoever needs it says why it is not there
             import_module("torch.distributed")

@@ -5,13 +5,15 @@ Each message is a line (``messages.encode``); a :class:`ConsoleLine` of text for
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.protocol import MIB, Seat
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.places import Places
@@ -224,3 +226,11 @@ class AnswersReceived(Message):
     number: int
     answers: Mapping[int, str]
     silent: Mapping[int, str]
+
+
+def fault(error: BaseException) -> ConsoleLine:
+    """Say what went wrong in the launcher itself, and where, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = f"the rendezvous of this node failed: {type(error).__name__}: {error}{where}"
+    return ConsoleLine("ERROR", text.replace("\n", " "), "rendezvous-fault")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
 from threading import Event, Thread
 
 from platform_launch.errors import NodesAbsentError, TopologyError
@@ -22,7 +20,7 @@ from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.port_discovery import announce_port
 from platform_launch.rendezvous.reach import ReachStep, is_here, reach, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering
-from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask
+from platform_launch.rendezvous.run.launcher import RunSoFar, RunTask, fault
 from platform_launch.rendezvous.run.places import must_yield
 from platform_launch.rendezvous.run.settlement import Settlement
 from platform_launch.rendezvous.run.silence import silent_after_s
@@ -47,14 +45,6 @@ _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
 _LOOK_EVERY_S = 1.0
 _LOOK_ELSEWHERE_EVERY_S = 2.0
-
-
-def fault(error: BaseException) -> ConsoleLine:
-    """Say what went wrong in the launcher itself, and where, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = f"the rendezvous of this node failed: {type(error).__name__}: {error}{where}"
-    return ConsoleLine("ERROR", text.replace("\n", " "), "rendezvous-fault")
 
 
 class Lead:

@@ -22,9 +22,8 @@ from platform_launch.errors import LaunchError
 from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.first_failure import last_words
-from platform_launch.rendezvous.messages import Message, decode, encode
-from platform_launch.rendezvous.run.launcher import CannotStart, HelperAlive, LauncherAlive, RunTask
-from platform_launch.rendezvous.run.leading import fault
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.rendezvous.run.launcher import CannotStart, HelperAlive, LauncherAlive, RunTask, fault
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.silence import SILENT_S
 from platform_launch.rendezvous.run.taking_part import TakingPart
@@ -65,7 +64,7 @@ def _take_part(task: RunTask, emit: Callable[[Message], None]) -> None:
     commands: Queue[Message | None] = Queue()
     secret = Secret(task.secret) if task.secret else None
     taking_part = TakingPart(task, me, secret, launcher, commands, emit)
-    Thread(target=_listen, args=(commands, launcher), name="launcher", daemon=True).start()
+    Thread(target=_listen, args=(commands, launcher, emit), name="launcher", daemon=True).start()
     Thread(target=_give_signs_of_life, args=(launcher, emit), name="alive", daemon=True).start()
     log = Path(task.log_path)
     Thread(target=_read_along, args=(launcher, log), name="excerpt", daemon=True).start()
@@ -98,14 +97,21 @@ def _rouse(launcher: int, commands: Queue[Message | None]) -> None:
                     return
 
 
-def _listen(commands: Queue[Message | None], launcher: OwnLauncher) -> None:
-    """Queue what the launcher says, and None when it is gone; its signs of life queue up for nobody."""
-    for line in sys.stdin.buffer:
-        message = decode(line.rstrip(), Message)
-        if isinstance(message, LauncherAlive):
-            launcher.receive(message)
-        else:
-            commands.put(message)
+def _listen(commands: Queue[Message | None], launcher: OwnLauncher, emit: Callable[[Message], None]) -> None:
+    """Queue what the launcher says, and None when it is gone; its signs of life queue up for nobody.
+
+    What cannot be read ends this process: the launcher goes on with another one.
+    """
+    try:
+        for line in sys.stdin.buffer:
+            message = decode(line.rstrip(), Message)
+            if isinstance(message, LauncherAlive):
+                launcher.receive(message)
+            else:
+                commands.put(message)
+    except InvalidMessageError as error:
+        emit(fault(error))
+        os._exit(1)
     commands.put(None)
 
 

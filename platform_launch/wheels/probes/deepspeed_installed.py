@@ -20,7 +20,7 @@ def main() -> None:
         answer = {"missing_requirements": missing_requirements(), **deepspeed_facts()}
     except Exception as error:  # whatever stops the import is the finding
         answer = {"error": f"{type(error).__name__}: {error}"}
-    os.write(out, json.dumps(answer).encode())
+    os.write(out, b"\n" + json.dumps(answer).encode())  # a line of its own, whatever was printed before
     os._exit(0)  # to take torch down costs a third of what its import does
 
 

@@ -28,7 +28,7 @@ def main() -> None:
         "packages": {name: version(name) for name in ("pip", "setuptools", "wheel", "deepspeed")},
         "torch": torch_facts(),
     }
-    os.write(out, json.dumps(facts).encode())
+    os.write(out, b"\n" + json.dumps(facts).encode())  # a line of its own, whatever was printed before
     os._exit(0)  # to take torch down costs a third of what its import does
 
 

@@ -218,7 +218,8 @@ class Job:
                 messages: BinaryIO = key.fileobj  # type: ignore[assignment]
                 line = messages.readline()
                 if line:
-                    self._hear(key.data, decode(line.rstrip(), Message))
+                    if line.strip():  # the first ends what an image's Python may have printed
+                        self._hear(key.data, decode(line.rstrip(), Message))
                 else:
                     self._selector.unregister(messages)
                     messages.close()

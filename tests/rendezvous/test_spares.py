@@ -123,3 +123,24 @@ def test_a_node_in_quarantine_is_named_and_a_spare_takes_its_place() -> None:
         until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
         assert gathering.present[1].host == "gpu-2"
         assert any("in quarantine; a spare may take its place" in text for text in rendezvous.warnings)
+
+
+def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:
+    with live(2) as rendezvous:
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            gathering = Gathering(
+                rendezvous.coordinator,
+                fingerprint(0, 2),
+                timeout_s=0.0,
+                node_timeout_s=LIMIT_S,
+                say=rendezvous.said.append,
+            )
+        until(lambda: gathering.step().phase is RunPhase.REFUSED)
+        assert not gathering.all_left(hurried=False)
+        assert gathering.all_left(hurried=True), "of a node that is told to end nothing more will come"
+        own = rendezvous.participant(0)
+        own.join()
+        until(lambda: not gathering.all_left(hurried=True), own)
+        own.leave()
+        until(lambda: gathering.all_left(hurried=False))

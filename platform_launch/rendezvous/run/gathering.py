@@ -102,6 +102,9 @@ class Gathering:
             return False
         if self._twice and self._coordinator.has_unheard_rejections:
             return False
+        mine = self._me.identity  # node 0's own part comes late where the machine is slow and the time short
+        if not hurried and mine not in self._twice and all(one.node.identity != mine for one in members):
+            return False
         return all(
             self._coordinator.has_left(member) or self._coordinator.silent_s(member) >= self._node_timeout_s
             for member in members

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.events import Event, event, line
+from platform_launch.launch.cost import seconds
 from platform_launch.rendezvous.ending import RunOutcome, UnwellNode, ending_event, quote_event
 from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
 from platform_launch.supervise import Outcome
@@ -60,7 +61,7 @@ def ending(outcome: Outcome, followed: int | None = None) -> Event:
     """Return how the training ended; ``followed`` is the other node whose failure ended it, if one's did."""
     values: dict[str, object] = {
         "exit_code": outcome.exit_code,
-        "duration": _duration(outcome.duration_s),
+        "duration": seconds(outcome.duration_s),
         "duration_s": round(outcome.duration_s, 3),
     }
     if outcome.exit_code == 0:
@@ -73,11 +74,3 @@ def ending(outcome: Outcome, followed: int | None = None) -> Event:
     if outcome.signal is not None:
         return event("training-killed", signal=outcome.signal.name, **values)
     return event("training-failed", **values)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -31,6 +31,22 @@ ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a port of this machine, and give the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+
+
 @contextmanager
 def receiver(
     answers: list[int], words: bytes = b"", heard: Callable[[], None] = lambda: None
@@ -41,7 +57,7 @@ def receiver(
     """
     taken: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status = answers.pop(0) if answers else 200
@@ -55,15 +71,8 @@ def receiver(
             self.end_headers()
             self.wfile.write(gzip.compress(words) if packed else words)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/secret-path", taken
-        finally:
-            server.shutdown()
+    with serving(Handler) as url:
+        yield f"{url}secret-path", taken
 
 
 def test_a_group_that_failed_is_told_also_when_the_receiver_was_busy(
@@ -175,7 +184,7 @@ def endless(part: bytes, pause_s: float) -> Iterator[tuple[str, list[str]]]:
     heard: list[str] = []
     leaving = threading.Event()
 
-    class Endless(BaseHTTPRequestHandler):
+    class Endless(Quiet):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             heard.append(self.path)
@@ -185,16 +194,11 @@ def endless(part: bytes, pause_s: float) -> Iterator[tuple[str, list[str]]]:
                 while not leaving.wait(pause_s):
                     self.wfile.write(part)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(Endless) as url:
         try:
-            yield f"http://127.0.0.1:{server.server_port}/", heard
+            yield url, heard
         finally:
             leaving.set()
-            server.shutdown()
 
 
 @pytest.mark.parametrize(("part", "pause_s"), [(b"{" * 65_536, 0.0), (b" ", 0.05)])

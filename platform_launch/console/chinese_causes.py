@@ -302,6 +302,7 @@ CAUSES = {
     "fabric_manager": "fabric manager 没有运行，GPU 未就绪",
     "hip_error": "HIP（ROCm）调用失败",
     "hip_fault": "GPU 核函数访问了不允许的内存（ROCm）",
+    "gpu_hung": "GPU 停止响应（ROCm）",
     "gsp": "GPU 自身的固件没有应答",
     "xid_program": "驱动报告程序引起的 GPU 错误（Xid 13、31、43、45）",
     "pcie": "PCIe 总线报告致命错误",

@@ -238,12 +238,33 @@ def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float])
     ]
     for group in (explaining, consequences):
         if group:
-            best = max(event.signature.specificity for event in group)
-            chosen = earliest([e for e in group if e.signature.specificity == best], offsets)[0]
+            answering = [event for event in group if not _ended_after_another(event, group)]
+            best = max(event.signature.specificity for event in answering)
+            chosen = earliest([e for e in answering if e.signature.specificity == best], offsets)[0]
             if chosen.where == NOWHERE:
                 chosen.where = next((e.where for e in events if _is_sequel_of(e, chosen)), NOWHERE)
-            return chosen
+            return _reason_of(chosen, consequences)
     return None
+
+
+def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> bool:
+    """Tell whether a job was only ended after something else had gone wrong, as srun does of itself."""
+    return event.signature.id in _ENDS_OF_JOBS and any(
+        other.log == event.log and other.start < event.start
+        for other in others
+        if other.signature.id not in _ENDS_OF_JOBS | _SUFFERED
+    )
+
+
+def _reason_of(chosen: Occurrence, consequences: Iterable[Occurrence]) -> Occurrence:
+    """Return the reason that an error's own message ends with, if it has one; else the error."""
+    for reason in consequences:
+        within = 0 < reason.number - chosen.number <= _LINES_OF_A_MESSAGE and reason.log == chosen.log
+        together = NOWHERE in (chosen.where, reason.where) or chosen.where == reason.where
+        if within and together and chosen.signature.id in reason.signature.explains:
+            reason.where = reason.where.filled(chosen.where)
+            return reason
+    return chosen
 
 
 def best_suspect(

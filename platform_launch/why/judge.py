@@ -24,6 +24,7 @@ from platform_launch.why.other_events import (
     MOST_OTHERS,
     also,
     earlier_signs,
+    error_above,
     folded,
     named,
     survived,
@@ -92,7 +93,7 @@ def _choose(
     if waited_for := ended_before(chosen, nodes, catalogue):
         return waited_for, []
     if chosen is not None:
-        return chosen, []
+        return chosen, error_above(chosen, nodes)
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
     return None, [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]

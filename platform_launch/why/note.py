@@ -34,6 +34,7 @@ ENGLISH = {
     "also": "also in these logs: {event}",
     "order-unknown": "the logs do not say which came first; also {event}",
     "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
+    "error-above": "an error stands above it ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
     # What the training survived, and what was not read.

@@ -14,6 +14,7 @@ from platform_launch.why.verdict import Consequence
 
 MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
+_LINES_ABOVE = 50
 
 
 def named(event: Occurrence) -> Note:
@@ -57,6 +58,15 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
             seen.add(event.signature.id)
             others.append(note("also", event=named(event)))
     return others[:MOST_OTHERS]
+
+
+def error_above(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Name the error of no known kind above a call of MPI_Abort: the program says why before it."""
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    for error in errors if chosen.signature.id == "mpi_abort" else []:
+        if error.log == chosen.log and 0 < chosen.start - error.number <= _LINES_ABOVE:
+            return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
+    return []
 
 
 def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:

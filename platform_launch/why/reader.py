@@ -30,7 +30,9 @@ _ERROR = re.compile(
     r"(?<!raw_)error|fatal|fail(?:ed|ure)(?! ?[=:] ?0\b)|exception|panic|abort|cannot|unable to", re.I
 )
 # What says itself that it failed, and is not quoted by a line about something else.
-_OUTRIGHT = re.compile(r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN")
+_OUTRIGHT = re.compile(
+    r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$"
+)
 _MOST_NODES = 2048
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80

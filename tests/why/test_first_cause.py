@@ -355,3 +355,21 @@ def test_rank_whose_exception_quotes_the_timeout_is_not_the_silent_one() -> None
     verdict = explain_file(LOGS / "watchdog_quoted_by_exception.log")
     silent = next(one for one in verdict.noted if one.id == "no-timeout")
     assert silent == note("no-timeout", ranks=ranks_named([2]))
+
+
+def test_a_call_of_mpi_abort_is_told_with_the_error_above_it(explain_text: Explain) -> None:
+    above = "     Error in routine read_input (1):\n"
+    abort = (
+        "Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+    )
+    told = note("error-above", log="log0", line=1, text="Error in routine read_input (1):")
+    assert told in explain_text(above + abort).noted
+    assert explain_text(abort).noted == ()
+
+
+def test_a_step_cancelled_before_its_tasks_lose_each_other_was_cancelled(explain_text: Explain) -> None:
+    cancelled = "slurmstepd: error: *** STEP 7.0 ON gn31 CANCELLED AT 2026-11-22T09:51:30 ***\n"
+    failed = "[gn31:4471] *** An error occurred in MPI_Send\n"
+    assert explain_text(cancelled + failed).cause == "job_cancelled"
+    assert explain_text(failed + cancelled).cause == "mpi_error"
+    assert explain_text(RESET.format(0, "03:04:06.1") + cancelled).cause == "job_cancelled"

@@ -14,8 +14,8 @@ from platform_launch.procguard.agent.reconcile import (
     decide,
     report,
 )
-from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
+from platform_launch.sentences import sentence
 
 # Generation 7 is ordered. What is known, and for each action: next step, state and generation reported.
 N, E, W, C, S = NextAction.NOTHING, NextAction.END, NextAction.WITHDRAW, NextAction.CHECK, NextAction.START

@@ -26,8 +26,8 @@ from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
-from platform_launch.procguard.api.sentences import quoted, sentence
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
+from platform_launch.sentences import quoted, sentence
 from tests.lab.disk import requires_mount
 from tests.procguard.agent_lab import LIMIT_S, wait_for
 

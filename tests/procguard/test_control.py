@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, Value, quoted, sentence
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
@@ -30,6 +29,7 @@ from platform_launch.procguard.api.wire import (
 )
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.routes.people import csv_lines
+from platform_launch.sentences import Sentence, Value, quoted, sentence
 from tests.procguard.cluster import Cluster
 
 

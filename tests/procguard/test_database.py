@@ -16,7 +16,6 @@ from sqlalchemy import text
 
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
@@ -26,6 +25,7 @@ from platform_launch.procguard.database.engine import database_url as read_url
 from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.migrate import is_current, migrate
 from platform_launch.procguard.database.tables import metadata
+from platform_launch.sentences import quoted
 from tests.procguard.cluster import Cluster
 
 SERVER = """

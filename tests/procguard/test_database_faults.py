@@ -12,7 +12,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import LaunchError
 from platform_launch.procguard.api.refused import Superseded, Unavailable
-from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.wire import OrderAction, WorkerState
@@ -23,6 +22,7 @@ from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.store import DatabaseStore
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.database.writer import Writer
+from platform_launch.sentences import quoted
 from tests.lab.disk import requires_mount, small_disk
 from tests.lab.postgres import Postgres, postgres, requires_postgres
 from tests.lab.waiting import LIMIT_S

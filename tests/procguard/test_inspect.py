@@ -17,9 +17,9 @@ from platform_launch.cli.procguard import main
 from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.inspection import RanksSeen
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, english
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     JoinRequest,
@@ -32,6 +32,7 @@ from platform_launch.procguard.server.assembly import assembled
 from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.sentences import Sentence
 from tests.procguard.agent_lab import AgentNode, node_in
 from tests.procguard.serving import LIMIT_S, TOKEN, FakeAgent, Served, served, until
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from platform_launch.procguard.api.sentences import Sentence, Value, english, listed, quoted, sentence
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import Heartbeat
 from platform_launch.procguard.core.clock import utc_now
 from platform_launch.procguard.core.failures import sentence_of, whose, with_silent
 from platform_launch.procguard.web.language import Words
+from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 KILLED = sentence("exit-reason", exit_code="7", reason=quoted("killed by {0} {exit_code}"))
 

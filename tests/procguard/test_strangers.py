@@ -13,12 +13,12 @@ import pytest
 from limits import RateLimitItemPerMinute
 
 from platform_launch.errors import InputError
-from platform_launch.procguard.api.sentences import quoted
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database import store as store_module
 from platform_launch.procguard.server.settings import read_settings
 from platform_launch.procguard.server.throttle import Throttle, TooMany
+from platform_launch.sentences import quoted
 from tests.lab.needs import requires_root
 from tests.procguard.serving import PASSWORD, TOKEN, FakeAgent, Served, served
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from platform_launch.errors import shown
 from platform_launch.hardware import ports
 from platform_launch.procguard.agent.variables import not_a_place
-from platform_launch.procguard.api.sentences import Sentence, listed, sentence
 from platform_launch.procguard.api.wire import WorkerOrder
+from platform_launch.sentences import Sentence, listed, sentence
 
 ANY = "*"
 # A PATH may have tens of thousands of characters, and a command's word is as long as the server wants it.

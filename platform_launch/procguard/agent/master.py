@@ -6,8 +6,8 @@ import time
 
 from platform_launch.errors import shown
 from platform_launch.hardware import names
-from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import WorkerOrder
+from platform_launch.sentences import Sentence, sentence
 
 # Shorter than the time a group waits for its workers, so that the reason is told within it.
 _ANSWER_S = 15.0

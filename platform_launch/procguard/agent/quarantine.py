@@ -9,8 +9,8 @@ from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.health import quarantine
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.wire import QuarantineReport
+from platform_launch.sentences import Sentence
 
 _EVERY_S = 10.0
 

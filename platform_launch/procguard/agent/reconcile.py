@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from platform_launch.procguard.api.sentences import Sentence, english, sentence
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import (
     LONGEST_TEXT,
     GpuReport,
@@ -20,6 +20,7 @@ from platform_launch.procguard.api.wire import (
     WorkerReport,
     WorkerState,
 )
+from platform_launch.sentences import Sentence, sentence
 from platform_launch.why.verdict import Verdict
 
 

@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.files import PRIVATE, write_new, write_whole
-from platform_launch.procguard.api.sentences import Sentence, english, quoted
+from platform_launch.procguard.api.english import english
+from platform_launch.sentences import Sentence, quoted
 
 READY = "ready.json"
 LAUNCH = "launch.json"

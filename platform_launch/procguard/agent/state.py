@@ -16,8 +16,8 @@ from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
-from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import LONGEST_VERDICT
+from platform_launch.sentences import Sentence, sentence
 from platform_launch.why.verdict import Verdict
 
 _KEPT_RUNS = 5

@@ -21,7 +21,8 @@ from platform_launch.hardware import cgroup, running
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.lock import is_free
-from platform_launch.procguard.api.sentences import Sentence, english, quoted, sentence
+from platform_launch.procguard.api.english import english
+from platform_launch.sentences import Sentence, quoted, sentence
 from platform_launch.supervise import Command, Outcome, Supervisor
 
 GONE = sentence("agent-gone")

@@ -31,8 +31,9 @@ from platform_launch.procguard.agent.reconcile import (
 )
 from platform_launch.procguard.agent.state import RunFolder, StateFolder, is_alive
 from platform_launch.procguard.agent.variables import supervisor_variables, training_variables
-from platform_launch.procguard.api.sentences import Sentence, english, sentence
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import GpuReport, WorkerOrder, WorkerReport
+from platform_launch.sentences import Sentence, sentence
 from platform_launch.supervise.detached import reap_detached, start_detached
 
 # How often to look again whether what was refused can start now: it reads every process of the machine.

@@ -1,8 +1,15 @@
-"""The English words of sentences (``sentences.py``) by code, with the values they are filled in with."""
+"""The English of ProcGuard's sentences, by code: for the API, tables and logs.
+
+Sentences (``platform_launch/sentences.py``) are kept and sent as a code and values; the page has words of
+its own for them in other languages (``sentence.CODE``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from platform_launch.observe.words import WORDS
+from platform_launch.sentences import Sentence, SentenceRenderer
 
 ENGLISH: Mapping[str, str] = {
     # Parts of others.
@@ -102,3 +109,10 @@ ENGLISH: Mapping[str, str] = {
     "lost-never-started": "lost: it was to start, and never did",
     "lost-start-failed": "lost: {problem}",
 }
+
+_RENDERER = SentenceRenderer({**WORDS, **ENGLISH})
+
+
+def english(sentence: Sentence) -> str:
+    """Return a sentence in English. Raises KeyError for one of another version."""
+    return _RENDERER.render(sentence)

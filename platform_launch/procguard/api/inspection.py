@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from platform_launch.observe.snapshot import RankSnapshot
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE, Number, Question, WireMessage
+from platform_launch.sentences import Sentence
 
 
 class RanksSeen(WireMessage):

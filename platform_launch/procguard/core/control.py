@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Superseded, Unavailable
-from platform_launch.procguard.api.sentences import Sentence, Value, listed, quoted, sentence
 from platform_launch.procguard.api.shapes.groups import (
     Changed,
     GroupPhase,
@@ -35,6 +34,7 @@ from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.runs import records_of
 from platform_launch.procguard.core.silence import SilenceWatch
+from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 SERVER = "server"
 """Who did what nobody asked for, in the audit log."""

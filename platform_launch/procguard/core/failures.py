@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, Value, english, quoted, sentence
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.sentences import Sentence, Value, quoted, sentence
 from platform_launch.why.verdict import Verdict
 
 Members = Mapping[WorkerName, WorkerSnapshot]

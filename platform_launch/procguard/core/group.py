@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import cached_property
 
 from platform_launch.procguard.api.ranks import Place, RankProblem, WorkerName
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
+from platform_launch.sentences import Sentence
 
 ACTIVE = frozenset({GroupPhase.PREPARING, GroupPhase.RUNNING, GroupPhase.STOPPING, GroupPhase.BACKING_OFF})
 """The phases in which a group's members cannot change."""

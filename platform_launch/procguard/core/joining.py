@@ -7,7 +7,6 @@ from hashlib import sha256
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.wire import JoinRequest
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.ledger import Ledger, WorkerRow
@@ -18,6 +17,7 @@ from platform_launch.procguard.core.registry import (
     Registry,
     WorkerEntry,
 )
+from platform_launch.sentences import Sentence, sentence
 
 _MOST_TOLD = 16
 """Installations that asked for one living agent's name: further ones are not in the audit log."""

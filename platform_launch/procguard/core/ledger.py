@@ -12,12 +12,12 @@ from typing import Protocol
 from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
+from platform_launch.sentences import Sentence
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, Value, listed, sentence
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.failures import (
@@ -29,6 +28,7 @@ from platform_launch.procguard.core.freeze import Members
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupRun, GroupStep
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 from platform_launch.procguard.core.transitions import begin, enter
+from platform_launch.sentences import Sentence, Value, listed, sentence
 
 _MOST_REASONS = 4
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence, listed, sentence
 from platform_launch.procguard.core.clock import NEVER, Moment
 from platform_launch.procguard.core.failures import reported
 from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
 from platform_launch.procguard.core.views import silent_after_s
+from platform_launch.sentences import Sentence, listed, sentence
 
 
 @dataclass(frozen=True)

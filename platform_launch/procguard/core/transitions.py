@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.core.freeze import Members, freeze
 from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
+from platform_launch.sentences import sentence
 
 
 def enter(group: Group, phase: GroupPhase, at: datetime, **changes: object) -> Group:

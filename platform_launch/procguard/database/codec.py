@@ -7,13 +7,14 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import PLATFORM, Place, WorkerKind, WorkerName
-from platform_launch.procguard.api.sentences import Sentence, english, quoted
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
+from platform_launch.sentences import Sentence, quoted
 from platform_launch.topology import Topology
 
 _LONGEST_EVENT = 40_000

@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert, select, update
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import StoredState, WorkerRow
@@ -32,6 +31,7 @@ from platform_launch.procguard.database.codec import (
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
+from platform_launch.sentences import Sentence
 
 _LOG = logging.getLogger("procguard.events")
 _LOGGED = 1_000

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
-from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.store import DatabaseChange
 from platform_launch.procguard.database.tables import api_tokens, users
+from platform_launch.sentences import Sentence, sentence
 
 MOST_TOKENS = 20
 """Of one user."""

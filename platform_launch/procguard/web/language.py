@@ -12,13 +12,13 @@ from platform_launch.console.chinese import TITLES
 from platform_launch.console.chinese_ranks import RANKS
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
-from platform_launch.procguard.api.sentences import Sentence, SentenceRenderer
 from platform_launch.procguard.api.shapes import ProblemShape, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import QuarantineReport
 from platform_launch.procguard.core.failures import sentence_of
+from platform_launch.sentences import Sentence, SentenceRenderer
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 _KINDS = ("field", "role", "setting", "state")

@@ -14,11 +14,11 @@ from platform_launch.hardware.gpu_health import Xid
 from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.observe.words import WORDS
-from platform_launch.procguard.api.english import ENGLISH
-from platform_launch.procguard.api.sentences import Sentence, Value, english, sentence
+from platform_launch.procguard.api.english import ENGLISH, english
 from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.web.language import Words, catalogue
+from platform_launch.sentences import Sentence, Value, sentence
 from platform_launch.why import LogSource, explain
 from tests.procguard.serving import FakeAgent, Served, served, until
 

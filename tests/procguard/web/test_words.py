@@ -10,13 +10,13 @@ from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api import ranks
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.ranks import WorkerName, assign
-from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import ProblemShape
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.web import language
 from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.listing import STATES
 from platform_launch.procguard.web.page_request import own_path
+from platform_launch.sentences import Value
 
 WEB = FOLDER.parent
 TEMPLATES = "\n".join(path.read_text("utf-8") for path in (WEB / "templates").glob("*.html"))

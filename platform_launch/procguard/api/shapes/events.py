@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import Shape
+from platform_launch.sentences import Value
 
 
 class AuditEvent(Shape):

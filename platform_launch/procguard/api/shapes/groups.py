@@ -10,10 +10,10 @@ from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from platform_launch.procguard.api.ranks import WorkerKind
-from platform_launch.procguard.api.sentences import Value
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import PLACE_VARIABLES
+from platform_launch.sentences import Value
 from platform_launch.why.verdict import Verdict
 
 GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from platform_launch.procguard.api.sentences import Sentence
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import GpuReport, MachineReport, QuarantineReport, WorkerState
+from platform_launch.sentences import Sentence
 from platform_launch.why.verdict import Verdict
 
 

@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Unavailable
-from platform_launch.procguard.api.sentences import sentence
 from platform_launch.procguard.api.wire import (
     Generation,
     Heartbeat,
@@ -30,6 +29,7 @@ from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.logs import Full
 from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
 from platform_launch.procguard.server.throttle import TooMany
+from platform_launch.sentences import sentence
 
 router = APIRouter(prefix="/api/v1/agent", tags=["agents"])
 

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.sentences import Sentence, sentence
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.api.shapes.people import Login, Me, Session
 from platform_launch.procguard.core.queries import Queries
@@ -30,6 +29,7 @@ from platform_launch.procguard.server.gate import (
 from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.passwords import CHECKS, is_password
 from platform_launch.procguard.server.throttle import TooMany
+from platform_launch.sentences import Sentence, sentence
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
 

@@ -27,7 +27,8 @@ HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 # so, and Hydra, which leaves its own frames out.
 _FATAL = re.compile(
     r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
-    r"|WorkerProc failed to start|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
+    r"|WorkerProc (?:failed to start|hit an exception)"
+    r"|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
 )
 
 # What only the place where it was raised tells: a spawned process reads from its parent what to run, and
@@ -44,6 +45,9 @@ _BY_PLACE = (
         "shared_memory",
     ),
 )
+
+# Ray tells above a traceback without a head where the task ran that nobody asked for its result.
+_UNHANDLED = re.compile(r"Unhandled error \(suppress with .{0,80}\): ray::.*\bip=(?P<host>[\w.:-]+)")
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -70,7 +74,7 @@ class Assembly:
         self._harmless: dict[str, int] = {}
         self._fatal = -9
         self._tagged = False
-        self._spawned: dict[str, tuple[int, Location]] = {}
+        self._announced: dict[str, tuple[int, Location]] = {}
 
     @property
     def is_open(self) -> bool:
@@ -86,7 +90,9 @@ class Assembly:
         if _FATAL.match(line.text):
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
-            self._spawned[line.writer] = line.number, Location(local_rank=int(spawned[1]))
+            self._announced[line.writer] = line.number, Location(local_rank=int(spawned[1]))
+        if unhandled := _UNHANDLED.search(line.text):
+            self._announced[line.writer] = line.number, Location(host=unhandled["host"])
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
@@ -103,7 +109,7 @@ class Assembly:
             reading.traceback.chain.hooked = False
         if line.number - self._fatal <= 2:
             reading.traceback.chain.fatal = True
-        number, place = self._spawned.get(line.writer, (-9, NOWHERE))
+        number, place = self._announced.get(line.writer, (-9, NOWHERE))
         if line.number - number <= 2:
             reading.traceback.chain.where = line.where.filled(place)
         if opening is None:

@@ -23,6 +23,9 @@ _ENDING = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|$)"
 )
+# An exception right behind a call, where an export of a log lost the newlines; and what then follows.
+_GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )")
+_GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
@@ -135,6 +138,8 @@ class Raised:
         )
         if not goes_on or not text.strip() or _BAR.search(text) or len(self.more) >= _MOST_MESSAGE_LINES:
             return False
+        if not self.more and is_frame(text):
+            return False
         self.more.append(line)
         return True
 
@@ -210,14 +215,22 @@ class Traceback:
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
         elif ending := _ENDING.match(text, self._indented if text[: self._indented].isspace() else 0):
-            self.chain.links.append(_raised(ending, line, frames, handling=self._handling))
-            self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
+            self._end(_raised(ending, line, frames, handling=self._handling))
+        elif frames and (glued := _GLUED.match(text)) and (ending := _ENDING.match(text, glued.end())):
+            frames[-1] = replace(frames[-1], source=shown(glued[0]))
+            raised = _raised(ending, line, frames, handling=self._handling)
+            message = _GLUED_TIME.sub("", ending[2] or "")
+            self._end(replace(raised, message=shown(message)))
         else:
             if frames and not frames[-1].source and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
             return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
         return True
+
+    def _end(self, raised: Raised) -> None:
+        self.chain.links.append(raised)
+        self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
 
     def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):

@@ -85,7 +85,7 @@ _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # A worker that serves or trains a part of a model, as vLLM names it.
-_PARALLEL_WORKER = re.compile(r"[Ww]orker((?:_[TDPEC]P\d{1,4}){1,4})\b")
+_PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b")
 
 
 @dataclass

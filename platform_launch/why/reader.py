@@ -15,6 +15,7 @@ from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
 from platform_launch.why.note import Note, note
 from platform_launch.why.own_lines import OwnLines
+from platform_launch.why.pods import LINES_OF_A_DESCRIPTION, pod_above, speaks_of_a_pod
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
@@ -260,6 +261,8 @@ class LogReader:
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0]:
             where = where.filled(self._stack[1])
+        elif where == NOWHERE and speaks_of_a_pod(line.text):
+            where = pod_above(self._scanner.preceding(LINES_OF_A_DESCRIPTION))
         kept = self._add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS

@@ -373,3 +373,51 @@ def test_a_step_cancelled_before_its_tasks_lose_each_other_was_cancelled(explain
     assert explain_text(cancelled + failed).cause == "job_cancelled"
     assert explain_text(failed + cancelled).cause == "mpi_error"
     assert explain_text(RESET.format(0, "03:04:06.1") + cancelled).cause == "job_cancelled"
+
+
+def test_hook_that_failed_explains_why_the_container_did_not_start(explain_text: Explain) -> None:
+    said = "3: slurmstepd: error: pyxis:"
+    start = f"{said} container start failed with error code: 1\n{said} printing enroot log file:\n"
+    hook = f"{said}     [ERROR] /etc/enroot/hooks.d/50-nics.sh exited with return code 1\n"
+    verdict = explain_text(f"{start}{said}     [ERROR] No such program: ldconfig\n{hook}")
+    assert (verdict.cause, verdict.where.task) == ("container_hook", 3)
+    assert verdict.details["hook"] == "50-nics.sh"
+    gpus = f"{said}     nvidia-container-cli: initialization error: nvml error: driver not loaded\n"
+    assert explain_text(f"{start}{gpus}{hook}").cause == "container_gpu"
+
+
+def test_container_that_does_not_start_tells_what_its_runtime_said(explain_text: Explain) -> None:
+    said = "slurmstepd: error: pyxis:"
+    verdict = explain_text(
+        f"{said} container start failed with error code: 1\n{said} printing enroot log file:\n"
+        f"{said}     [ERROR] Failed to parse the image's configuration\n"
+    )
+    assert (verdict.cause, verdict.details["reason"]) == (
+        "container_start",
+        "Failed to parse the image's configuration",
+    )
+
+
+def test_refused_network_of_another_job_explains_the_failed_request(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "gn05:905:588 [0] ofi_process_cq:196 NCCL WARN NET/OFI Request 0x40 completed with error. RC: 107.\n"
+        "libfabric:905:177::cxi:ep_data:cxip_report_send_completion():675<warn> gn05: TXC (0x8f0:4): "
+        "Request dest_addr: 1 error: 0x4008 (err: 107, VNI_NOT_FOUND)\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "slingshot_vni", "gn05")
+
+
+def test_error_that_nobody_asked_for_names_where_ray_says_it_was(explain_text: Explain) -> None:
+    prefix = "(TaskRunner pid=234) "
+    frames = [
+        '  File "/workspace/rl/workers.py", line 488, in _build_rollout',
+        "    from serving.rollout import Rollout",
+        "ModuleNotFoundError: No module named 'serving.rollout'",
+    ]
+    lines = [
+        *frames,
+        "Unhandled error (suppress with 'RAY_IGNORE=1'): ray::Worker.start() (pid=26, ip=10.0.0.9)",
+        *frames,
+    ]
+    verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
+    assert (verdict.kind, verdict.where.host) == ("cause", "10.0.0.9")

@@ -55,3 +55,17 @@ def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None
 def test_message_quoted_in_a_source_line_is_no_evidence(explain_text: Explain) -> None:
     log = uncaught("ValueError: bad").replace("x = self.conv(x)", 'raise X("CUDA out of memory")')
     assert explain_text(log).title == "ValueError: bad"
+
+
+def test_exception_glued_to_its_line_of_code_ends_the_traceback_there(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Traceback (most recent call last):\n"
+        '  File "fit.py", line 25, in <module>\n'
+        "    table = read(path)NameError: name 'path' is not defined2026-03-02 00:45:21,618 toolkit ERROR    "
+        "failed: Traceback (most recent call last):\n"
+        '  File "/env/lib/python3.11/site-packages/toolkit/run.py", line 81, in check\n'
+        "    raise error(code=code)toolkit.errors.UserScriptError: UserScriptError:Command\n"
+    )
+    assert verdict.exception is not None
+    assert (verdict.exception.type, verdict.exception.message) == ("NameError", "name 'path' is not defined")
+    assert (verdict.exception.file, verdict.exception.line) == ("fit.py", 25)

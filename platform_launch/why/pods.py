@@ -1,0 +1,34 @@
+"""Which pod and node the lines of `kubectl describe pod` and of a pod's events are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from platform_launch.why.line import Location
+
+LINES_OF_A_DESCRIPTION = 200
+_OF_A_POD = re.compile(r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet ")
+_ASSIGNED = re.compile(
+    rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
+)
+_NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
+_NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
+
+
+def speaks_of_a_pod(text: str) -> bool:
+    """Tell whether a line may be one of a pod's description, or an event that a kubelet reports."""
+    return _OF_A_POD.match(text) is not None
+
+
+def pod_above(preceding: Iterable[bytes]) -> Location:
+    """Return the pod and its node, as the lines above tell them; nearest first."""
+    host: str | None = None
+    for data in preceding:
+        if assigned := _ASSIGNED.search(data):
+            return Location(pod=assigned["pod"].decode(), host=assigned["host"].decode())
+        if node := _NODE.match(data):
+            host = node["host"].decode()
+        elif named := _NAME.match(data):
+            return Location(pod=named["pod"].decode(), host=host)
+    return Location(host=host)

@@ -1,0 +1,54 @@
+"""What Ascend's NPUs and their collectives say when they fail."""
+
+from __future__ import annotations
+
+from tests.why.conftest import Explain, uncaught
+
+
+def test_npu_that_waited_for_others_is_a_first_sign(explain_text: Explain) -> None:
+    own = uncaught(
+        "RuntimeError: npuSynchronizeDevice:NPUStream.cpp:435 NPU function error: aclrtSynchronizeDevice, "
+        "error code is 507046",
+        "[rank5]: ",
+    )
+    below = (
+        "[rank5]: [ERROR] 2026-03-08-16:21:40 (PID:52, Device:5, RankID:5) ERR00100 PTA call acl api failed\n"
+        "[rank5]: EE1002: [PID: 52] 2026-03-08-16:21:40.5 Stream synchronize timeout. rtDeviceSynchronize "
+        "execute failed, reason=[stream sync timeout]\n"
+    )
+    verdict = explain_text(own + below)
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "npu_timeout", 5)
+
+
+def test_npu_of_a_neighbour_that_is_not_visible_explains_why_hccl_did_not_start(
+    explain_text: Explain,
+) -> None:
+    prefix = "(VllmWorker rank=1 pid=97) ERROR 03-01 08:04:31 [multiproc_executor.py:383] "
+    lines = [
+        "WorkerProc hit an exception: %s",
+        "Traceback (most recent call last):",
+        '  File "/env/lib/python3.11/site-packages/vllm/v1/run.py", line 376, in worker_busy_loop',
+        "    output = func(*args, **kwargs)",
+        "RuntimeError: HCCL function error: hcclCommInitRootInfoConfig(numRanks, rank), error code is 15",
+        "[ERROR] 2026-03-01-08:04:31 (PID:97, Device:1, RankID:-1) ERR02200 DIST call hccl api failed.",
+        "EE9999: Inner Error!",
+        "       rtGetDeviceIndexByPhyId execute failed, reason=[device id error][FUNC:FuncErrorReason]",
+    ]
+    verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "npu_unknown", 1)
+
+
+def test_npu_error_tells_what_the_operator_says_and_which_engine_it_was(explain_text: Explain) -> None:
+    prefix = "(EngineCore_DP3 pid=17) ERROR 12-23 12:56:15 [core.py:868] "
+    lines = [
+        "EngineCore failed to start.",
+        "Traceback (most recent call last):",
+        '  File "/env/lib/python3.11/site-packages/vllm/v1/engine/core.py", line 859, in run_engine_core',
+        "    engine_core = EngineCoreProc(*args, **kwargs)",
+        "RuntimeError: NPU function error: call aclnnAddmm failed, error code is 161002",
+        "[ERROR] 2026-03-01-12:56:15 (PID:17, Device:0, RankID:-1) ERR00100 PTA call acl api failed.",
+        "[PID: 17] 2026-03-01-12:56:15.1 AclNN_Parameter_Error(EZ1001): The k-axes are different.",
+    ]
+    verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
+    assert (verdict.cause, verdict.where.worker, verdict.details["code"]) == ("npu_error", "DP3", "161002")
+    assert verdict.details["reason"] == "The k-axes are different."

@@ -1,0 +1,61 @@
+"""Which pod and node an event of Kubernetes is about, where its own line does not say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.why.line import Location
+from platform_launch.why.pods import pod_above, speaks_of_a_pod
+from tests.why.conftest import Explain
+
+UNHEALTHY = (
+    "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu"
+)
+
+
+def test_event_of_a_pod_names_the_node_that_the_scheduler_gave_it_to(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "  Type     Reason     Age   From               Message\n"
+        "  Normal   Scheduled  9m    default-scheduler  Successfully assigned ml/sft-0 to gpu-17.lan\n"
+        f"  Warning  UnexpectedAdmissionError  3m  kubelet  {UNHEALTHY}\n"
+    )
+    assert (verdict.cause, verdict.where) == ("device_unhealthy", Location(pod="sft-0", host="gpu-17.lan"))
+
+
+def test_description_of_a_pod_names_it_and_its_node(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Name:             sft-worker-1\nNamespace:        ml\nNode:             gpu-17/10.0.3.17\n"
+        "Containers:\n  pytorch:\n    State:          Terminated\n      Reason:       OOMKilled\n"
+    )
+    assert (verdict.cause, verdict.where) == (
+        "out_of_memory_kill",
+        Location(pod="sft-worker-1", host="gpu-17"),
+    )
+
+
+def test_of_two_descriptions_the_one_above_counts() -> None:
+    lines = [
+        b"Name:  a",
+        b"Node:  gpu-1/10.0.0.1",
+        b"Name:  b",
+        b"Namespace:  ml",
+        b"Node:  gpu-2/10.0.0.2\r",
+    ]
+    assert pod_above(lines[::-1]) == Location(pod="b", host="gpu-2")
+
+
+def test_without_them_no_place_is_named() -> None:
+    assert pod_above([b"Names: x", b"step 1", b"Node: none"]) == Location()
+
+
+@pytest.mark.parametrize(
+    ("text", "speaks"),
+    [
+        ("      Reason:       Error", True),
+        ("  Warning  Failed  2m  kubelet  Error: ErrImagePull", True),
+        ("Reason: the loss is not finite", False),
+        ("    raise RuntimeError", False),
+    ],
+)
+def test_only_lines_of_a_description_are_looked_up(text: str, speaks: bool) -> None:
+    assert speaks_of_a_pod(text) is speaks

@@ -339,7 +339,7 @@ CAUSES = {
     "loader_timeout": "DataLoader 没有等到它的工作进程",
     "submodule_missing": "Python 包中缺少子模块",
     "remote_code_folder": "在 transformers 存放处找不到模型自带的代码",
-    "pip_install": "Python 包安装失败",
+    "pip_install": "软件包安装失败",
     "mpi_network": "MPI 无法打开该节点的网络",
     "module_shadowed": "项目中的文件遮住了同名的库",
     "bitsandbytes": "bitsandbytes 没有找到匹配的 CUDA 库",

@@ -128,7 +128,8 @@ def ended_before(
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:
-            if step.exit_code <= 0 or (end is not None and step.line.number > end.start):
+            later = end is not None and step.line.number > end.start and not _is_said_by_srun_alone(end)
+            if step.exit_code <= 0 or later:
                 continue
             suffered = end is not None and end.signature.id in _SUFFERED
             if suffered and not _had_no_part(step, node_events, nodes):
@@ -145,6 +146,14 @@ def ended_before(
             event.where = event.where.filled(_root_on(event.where.host, node_events))
             return event
     return None
+
+
+def _is_said_by_srun_alone(end: Occurrence) -> bool:
+    """Tell whether a step was ended by srun, as it does by itself where a task failed.
+
+    Where someone cancelled it, Slurm's daemons say so too, and on which node.
+    """
+    return end.signature.id == "job_cancelled" and not any(where.host for where in end.wheres)
 
 
 def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]) -> bool:

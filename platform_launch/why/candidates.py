@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from platform_launch.why.claims import OF_THE_CODE, OFTEN_CAUGHT
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
@@ -15,40 +16,6 @@ from platform_launch.why.steps import StepEnd
 _FEW_LINES = 2
 _LINES_OF_A_START = 20
 _VAGUE = 2
-# What programs try and do without.
-_OFTEN_CAUGHT = frozenset(
-    (
-        "missing_module",
-        "submodule_missing",
-        "import_failed",
-        "library_missing",
-        "extension_abi",
-        "hub_offline",
-    )
-)
-# An exception of these types comes from the code that raised it, whatever else happened to the job.
-_OF_THE_CODE = frozenset(
-    [
-        "ArithmeticError",
-        "AssertionError",
-        "AttributeError",
-        "FileNotFoundError",
-        "ImportError",
-        "IndentationError",
-        "IndexError",
-        "KeyError",
-        "ModuleNotFoundError",
-        "NameError",
-        "NotImplementedError",
-        "OverflowError",
-        "SyntaxError",
-        "TypeError",
-        "UnboundLocalError",
-        "UnicodeDecodeError",
-        "ValueError",
-        "ZeroDivisionError",
-    ]
-)
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
 # What partners of a task suffer that ended.
@@ -67,7 +34,7 @@ _LINES_OF_A_MESSAGE = 8
 def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurrence:
     """Return what explains the first cause, though written later or elsewhere; else that cause itself."""
     unknown = first.signature.id == "python_exception"
-    if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in _OF_THE_CODE:
+    if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in OF_THE_CODE:
         return first
     caught_before = [event for event in events if unknown and _became_another(event, first)]
     if caught_before:
@@ -108,12 +75,13 @@ def _became_another(event: Occurrence, last: Occurrence) -> bool:
     return (
         event.role is SignatureRole.SUSPECT
         and event.raised is not None
+        and event.raised.has_frames
         and event.log == last.log
         and event.start < last.start
         and event.signature.specificity > _VAGUE
         and event.signature.role is SignatureRole.CAUSE
         and not event.mention
-        and event.signature.id not in _OFTEN_CAUGHT
+        and event.signature.id not in OFTEN_CAUGHT
     )
 
 

@@ -30,7 +30,8 @@ _MOST_WHERES = 4096
 class Occurrence:
     """One thing that happened: the first line that shows it, and how many more did.
 
-    ``mention``: its writer calls it a warning, or quotes it in a line about something else.
+    ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
+    last line that shows it.
     """
 
     signature: Signature
@@ -49,13 +50,24 @@ class Occurrence:
     details: dict[str, str] = field(default_factory=dict)
     mention: bool = False
     of_one_process: bool = True
+    last: int = 0
 
     def __post_init__(self) -> None:
         self.wheres.add(self.where)
+        self.last = self.last or self.number
+
+    @property
+    def is_proof(self) -> bool:
+        """Tell whether it is an exception with its traceback that ended a process, not that of a launcher."""
+        raised = self.raised
+        if self.role is not SignatureRole.CAUSE or raised is None or not raised.has_frames:
+            return False
+        return raised.innermost is None or not raised.innermost.is_launcher
 
     def repeat(self, other: Occurrence) -> None:
         """Count another line that shows the same."""
         self.count += other.count
+        self.last = max(self.last, other.last)
         if not self._goes_on_with(other):
             self.of_one_process = False
         self.details = {**other.details, **self.details}
@@ -130,6 +142,15 @@ class Episode:
             self.events[key] = event
         return event
 
+    def overcome(self, cause: Occurrence) -> None:
+        """Make a cause a suspect, if it is of this episode."""
+        for key, event in self.events.items():
+            if event is cause:
+                del self.events[key]
+                event.role = SignatureRole.SUSPECT
+                self.add(event)
+                return
+
     def of_role(self, role: SignatureRole) -> list[Occurrence]:
         """Return the events of a role, first in the log first."""
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
@@ -189,6 +210,13 @@ class NodeEvents:
         self._episode.last_line = error.number
         if self.first_error is None or (error.clear and not self.first_error.clear):
             self.first_error = error
+
+    def overcome(self, cause: Occurrence) -> None:
+        """Make a cause a suspect, since what follows shows that its process got over it."""
+        self._episode.overcome(cause)
+        self._decisive.overcome(cause)
+        if not self._decisive.of_role(SignatureRole.CAUSE):
+            self._decisive = Episode()
 
     def part(self, number: int, parting_lines: int) -> None:
         """Close the episode if there was enough ordinary output before line ``number``."""

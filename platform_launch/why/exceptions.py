@@ -36,6 +36,9 @@ _LIBRARY = re.compile(
 )
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
+_LAUNCHER = re.compile(
+    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
+)
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")
 # What raises again what was raised elsewhere: in another thread, process or task.
@@ -80,6 +83,11 @@ class TracebackFrame:
         return _LIBRARY.search(self.file) is not None
 
     @property
+    def is_launcher(self) -> bool:
+        """Tell whether this is code of a launcher, which raises too where its children ended."""
+        return _LAUNCHER.search(self.file) is not None
+
+    @property
     def package(self) -> str:
         """The installed package it belongs to, ``json (Python)`` for what Python brings, "" for own code."""
         if found := _PACKAGE.match(self.file):
@@ -117,6 +125,11 @@ class Raised:
     def text(self) -> str:
         """Return the exception's own line."""
         return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether its traceback was printed, not its last line alone."""
+        return self.frame is not None or self.innermost is not None
 
     @property
     def whole_message(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from platform_launch.events import Event as LauncherEvent
 from platform_launch.events import in_text
 from platform_launch.why.assembly import HARMLESS, Assembly, OpenTraceback, meaning_of
+from platform_launch.why.claims import Claims
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, NodeEvents, Occurrence
@@ -44,10 +45,6 @@ _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
-# A launcher that tells of its children's end raises too, and that means nothing.
-_LAUNCHER = re.compile(
-    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
-)
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
 _HANDED_ON = "ray.exceptions.RayTaskError("
 _AT_ITS_START = "The actor died because of an error raised in its creation task"
@@ -79,6 +76,7 @@ class LogReader:
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._prefixes = Prefixes()
         self._steps = StepReader(self._scanner.preceding)
+        self._claims = Claims(self._scanner.preceding)
         self._recovered = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
@@ -204,6 +202,7 @@ class LogReader:
 
     def _take_step(self, step: StepEnd, match: Match | None) -> None:
         """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
+        self._claims.ended(step.line.number)
         self._events_of(step.line.where).step(step, self._parting_lines)
         signature = self._catalogue.of_exit_code(step.exit_code)
         known = match is not None and match.signature.role is not SignatureRole.SUMMARY
@@ -240,6 +239,7 @@ class LogReader:
         return block is not None or ending is not None
 
     def _take_ending(self, ending: Ending) -> None:
+        self._claims.ended(ending.line.number)
         self._events_of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
         if signature is not None and ending.is_root:
@@ -330,7 +330,7 @@ class LogReader:
         if len(chain.frames) < 2 and not chain.headless:
             return
         last, place = chain.frames[-1], chain.place
-        if place is None or _LAUNCHER.search(last.file):
+        if place is None or last.is_launcher:
             return
         line = reading.traceback.last_line
         match = Match(
@@ -379,7 +379,15 @@ class LogReader:
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
         )
-        return self._events_of(writer or where).add(event, self._parting_lines)
+        if event.is_proof:
+            self._claims.proved(event, self._scanner.number)
+        elif role is SignatureRole.CONSEQUENCE:
+            self._claims.suffered(event, self._scanner.number)
+        holder = self._events_of(writer or where)
+        kept = holder.add(event, self._parting_lines)
+        if kept is event and role is SignatureRole.CAUSE:
+            self._claims.add(holder, event)
+        return kept
 
     @property
     def _parting_lines(self) -> int:

@@ -55,12 +55,14 @@ class RawLine:
 class Scanner:
     """Walks through one log. Set ``everything`` to get each line that follows, not only promising ones.
 
+    ``number`` is that of the current line, at the end one more than the last.
     ``left_out`` are the messages that fill the log, by how they begin: of these most lines are not read.
     ``worn`` are the words of :mod:`sieve` that fill it: lines with no rarer one are not read.
     """
 
     def __init__(self, stream: Readable | Iterable[bytes]) -> None:
         self.everything = False
+        self.number = 0
         self.lines_read = 0
         self.left_out: set[bytes] = set()
         self.worn: set[str] = set()
@@ -85,6 +87,7 @@ class Scanner:
                 self._segments = []
             self.lines_read += block.count(b"\n")
             self._before = block[-_LOOKBACK_BYTES:]
+        self.number = self.lines_read + 1
 
     @property
     def skipped(self) -> bool:
@@ -117,7 +120,7 @@ class Scanner:
             if not self._vocabulary.give(shape):
                 self._promising.discard(shape)
                 continue
-            self._index = index
+            self._index, self.number = index, numbers[index]
             data = self._segments[index]
             if len(data) <= _PIECE_BYTES:
                 if data:

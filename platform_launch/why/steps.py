@@ -53,9 +53,9 @@ _ENDS_STEP = (
 _ENDING_LINES = 300
 # What a training prints of its steps; a few of them come before all of its tasks have ended.
 _PROGRESS = re.compile(
-    rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b|\d ?(?:it/s|s/it)\b"
+    rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b[^\d\n]{0,12}\d|\d ?(?:it/s|s/it)\b"
 )
-_FEW_STEPS = 10
+FEW_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,14 @@ class StepReader:
         if self._step_ended_at is None or number - self._step_ended_at >= _ENDING_LINES:
             return False
         between = self._preceding(number - self._step_ended_at)
-        if sum(_PROGRESS.search(line) is not None for line in between) > _FEW_STEPS:
+        if sum(map(shows_work, between)) > FEW_STEPS:
             self._step_ended_at = None
         return self._step_ended_at is not None
+
+
+def shows_work(line: bytes) -> bool:
+    """Tell whether a line is one that a training prints while it goes on."""
+    return _PROGRESS.search(line) is not None
 
 
 def _code(found: re.Match[str]) -> int:

@@ -25,6 +25,8 @@ _SUFFERED = frozenset(
         "store_timeout",
     )
 )  # fmt: skip
+# What no process goes on after.
+_FATAL = frozenset(("mpi_abort", "mpi_error"))
 # While they wait for it they say little.
 _LINES_OF_A_STANDSTILL = 50
 # The message of an exception goes on below its first line.
@@ -45,6 +47,14 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
         if event.role is SignatureRole.CAUSE and first.signature.id in event.signature.explains
     ]
     return max(explaining, key=lambda event: event.signature.specificity, default=first)
+
+
+def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
+    """Return the error of MPI that ended a process, where the others then waited for the end of the job."""
+    if end.signature.id not in _ENDS_OF_JOBS:
+        return None
+    fatal = [e for e in events if e.signature.id in _FATAL and e.log == end.log and e.start < end.start]
+    return min(fatal, key=lambda event: event.start, default=None)
 
 
 def is_sequel(cause: Occurrence, events: Iterable[Occurrence]) -> bool:

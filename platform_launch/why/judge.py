@@ -9,6 +9,7 @@ from platform_launch.why.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.candidates import (
     best_consequence,
     best_suspect,
+    broken_before,
     caught_last,
     ended_before,
     is_sequel,
@@ -80,7 +81,7 @@ def _choose(
                 cause.raised = cause.raised or first.raised
                 if cause.where == NOWHERE:
                     cause.where = first.where
-        elif waited_for := ended_before(first, nodes, catalogue):
+        elif waited_for := broken_before(first, events) or ended_before(first, nodes, catalogue):
             return waited_for, [note("went-on-until", event=named(first))]
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)

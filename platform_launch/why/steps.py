@@ -1,4 +1,4 @@
-"""How schedulers and MPI say that processes of a job ended: srun, mpirun, MPICH's hydra, kubectl describe.
+"""How schedulers and MPI say that processes of a job ended: srun, mpirun, MPICH's hydra, PALS.
 
 They tell where and how, in the order in which it happened, and never why.
 """
@@ -26,6 +26,11 @@ _MPI = (
     ),
     re.compile(
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
+    ),
+    # Of the mpiexec of HPE Cray systems (PALS).
+    re.compile(
+        r"(?:\b(?P<host>[A-Za-z][\w.-]{0,100}): )?\brank (?P<rank>\d{1,7}) "
+        r"(?:died from signal (?P<number>\d{1,2})|exited with code (?P<code>[1-9]\d{0,2}))\b"
     ),
 )
 # An older mpirun's sentence, which mails and terminals wrap.

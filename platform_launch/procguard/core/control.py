@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import RequestRefused, Superseded, Unavailable
@@ -25,7 +26,6 @@ from platform_launch.procguard.api.shapes.workers import NodeShape
 from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinRequest, WorkerOrders
 from platform_launch.procguard.core import transitions, views
 from platform_launch.procguard.core.clock import ServerClock
-from platform_launch.procguard.core.freeze import Members
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep
 from platform_launch.procguard.core.joining import Joining, credential_hash, registry_of
 from platform_launch.procguard.core.ledger import GroupStore, Ledger
@@ -34,13 +34,11 @@ from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.runs import records_of
 from platform_launch.procguard.core.silence import SilenceWatch
+from platform_launch.procguard.core.snapshot import Members
 from platform_launch.sentences import Sentence, Value, listed, quoted, sentence
 
 SERVER = "server"
 """Who did what nobody asked for, in the audit log."""
-
-_AGAIN = GroupPhase.PREPARING
-"""What follows a stop when somebody has asked for a start."""
 
 _CHECK_EVERY_S = 5.0
 """How often to ask whether the database is still ours."""
@@ -183,7 +181,7 @@ class Control:
                     code="group-exists",
                     group=new.name,
                 )
-            settings = self._ledger.world.group(new.like).settings if new.like else new.settings
+            settings = world.group(new.like).settings if new.like else new.settings
             group = Group(new.name, settings, GroupPhase.IDLE, self._clock.now())
             with self._ledger.change(world.with_group(group)) as change:
                 change.put_group(group)
@@ -235,19 +233,15 @@ class Control:
 
     def start(self, name: str, who: str) -> Changed:
         """Start a group; one that is under way stays as it is. Raises RequestRefused with ``problems``."""
-        return self._ask(
-            name, who, lambda group, members: transitions.start(group, members, self._clock.now())
-        )
+        return self._request(name, who, transitions.start)
 
     def stop(self, name: str, who: str) -> Changed:
         """Stop a group."""
-        return self._ask(name, who, lambda group, _: transitions.stop(group, self._clock.now()))
+        return self._request(name, who, lambda group, _, at: transitions.stop(group, at))
 
     def restart(self, name: str, who: str) -> Changed:
         """Stop a group and start it again. Raises RequestRefused with ``problems``, which stops nothing."""
-        return self._ask(
-            name, who, lambda group, members: transitions.restart(group, members, self._clock.now())
-        )
+        return self._request(name, who, transitions.restart)
 
     def drain(self, node: str, drained: bool, who: str) -> NodeShape:
         """Let nothing new start on a node, or let it again; what runs goes on. Raises NotFound."""
@@ -309,20 +303,23 @@ class Control:
             )
         return group
 
-    def _ask(self, name: str, who: str, ask: Callable[[Group, Members], GroupStep]) -> Changed:
+    def _request(
+        self, name: str, who: str, transition: Callable[[Group, Members, datetime], GroupStep]
+    ) -> Changed:
         with self._ledger.writing:
             group = self._ledger.world.group(name)
             try:
-                step = ask(group, self.queries.members(group.workers))
+                step = transition(group, self.queries.members(group.workers), self._clock.now())
             except CannotStartError as error:
                 problems = [views.problem_shape(problem) for problem in error.problems]
                 raise RequestRefused(
                     f"{name} cannot start: {error}", error.problems[0].hint, problems
                 ) from error
             changed = step.group is not group
-            if changed and (step.group.run_number > group.run_number or step.group.then is _AGAIN):
-                step = replace(step, group=replace(step.group, requested_by=who))
             if changed:
+                starts = step.group.run_number > group.run_number or step.group.then is GroupPhase.PREPARING
+                if starts:
+                    step = replace(step, group=replace(step.group, requested_by=who))
                 self._write(group, step, who)
             return Changed(group=self.queries.group(name), changed=changed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,11 +10,9 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.wire import QuarantineReport, WorkerReport, WorkerState
 from platform_launch.procguard.core.group import Group, GroupRun
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 from platform_launch.sentences import Sentence, Value, quoted, sentence
 from platform_launch.why.verdict import Verdict
-
-Members = Mapping[WorkerName, WorkerSnapshot]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from platform_launch.errors import shown, shown_list
 from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName, assign
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.core.group import CannotStartError, GroupRun
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
-
-Members = Mapping[WorkerName, WorkerSnapshot]
+from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 
 HIGHEST_GENERATION = 2**31 - 1
 """What a message can hold."""
@@ -66,22 +64,26 @@ def freeze(
     )
 
 
-def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Members) -> set[str]:
+def _nodes(
+    workers: Iterable[WorkerName], members: Members, chosen: Callable[[WorkerSnapshot], bool]
+) -> list[str]:
+    """Return the nodes of the workers that are chosen by what is known of them, by name."""
+    return sorted({worker.node for worker in workers if worker in members and chosen(members[worker])})
+
+
+def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Members) -> list[str]:
     """Return the nodes that a spare should stand in for: drained, bad, or with a worker that is not heard."""
-    known = (members[worker] for worker in workers if worker in members)
-    return {
-        one.worker.node
-        for one in known
-        if one.drained or one.quarantined or one.unfit or one.silent_s > settings.silent_after_s
-    }
+    return _nodes(
+        workers,
+        members,
+        lambda one: one.drained or one.quarantined or one.unfit or one.silent_s > settings.silent_after_s,
+    )
 
 
 def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
     """An agent of an older version would start the command without its variables, somewhere else."""
-    if not settings.environment and not settings.directory:
-        return None
-    old = sorted({worker.node for worker in ranked if worker in members and members[worker].protocol < 2})
-    if not old:
+    old = _nodes(ranked, members, lambda one: one.protocol < 2)
+    if not old or not (settings.environment or settings.directory):
         return None
     names = shown_list(old)
     return RankProblem(
@@ -93,8 +95,7 @@ def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Mem
 
 
 def _quarantined(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
-    held = sorted({worker.node for worker in ranked if worker in members and members[worker].quarantined})
-    if not held:
+    if not (held := _nodes(ranked, members, lambda one: one.quarantined)):
         return None
     names = shown_list(held)
     return RankProblem(
@@ -106,8 +107,7 @@ def _quarantined(ranked: Iterable[WorkerName], members: Members) -> RankProblem 
 
 
 def _drained(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
-    drained = sorted({worker.node for worker in ranked if worker in members and members[worker].drained})
-    if not drained:
+    if not (drained := _nodes(ranked, members, lambda one: one.drained)):
         return None
     names = shown_list(drained)
     return RankProblem(
@@ -151,8 +151,7 @@ def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Mem
         )
     if words:
         return None
-    without = sorted({worker.node for worker in ranked if worker in members and not members[worker].command})
-    if not without:
+    if not (without := _nodes(ranked, members, lambda one: not one.command)):
         return None
     names = shown_list(without)
     return RankProblem(

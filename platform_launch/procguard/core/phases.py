@@ -24,9 +24,8 @@ from platform_launch.procguard.core.failures import (
     why_not_ready,
     with_silent,
 )
-from platform_launch.procguard.core.freeze import Members
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupRun, GroupStep
-from platform_launch.procguard.core.snapshot import WorkerSnapshot
+from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 from platform_launch.procguard.core.transitions import begin, enter
 from platform_launch.sentences import Sentence, Value, listed, sentence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from platform_launch.errors import UnfitNodeError
@@ -15,9 +16,9 @@ class WorkerSnapshot(NamedTuple):
     ``report`` is the last one, None where none came since the server was started, and ``same`` the number
     of heartbeats in a row that said the same state. ``silent_s`` counts from the last heartbeat, or from
     when the server began to listen. ``ended_at`` is when the reported run ended, on the server's monotonic
-    clock. ``generation`` is the highest this worker ever had; ``names`` and ``command`` are its agent's: the
-    host name and addresses, what it runs for a group without a command, and
-    what it understands. ``drained`` and ``quarantined`` are its node's.
+    clock. ``generation`` is the highest this worker ever had. Of its agent are ``names`` (host name and
+    addresses), ``command`` (what it runs for a group that names none) and ``protocol`` (what it understands);
+    ``drained`` and ``quarantined`` are its node's.
     """
 
     worker: WorkerName
@@ -46,3 +47,7 @@ class WorkerSnapshot(NamedTuple):
         """Tell whether it reports one of these states about this generation."""
         report = self.report
         return report is not None and report.generation == generation and report.state in states
+
+
+Members = Mapping[WorkerName, WorkerSnapshot]
+"""The workers of a group, each as it was at the same moment."""

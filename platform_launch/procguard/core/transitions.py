@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from platform_launch.procguard.api.shapes.groups import GroupPhase
-from platform_launch.procguard.core.freeze import Members, freeze
+from platform_launch.procguard.core.freeze import freeze
 from platform_launch.procguard.core.group import Group, GroupEvent, GroupStep
+from platform_launch.procguard.core.snapshot import Members
 from platform_launch.sentences import sentence
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.api.refused import NotFound, Unavailable
-from platform_launch.procguard.server.logs import Full, LogRetention, Logs, Reader, reading
+from platform_launch.procguard.server.logs import Full, Logs, Reader, reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
+from platform_launch.procguard.server.logs.retention import make_room
 from platform_launch.procguard.server.logs.store import KEPT_RUNS
 from tests.lab.disk import requires_mount
 
@@ -182,11 +183,11 @@ def test_all_logs_together_keep_within_a_limit(logs: Logs) -> None:
     (logs.root / "notes" / "of people").mkdir(parents=True)
     each = 1000 + 16  # and the mark that says when they came
 
-    assert LogRetention(logs, 5 * each, lambda: ["gn6-0", "gn7-0"]).make() == 5 * each
-    assert LogRetention(logs, 4600, lambda: ["gn6-0", "gn7-0"]).make() == 4 * each
+    assert make_room(5 * each, logs, ["gn6-0", "gn7-0"]) == 5 * each
+    assert make_room(4600, logs, ["gn6-0", "gn7-0"]) == 4 * each
     assert Reader(logs.root, "gn6-0").generations == [2, 3]
     # The log of a node that was forgotten may go; the two newest runs of the others would be sent again.
-    assert LogRetention(logs, 100, lambda: ["gn6-0", "gn7-0"]).make() == 3 * each
+    assert make_room(100, logs, ["gn6-0", "gn7-0"]) == 3 * each
     assert (Reader(logs.root, "gn6-0").generations, Reader(logs.root, "gone-0").generations) == ([2, 3], [])
     assert logs.append("gone-0", 7, 0, b"again") == 5  # nothing in memory says that it is there already
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +14,14 @@ from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.server.control_loop import ControlLoop
+from platform_launch.procguard.server import history
 from platform_launch.procguard.server.gate import Gate
 from platform_launch.procguard.server.history import History
-from platform_launch.procguard.server.logs import LogRetention, Logs
+from platform_launch.procguard.server.logs import Logs, retention
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password
+from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.settings import TOKEN_VARIABLE, ServerSettings, read_join_token
@@ -29,6 +30,7 @@ from platform_launch.procguard.server.webhooks import Webhooks
 
 FIRST_USER = "admin"
 _MIB, _GIB = 2**20, 2**30
+_TICK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,24 +99,25 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             throttle=Throttle(),
             meter=Metrics(control.queries),
             history=History(control.queries, database.measurements),
-            control_loop=ControlLoop(control.tick),
+            control_loop=PeriodicThread("control-loop", _TICK_S, control.tick, "groups cannot be advanced"),
             join_token=token,
         )
         webhooks = Webhooks(settings.webhooks, settings.page_url, parts.meter.webhooks)
-        room = LogRetention(
-            logs,
-            int(settings.logs_limit_gib * _GIB),
-            control.queries.worker_names,
-        )
-        parts.control_loop.start()
-        room.start()
-        parts.history.start()
+        limit_bytes = int(settings.logs_limit_gib * _GIB)
+
+        def drop_old_logs() -> str:
+            return retention.keep_within(limit_bytes, logs, control.queries.worker_names())
+
         database.store.on_event = webhooks.receive
-        webhooks.start()
-        try:
+        with ExitStack() as stack:
+            for thread in (
+                parts.control_loop,
+                PeriodicThread(
+                    "logs", retention.EVERY_S, drop_old_logs, "logs cannot be kept within their limit"
+                ),
+                PeriodicThread("history", history.EVERY_S, parts.history.sample, "charts are incomplete"),
+                webhooks,
+            ):
+                thread.start()
+                stack.callback(thread.stop)
             yield parts
-        finally:
-            webhooks.stop()
-            parts.history.stop()
-            room.stop()
-            parts.control_loop.stop()

@@ -6,7 +6,6 @@ take some 30 MiB.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -14,13 +13,13 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
 from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
+from platform_launch.procguard.database.measurements import Measurements
 
 EVERY_S = 20.0
 _SAMPLES = 180  # an hour
@@ -31,32 +30,16 @@ _MOST_RANKS = 32
 _NOTHING = float("nan")
 _AT_ONCE = 100
 _PAUSE_S = 0.001
-_LOG = logging.getLogger(__name__)
 
 Values = Mapping[str, float | None]
 Subject = tuple[ChartKind, str]
 Item = TypeVar("Item")
 
 
-class MeasurementStore(Protocol):
-    """Where days of measurements are kept."""
-
-    def keep(self, at: datetime, rows: Iterable[tuple[ChartKind, str, Values]]) -> None:
-        """Write one row a subject."""
-
-    def read(self, kind: ChartKind, name: str) -> list[tuple[datetime, dict[str, float | None]]]:
-        """Read a subject's rows, oldest first."""
-
-    def forget(self, kind: ChartKind, days: int) -> None:
-        """Remove what is older."""
-
-
 class History:
-    """Samples every 20 s from :meth:`start` to :meth:`stop`; read by any thread."""
+    """What :meth:`sample`, called every EVERY_S, has seen; read by any thread."""
 
-    def __init__(
-        self, queries: Queries, kept: MeasurementStore, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, queries: Queries, kept: Measurements, now: Callable[[], float] = time.time) -> None:
         self._queries = queries
         self._kept = kept
         self._now = now
@@ -65,17 +48,6 @@ class History:
         self._rings: dict[Subject, dict[str, array[float]]] = {}
         self._members: dict[str, list[tuple[str, int | None]]] = {}
         self._lock = threading.Lock()
-        self._leave = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="procguard-history", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the sample that is being taken."""
-        self._leave.set()
-        self._thread.join()
 
     def chart(self, kind: ChartKind, name: str, *, days: bool = False) -> Chart:
         """Return the series of a worker, node or group; empty where nothing was measured."""
@@ -104,7 +76,7 @@ class History:
         return Chart(times=times, series=lines)
 
     def sample(self) -> None:
-        """Take one sample, and write down what is due."""
+        """Take one sample, and write down what is due. Raises Unavailable; the last hour is complete then."""
         nodes = self._queries.glances()
         names = [group.name for group in self._queries.groups()]
         of_workers: dict[str, Values] = {}
@@ -165,21 +137,6 @@ class History:
             at = datetime.fromtimestamp(self._now(), timezone.utc)
             self._kept.keep(at, ((kind, name, values) for name, values in rows if values))
             self._kept.forget(kind, _KEPT_DAYS[kind])
-
-    def _work(self) -> None:
-        trouble = ""
-        while not self._leave.wait(EVERY_S):
-            try:
-                self.sample()
-                trouble = ""
-            except RequestRefused as error:  # the database: the last hour goes on without it
-                if str(error) != trouble:
-                    _LOG.warning("charts of days are not written: %s", error)
-                trouble = str(error)
-            except Exception:
-                if trouble != "fault":
-                    _LOG.exception("charts cannot be drawn")
-                trouble = "fault"
 
 
 def _unhurried(items: Iterable[Item]) -> Iterator[Item]:

@@ -10,12 +10,12 @@ from fastapi import Depends, Request
 
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.server.control_loop import ControlLoop
 from platform_launch.procguard.server.gate import Gate, Unauthorized
 from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.logs import Logs
 from platform_launch.procguard.server.metrics import Metrics
+from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.throttle import Throttle
 
 
@@ -30,7 +30,7 @@ class ServerParts:
     throttle: Throttle
     meter: Metrics
     history: History
-    control_loop: ControlLoop
+    control_loop: PeriodicThread
     join_token: str
     inspections: Inspections = field(default_factory=Inspections)
 

@@ -22,8 +22,8 @@ from platform_launch.errors import InputError, UsageError
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import served_app
 from platform_launch.procguard.server.connection import HttpConnection
-from platform_launch.procguard.server.control_loop import ControlLoop
 from platform_launch.procguard.server.parts import ServerParts
+from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.settings import ServerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         stopping: asyncio.Event,
-        control_loop: ControlLoop,
+        control_loop: PeriodicThread,
         ready: Callable[[], None],
         nodes: Callable[[], int],
     ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from platform_launch.procguard.server.logs.reading import Reader
-from platform_launch.procguard.server.logs.retention import LogRetention
 from platform_launch.procguard.server.logs.store import Full, Logs
 
-__all__ = ["Full", "LogRetention", "Logs", "Reader"]
+__all__ = ["Full", "Logs", "Reader"]

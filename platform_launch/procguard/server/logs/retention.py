@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +11,11 @@ from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.server.logs.segments import generations, worker_folder
 from platform_launch.procguard.server.logs.store import Logs
 
-_EVERY_S = 60.0
+EVERY_S = 60.0
 # Beyond the limit, room for a while is made at once.
 _LEFT = 0.9
 # Agents send the log of a worker's two newest runs: one that was dropped would come again.
 _STILL_SENT = 2
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,66 +28,37 @@ class _Kept:
     generation: int
 
 
-class LogRetention:
-    """Looks once a minute from :meth:`start` to :meth:`stop` whether the logs are within ``limit_bytes``.
+def keep_within(limit_bytes: int, logs: Logs, workers: Collection[str]) -> str:
+    """Drop the oldest logs beyond a limit; return why they are beyond it all the same, empty where not."""
+    total = make_room(limit_bytes, logs, workers)
+    if total <= limit_bytes:
+        return ""
+    return (
+        f"they take {total / 2**30:.1f} GiB of {limit_bytes / 2**30:g}: what is left are the two newest runs "
+        "of each worker; raise logs_limit_gib, or lower log_limit_mib"
+    )
 
-    ``workers`` tells the names of those that may still send; of a node that was forgotten every log may go.
+
+def make_room(limit_bytes: int, logs: Logs, workers: Collection[str]) -> int:
+    """Drop what is too much, and return the bytes that are left.
+
+    ``workers`` are those that may still send; of a node that was forgotten every log may go.
     """
-
-    def __init__(self, logs: Logs, limit_bytes: int, workers: Callable[[], Collection[str]]) -> None:
-        self._logs = logs
-        self._limit = limit_bytes
-        self._workers = workers
-        self._leave = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="procguard-room", daemon=True)
-        self._trouble = ""
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the look that is being taken."""
-        self._leave.set()
-        self._thread.join()
-
-    def make(self) -> int:
-        """Drop what is too much, and return the bytes that are left."""
-        kept = _all_kept(self._logs.root)
-        total = sum(run.size for run in kept)
-        if total <= self._limit:
-            return total
-        workers = set(self._workers())
-        runs: dict[str, list[int]] = {}
-        for run in kept:
-            runs.setdefault(run.worker, []).append(run.generation)
-        for run in sorted(kept, key=lambda run: run.written):
-            if total <= self._limit * _LEFT:
-                break
-            sent = sorted(runs[run.worker])[-_STILL_SENT:] if run.worker in workers else []
-            if run.generation not in sent:
-                self._logs.drop(run.worker, run.generation)
-                total -= run.size
+    kept = _all_kept(logs.root)
+    total = sum(run.size for run in kept)
+    if total <= limit_bytes:
         return total
-
-    def _work(self) -> None:
-        while True:
-            trouble = ""
-            try:
-                total = self.make()
-            except Exception as error:  # a thread that ended would leave the disk to fill up
-                trouble = f"logs cannot be kept within their limit: {error or type(error).__name__}"
-            else:
-                if total > self._limit:
-                    trouble = (
-                        f"the logs take {total / 2**30:.1f} GiB of {self._limit / 2**30:g}: what is left are "
-                        "the two newest runs of each worker; raise logs_limit_gib, or lower log_limit_mib"
-                    )
-            if trouble and not self._trouble:  # once, not every minute
-                _LOG.warning("%s", trouble)
-            self._trouble = trouble
-            if self._leave.wait(_EVERY_S):
-                return
+    known, runs = set(workers), dict[str, list[int]]()
+    for run in kept:
+        runs.setdefault(run.worker, []).append(run.generation)
+    for run in sorted(kept, key=lambda run: run.written):
+        if total <= limit_bytes * _LEFT:
+            break
+        sent = sorted(runs[run.worker])[-_STILL_SENT:] if run.worker in known else []
+        if run.generation not in sent:
+            logs.drop(run.worker, run.generation)
+            total -= run.size
+    return total
 
 
 def _all_kept(root: Path) -> list[_Kept]:

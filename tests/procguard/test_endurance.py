@@ -25,7 +25,7 @@ from platform_launch.procguard.api.wire import (
 from platform_launch.procguard.core.clock import ServerClock, utc_now
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving, store
-from platform_launch.procguard.server.logs import Logs
+from platform_launch.procguard.server.logs.store import Logs
 from tests.lab.needs import takes_long
 
 EVERY_S = 4.0

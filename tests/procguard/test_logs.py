@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from platform_launch.procguard.api.refused import NotFound, Unavailable
-from platform_launch.procguard.server.logs import Full, Logs, Reader, reading
+from platform_launch.procguard.server.logs import reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
+from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.retention import make_room
-from platform_launch.procguard.server.logs.store import KEPT_RUNS
+from platform_launch.procguard.server.logs.store import KEPT_RUNS, Full, Logs
 from tests.lab.disk import requires_mount
 
 MIB = 1024 * 1024

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.procguard.server.logs import Logs
 from platform_launch.procguard.server.logs.filtering import BadPattern, LineFilter
 from platform_launch.procguard.server.logs.merged import LogPlace, MergedLog, chosen_ranks
+from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import FILE, ArrivalClock, ArrivalMarks
 
 WORKERS = [(0, "gn6-0"), (1, "gn7-0")]
@@ -168,7 +168,7 @@ def test_a_line_is_found_by_its_number(tmp_path: Path) -> None:
     data = b"".join(b"line %06d\n" % number for number in range(1, 5001))
     for begin in range(0, len(data), 10_000):
         logs.append("gn6-0", 1, begin, data[begin : begin + 10_000])
-    from platform_launch.procguard.server.logs import Reader
+    from platform_launch.procguard.server.logs.reading import Reader
 
     window = Reader(tmp_path, "gn6-0").at_line(3000, 64 * 1024, before=5)
     assert window.line == 2995

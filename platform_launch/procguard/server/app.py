@@ -53,5 +53,5 @@ def build_app(parts: ServerParts) -> FastAPI:
     add_answers(app)
     for room in (agents, groups, inspect, workers, charts, people, users, health):
         app.include_router(room.router)
-    add_pages(app, parts.control.queries, parts.accounts, visitor=parts.gate.visitor)
+    add_pages(app, parts.control.queries, parts.accounts, parts.gate.person)
     return app

@@ -17,7 +17,8 @@ from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server import history
 from platform_launch.procguard.server.gate import Gate
 from platform_launch.procguard.server.history import History
-from platform_launch.procguard.server.logs import Logs, retention
+from platform_launch.procguard.server.logs import retention
+from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password

@@ -19,8 +19,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.server.sessions import TOKEN_PREFIX, Person, Sessions
-from platform_launch.procguard.web.visitor import Visitor
+from platform_launch.procguard.api.shapes.people import Person
+from platform_launch.procguard.server.sessions import TOKEN_PREFIX, Sessions
 
 SESSION_COOKIE = "procguard_session"
 CSRF_COOKIE = "procguard_csrf"
@@ -61,13 +61,6 @@ class Gate:
                 return None  # an API token is no session: no browser sends it by itself
         return self.sessions.who(token) if token else None
 
-    def visitor(self, request: Request) -> Visitor | None:
-        """Return who looks at a page; None where nobody is logged in. Reads the database."""
-        person = self.person(request)
-        if person is None:
-            return None
-        return Visitor(person.name, person.operator, person.admin, self.sessions.csrf(person.session))
-
     def admit(self, request: Request) -> Person:
         """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""
         person = self.person(request)
@@ -78,7 +71,7 @@ class Gate:
         if request.method not in _READING and not bearer(request.headers):
             from_own_page(request)
             sent = request.headers.get(CSRF_HEADER, "")
-            if not hmac.compare_digest(sent.encode(), self.sessions.csrf(person.session).encode()):
+            if not hmac.compare_digest(sent.encode(), person.csrf.encode()):
                 raise Forbidden(
                     f"the header {CSRF_HEADER} is missing or is not this session's",
                     f"send the value of the cookie {CSRF_COOKIE}, or use a Bearer token",

@@ -13,7 +13,7 @@ from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server.gate import Gate, Unauthorized
 from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.inspections import Inspections
-from platform_launch.procguard.server.logs import Logs
+from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.throttle import Throttle

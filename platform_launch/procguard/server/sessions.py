@@ -13,7 +13,6 @@ import secrets
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -21,31 +20,12 @@ from itsdangerous import BadSignature, URLSafeSerializer, URLSafeTimedSerializer
 
 from platform_launch.files import PRIVATE, write_whole
 from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.procguard.api.shapes.people import Person, UserRole
 from platform_launch.procguard.database.users import User, Users
 
 TOKEN_PREFIX = "pgt_"  # noqa: S105 - how such tokens are known, also to those who search for leaked ones
 TOKEN_SESSION = "token "  # noqa: S105 - how the session of a script begins
 _RANK = (UserRole.VIEWER, UserRole.OPERATOR, UserRole.ADMIN)
-
-
-@dataclass(frozen=True)
-class Person:
-    """Who is logged in, and by which session."""
-
-    name: str
-    role: UserRole
-    session: str
-
-    @property
-    def operator(self) -> bool:
-        """Whether the role may change things."""
-        return self.role in (UserRole.OPERATOR, UserRole.ADMIN)
-
-    @property
-    def admin(self) -> bool:
-        """Whether the role may say who else logs in."""
-        return self.role is UserRole.ADMIN
 
 
 class Sessions:
@@ -103,7 +83,7 @@ class Sessions:
         account = self._accounts.find(name)
         if account is None or account.epoch != epoch or session in self._ended:
             return None
-        return Person(account.name, account.role, session)
+        return self._person(account.name, account.role, session)
 
     def _by_api_token(self, signed: str) -> Person | None:
         try:
@@ -114,7 +94,11 @@ class Sessions:
         account = self._accounts.find(kept.user) if kept else None
         if kept is None or account is None:
             return None
-        return Person(account.name, min(account.role, kept.role, key=_RANK.index), f"{TOKEN_SESSION}{id_}")
+        role = min(account.role, kept.role, key=_RANK.index)
+        return self._person(account.name, role, f"{TOKEN_SESSION}{id_}")
+
+    def _person(self, name: str, role: UserRole, session: str) -> Person:
+        return Person(name, role, session, self.csrf(session))
 
     def end(self, person: Person) -> None:
         """End a session. Raises Unavailable when the server could forget that it did."""

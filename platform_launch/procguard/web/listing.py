@@ -9,7 +9,7 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupShape
+from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport
 from platform_launch.procguard.core.registry import natural
@@ -19,20 +19,12 @@ if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries
 
 Row = TypeVar("Row")
+OtherRow = TypeVar("OtherRow")
 
 PAGE_SIZE = 100
 NO_GROUP = "-"
 """The filter for workers of no group; no group can be named so."""
 STATES = tuple(status.value for status in WorkerStatus)
-ACTIVE = frozenset(
-    {
-        GroupPhase.PREPARING,
-        GroupPhase.RUNNING,
-        GroupPhase.DEGRADED,
-        GroupPhase.STOPPING,
-        GroupPhase.BACKING_OFF,
-    }
-)
 # The order in a tally: what wants a person first, then the livelier ones.
 _ORDER = (
     *(WorkerStatus.FAILED_FIRST, WorkerStatus.FAILED, WorkerStatus.LOST, WorkerStatus.REFUSED),
@@ -239,6 +231,10 @@ class ListPage(Generic[Row]):
     number: int
     pages: int
     total: int
+
+    def of(self, rows: list[OtherRow]) -> ListPage[OtherRow]:
+        """Return the same part with other rows: what is shown of each."""
+        return ListPage(rows, self.number, self.pages, self.total)
 
     @property
     def first(self) -> int:

@@ -15,11 +15,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from platform_launch.console import chinese_causes
+from platform_launch.procguard.api.shapes.groups import GroupPhase
+from platform_launch.procguard.api.shapes.people import Person
+from platform_launch.procguard.core.group import ACTIVE
 from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
 from platform_launch.procguard.web.template_cache import TemplateCache
-from platform_launch.procguard.web.visitor import Visitor
 from platform_launch.why import exception_rules
 
 FOLDER = Path(__file__).parent
@@ -28,30 +30,43 @@ _OWN_PATH = re.compile(r"/(?![/\\])[!-~]*")
 
 
 class PageRequest:
-    """A request for a page or a fragment: who asks, in which language, for what."""
+    """A request for a page or a fragment: who asks, in which language, for what.
 
-    def __init__(self, renderer: PageRenderer, request: Request, visitor: Visitor | None) -> None:
+    ``query`` has the query's fields, each once; ``words`` are the messages of the language that is asked for.
+    """
+
+    def __init__(self, renderer: PageRenderer, request: Request, person: Person | None) -> None:
         self.request = request
-        self.visitor = visitor
+        self.person = person
+        self.query = dict(request.query_params)
         cookies = request.cookies
+        self.words = Words(choose(cookies.get("language"), request.headers.get("Accept-Language", "")))
         self._renderer = renderer
-        self._words = Words(choose(cookies.get("language"), request.headers.get("Accept-Language", "")))
         theme = cookies.get("theme", "")
         self._theme = theme if theme in ("light", "dark") else ""
 
     @property
-    def words(self) -> Words:
-        """The messages of the language that is asked for."""
-        return self._words
+    def name(self) -> str:
+        """The group, worker or node that the address names."""
+        return str(self.request.path_params["name"])
 
-    @property
-    def query(self) -> dict[str, str]:
-        """The query's fields, each once."""
-        return dict(self.request.query_params)
+    def number(self, field: str) -> int | None:
+        """Return a field of the query; None where it is no number."""
+        return self.as_number(self.query.get(field, ""))
+
+    @staticmethod
+    def as_number(text: str) -> int | None:
+        """Return a part of an address as a number, None where it is none that could be meant."""
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
     def show(self, template: str, answer: int = 200, /, **values: object) -> Response:
         """Return a page or a fragment."""
-        about = {"t": self._words, "theme": self._theme, "visitor": self.visitor, "languages": LANGUAGES}
+        about = {
+            "t": self.words,
+            "theme": self._theme,
+            "person": self.person,
+            "address": str(self.request.base_url).rstrip("/"),
+        }
         return PageResponse(self._renderer, template, {**about, **values}, answer)
 
 
@@ -91,6 +106,8 @@ def templates() -> Environment:
         since=lambda at: (datetime.now(timezone.utc) - at).total_seconds(),
         moment=lambda seconds: datetime.fromtimestamp(seconds, timezone.utc),
         mark=lambda text: zlib.crc32(text.encode()),
+        languages=LANGUAGES,
+        active=frozenset(phase.value for phase in (*ACTIVE, GroupPhase.DEGRADED)),
         gpu_use=listing.gpu_use,
         node_states=listing.node_states,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Annotated
@@ -27,6 +28,26 @@ class UserRole(str, Enum):
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who sent a request, and in which session. A change that a page asks for must come with ``csrf``."""
+
+    name: str
+    role: UserRole
+    session: str
+    csrf: str
+
+    @property
+    def operator(self) -> bool:
+        """Whether the role may change things; others see no controls that would be refused."""
+        return self.role in (UserRole.OPERATOR, UserRole.ADMIN)
+
+    @property
+    def admin(self) -> bool:
+        """Whether the role may say who else logs in."""
+        return self.role is UserRole.ADMIN
 
 
 class Session(Shape):

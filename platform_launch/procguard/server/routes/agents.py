@@ -26,7 +26,7 @@ from platform_launch.procguard.api.wire import (
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Unauthorized, bearer
 from platform_launch.procguard.server.heartbeats import answer_beat
-from platform_launch.procguard.server.logs import Full
+from platform_launch.procguard.server.logs.store import Full
 from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
 from platform_launch.procguard.server.throttle import TooMany
 from platform_launch.sentences import sentence

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query
 
 from platform_launch.procguard.api.shapes.groups import Changed, GroupSettings, GroupShape, Move, NewGroup
 from platform_launch.procguard.api.shapes.logs import MergedLogLine, MergedLogPage
+from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.api.shapes.runs import RankPreview, RunDetail, RunShape
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer, check_owner
@@ -24,7 +25,6 @@ from platform_launch.procguard.server.routes.workers import (
     SEARCH,
     SEARCHES,
 )
-from platform_launch.procguard.server.sessions import Person
 
 router = APIRouter(prefix="/api/v1", tags=["groups"])
 _READ = refusals(401, 404, 422, 503)

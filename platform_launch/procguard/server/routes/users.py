@@ -14,6 +14,7 @@ from platform_launch.procguard.api.shapes.people import (
     NewToken,
     NewUser,
     PasswordChange,
+    Person,
     TokenShape,
     UserChange,
     UserShape,
@@ -23,7 +24,7 @@ from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Admin, Forbidden, Viewer
 from platform_launch.procguard.server.parts import Parts, ServerParts
 from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
-from platform_launch.procguard.server.sessions import TOKEN_SESSION, Person
+from platform_launch.procguard.server.sessions import TOKEN_SESSION
 
 router = APIRouter(prefix="/api/v1", tags=["users"])
 _CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 429, 503)

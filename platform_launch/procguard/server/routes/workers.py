@@ -14,9 +14,8 @@ from platform_launch.procguard.api.shapes.workers import Drain, NodeShape, Worke
 from platform_launch.procguard.api.wire import Generation
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import Operator, Viewer
-from platform_launch.procguard.server.logs import Reader
 from platform_launch.procguard.server.logs.filtering import LineFilter
-from platform_launch.procguard.server.logs.reading import MAX_WINDOW
+from platform_launch.procguard.server.logs.reading import MAX_WINDOW, Reader
 from platform_launch.procguard.server.parts import Parts, ServerParts
 
 router = APIRouter(prefix="/api/v1", tags=["workers"])

@@ -35,14 +35,19 @@ _FATAL = re.compile(
 # shared memory is a file system of its own.
 _BY_PLACE = (
     (
-        re.compile(r"/multiprocess(?:ing)?/spawn\.py$"),
+        re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
         re.compile(r"Ran out of input|pickle data was truncated"),
         "parent_gone",
     ),
     (
-        re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py$"),
+        re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py in "),
         re.compile("No space left on device"),
         "shared_memory",
+    ),
+    (
+        re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),
+        re.compile(r"[Ss]ize of tensor a|[Ss]izes? mismatch|sizes do not match"),
+        "checkpoint_world_size",
     ),
 )
 
@@ -187,8 +192,8 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = _root(chain)
-    for file, message, told in _BY_PLACE:
-        if root.innermost and file.search(root.innermost.file) and message.search(root.message):
+    for place, message, told in _BY_PLACE:
+        if root.innermost and place.search(root.innermost.whole_place) and message.search(root.message):
             return root, Match(catalogue[told], 0, NOWHERE)
     known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]

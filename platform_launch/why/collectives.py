@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from platform_launch.why.line import Line
+from platform_launch.why.location_patterns import PART_GROUP
 from platform_launch.why.note import Note, note, ranks_named
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
@@ -59,7 +60,8 @@ class Collectives:
         """Take what a line says; return True if that is all it says."""
         text, rank = line.text, line.where.rank
         if member := _MEMBER.search(text):
-            self.members[int(member[1])] += 1
+            if not self._is_said_again(line, member[0]):
+                self.members[int(member[1])] += 1
             self.world_sizes[int(member[2])] += 1
             self.members_line = line
             return True
@@ -74,7 +76,7 @@ class Collectives:
         caught = _CAUGHT in text
         if not (work or progress or barrier or caught):
             return False
-        if rank is None and (named := _RANK.search(text)):
+        if rank is None and not PART_GROUP.search(text) and (named := _RANK.search(text)):
             rank = int(named[1])
         if rank is None or len(self.barrier) > _MOST_RANKS:
             return False
@@ -94,6 +96,11 @@ class Collectives:
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
         return False
+
+    def _is_said_again(self, line: Line, said: str) -> bool:
+        """Tell whether a process's line was printed twice, as by two handlers of its logger."""
+        above = self.members_line
+        return above is not None and line.number - above.number <= 1 and said in above.text
 
     def _name_group(self, row: _Progress, rank: int, sequence: int) -> None:
         """Take the operation over that the line before told without its group, as torch prints the two."""

@@ -38,6 +38,7 @@ _OTHERS = (
     # Of Determined's master and Paddle's launcher.
     re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
+    re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$"),  # of SageMaker
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
 )

@@ -83,6 +83,11 @@ class TracebackFrame:
         return _LIBRARY.search(self.file) is not None
 
     @property
+    def whole_place(self) -> str:
+        """File and function."""
+        return f"{self.file} in {self.function}"
+
+    @property
     def is_launcher(self) -> bool:
         """Tell whether this is code of a launcher, which raises too where its children ended."""
         return _LAUNCHER.search(self.file) is not None

@@ -65,7 +65,7 @@ class Line:
     ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
     it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
     half of the formats do not tell the year. ``mild`` means that its writer called it a warning or less,
-    ``grave`` that a mark before the text calls it an error.
+    ``grave`` that a mark before the text calls it an error, ``fatal`` one that ended the process.
     """
 
     number: int
@@ -77,6 +77,7 @@ class Line:
     mild: bool
     writer: str = ""
     grave: bool = False
+    fatal: bool = False
 
     @property
     def shown(self) -> str:
@@ -114,6 +115,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
         _is_mild(text, prefix.found),
         prefix.writer,
         prefix.found.get("severity", "") in ("E", "F") or prefix.found.get("level") == "ERROR",
+        prefix.found.get("severity") == "F",
     )
 
 

@@ -18,6 +18,8 @@ _PARTS = frozenset(
 )
 _KINDS = {"local": "local_rank", "node": "node", "machine": "node"}
 _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
+# torch's process groups: only in the first one of all a rank's number is that of the whole job.
+PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 # What stands further on in a line belongs to what was glued to it.
 _WITHIN = 300
 _NAMED = re.compile(r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I)
@@ -69,6 +71,7 @@ def ranks_within(text: str) -> dict[str, int]:
         return {}
     brackets = [bracket[1] for bracket in _BRACKET.finditer(text, 0, _WITHIN)]
     if brackets:
+        brackets = [bracket for bracket in brackets if not PART_GROUP.match(bracket)]
         return next((ranks for ranks in map(ranks_in, brackets) if ranks), {})
     named = _NAMED.search(text, 0, _WITHIN)
     return {"rank": int(next(number for number in named.groups() if number))} if named else {}

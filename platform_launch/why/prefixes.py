@@ -22,6 +22,9 @@ _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 _KNOWN = re.compile(
     rf"""
       (?:>[ ]){{1,3}}
+    | ErrorMessage[ ]"(?=\S)
+    | WARNING:[ ](?:Logging|All[ ]log[ ]messages)[ ]before[ ][\w:]{{1,40}}\(\)[ ]
+      (?:is[ ]called[ ])?(?:is|are)[ ]written[ ]to[ ]STDERR[ ](?=[EWIF]\d{{4}}[ ])
     | \[node[ ](?P<node>\d{{1,6}})\][ ]?
     | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
     | \[(?P<replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]

@@ -50,6 +50,8 @@ _HANDED_ON = "ray.exceptions.RayTaskError("
 _AT_ITS_START = "The actor died because of an error raised in its creation task"
 # What the end of such a traceback says of an actor that died, with the place below.
 _DEAD = b": The actor died"
+# What ends a process that another one's failure reached, as a fatal line of its own says.
+_ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
@@ -299,6 +301,10 @@ class LogReader:
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._add(match, role, line, line.where, raised)
             return False
+        if line.fatal and not _ENDS_BY_ORDER.search(line.text):
+            match = Match(self._catalogue["native_assert"], 0, NOWHERE)
+            self._add(match, SignatureRole.SUSPECT, line, line.where)
+            return True
         error = FirstError(self._source.name, line.number, line.shown, self._filled(line.where), clear)
         node_events.err(error, self._parting_lines)
         return False
@@ -329,10 +335,13 @@ class LogReader:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         if len(chain.frames) < 2 and not chain.headless:
             return
-        last, place = chain.frames[-1], chain.place
-        if place is None or last.is_launcher:
+        last, place, line = chain.frames[-1], chain.place, reading.traceback.last_line
+        if last.is_launcher:
+            ended = Match(self._catalogue["child_failed"], 0, chain.where)
+            self._add(ended, SignatureRole.SUMMARY, line, chain.where, start=chain.start, span=reading.span)
             return
-        line = reading.traceback.last_line
+        if place is None:
+            return
         match = Match(
             self._catalogue["traceback_cut"],
             0,

@@ -188,3 +188,21 @@ def test_alternatives_are_split_at_their_outermost() -> None:
 def test_pattern_set_names_the_patterns_that_can_match() -> None:
     patterns = PatternSet(["out of memory", "[xy]", "memory leak"])
     assert patterns.candidates("CUDA out of memory") == [0, 1]
+
+
+def test_a_rank_of_a_part_of_the_job_is_no_rank_of_the_job(explain_text: Explain) -> None:
+    late = LATE.format(0, 7, "ALLREDUCE").partition("[Rank 0] ")[2]
+    groups = {"[PG ID 1 PG GUID 4(tp) Rank 0] ": None, "[PG ID 0 PG GUID 0(default_pg) Rank 5] ": 5}
+    for group, rank in groups.items():
+        verdict = explain_text(f"[E ProcessGroupNCCL.cpp:607] {group}{late}")
+        assert (verdict.cause, verdict.where.rank) == ("nccl_watchdog", rank)
+        assert explain_text(f"[rank7]:[E1121 03:14:05.1 x.cpp:607] {group}{late}").where.rank == 7
+
+
+def test_a_process_that_a_logger_names_twice_came_once(explain_text: Explain) -> None:
+    came = "Initializing distributed: GLOBAL_RANK: {0}, MEMBER: {1}/4\n"
+    lines = [came.format(rank, rank + 1) for rank in range(2)]
+    ended = "slurmstepd: error: *** JOB 77 ON gn05 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+    noted = explain_text("".join(f"INFO:x:{line}{line}" for line in lines) + ended).noted
+    assert [one.id for one in noted] == ["start-not-reported"]
+    assert [one.id for one in explain_text("".join(lines * 2) + ended).noted] == ["came-twice"]

@@ -58,6 +58,9 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
         ("ptxas", ("RuntimeError: ptxas error: Entry function 'f' uses too much shared data",)),
         ("variable_by_name", ("/a/t.py: width = cfg['BACKBONE_WIDTH']", "KeyError: 'BACKBONE_WIDTH'")),
         ("not_a_number", ("OverflowError: Python int too large to convert to C long",)),
+        ("file_ends_early", ("/usr/lib/python3.11/multiprocessing/connection.py", "EOFError")),
+        ("file_ends_early", ("EOFError: EOF when reading a line",)),
+        ("checkpoint_of_another_size", ("/a/t.py: assert world_size % dp_size == 0", "AssertionError")),
         ("out_of_range", ("RuntimeError: Timed out: waited more than 30 s",)),
     ],
 )  # fmt: skip
@@ -236,3 +239,16 @@ def test_lines_that_the_hook_prints_below_an_exception_are_of_its_message(explai
     log = uncaught("RuntimeError: inner error!", "[rank2]: ") + "[rank2]: heads = 8, only 32 will do\n"
     verdict = explain_text(log + "[rank2]: Compile with `TORCH_USE_CUDA_DSA` to enable assertions.\n")
     assert verdict.title == "RuntimeError: inner error! heads = 8, only 32 will do"
+
+
+def test_sizes_that_differ_while_a_sharded_checkpoint_is_loaded_are_of_its_world_size(
+    explain_text: Explain,
+) -> None:
+    log = uncaught("RuntimeError: The size of tensor a (8) must match the size of tensor b (16)")
+    assert explain_text(log).cause == "shape_mismatch"
+    loading = log.replace("torch/nn/module.py", "deepspeed/runtime/zero/stage3.py")
+    assert explain_text(loading).cause == "shape_mismatch"
+    loading = loading.replace("in _call_impl", "in _rigid_load_state_dict")
+    assert explain_text(loading).cause == "checkpoint_world_size"
+    said = uncaught("AssertionError: Loading a checkpoint for MP=1 but world size is 4")
+    assert explain_text(said).cause == "checkpoint_world_size"

@@ -172,3 +172,25 @@ def test_a_task_that_ended_before_the_training_is_not_why_its_ranks_waited(expla
     waited = "".join(failed.format(rank) for rank in range(3))
     assert explain_text(ended + waited).cause == "exited_first"
     assert explain_text(ended + progress(100) + waited).cause == "nccl_aborted"
+
+
+def test_a_fatal_line_that_nobody_knows_is_suspected_of_the_abort_below_it(explain_text: Explain) -> None:
+    banner = "WARNING: Logging before InitGoogle() is written to STDERR"
+    fatal = "F0000 00:00:1714411013.223456    1234 tpu_init.cc:88] TpuPlatform initialize failed: not open\n"
+    aborted = "*** SIGABRT received by PID 1234 (TID 1234) on cpu 12 from PID 1234; ***\n"
+    for log in (f"{banner}\n{fatal}{aborted}", f"{banner} {fatal}{aborted}"):
+        verdict = explain_text(log)
+        assert (verdict.kind, verdict.cause) == ("suspect", "native_assert")
+        assert explain_text(log + OOM).cause == "cuda_out_of_memory"
+    by_order = "F0000 00:00:1714411013.223456    1234 client.h:77] Terminating process: the service failed\n"
+    assert explain_text(by_order + aborted).cause == "abort"
+
+
+def test_what_sagemaker_reports_of_a_script_is_read(explain_text: Explain) -> None:
+    report = (
+        "UnexpectedStatusException: Error for Training job t-1: Failed. Reason: ExecuteUserScriptError:\n"
+        'ExitCode 1\nErrorMessage "{0}"\nCommand "/opt/conda/bin/python3.10 train.py", exit code: 1\n'
+    )
+    memory = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
+    assert explain_text(report.format(memory)).cause == "cuda_out_of_memory"
+    assert "rows differ" in explain_text(report.format("ValueError: rows differ")).title

@@ -69,3 +69,11 @@ def test_exception_glued_to_its_line_of_code_ends_the_traceback_there(explain_te
     assert verdict.exception is not None
     assert (verdict.exception.type, verdict.exception.message) == ("NameError", "name 'path' is not defined")
     assert (verdict.exception.file, verdict.exception.line) == ("fit.py", 25)
+
+
+def test_traceback_cut_inside_of_a_launcher_tells_that_a_process_ended(explain_text: Explain) -> None:
+    begun = uncaught("x", file="/env/lib/python3.11/site-packages/torch/distributed/run.py").splitlines()[:5]
+    verdict = explain_text("\n".join(begun) + "\n")
+    assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("unknown", None, 4)
+    assert "launcher" in verdict.meaning
+    assert explain_text("\n".join(begun) + "\n" + uncaught("ValueError: bad")).title == "ValueError: bad"

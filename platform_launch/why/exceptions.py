@@ -181,6 +181,11 @@ class Chain:
     hooked: bool = False
 
     @property
+    def is_wrapper(self) -> bool:
+        """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
+        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text == "Exception"
+
+    @property
     def was_caught(self) -> bool:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
         entries = [link.entry for link in self.links if link.entry]
@@ -227,7 +232,7 @@ class Traceback:
             frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self.last_line = line
-            if not self.chain.links:
+            if not self.chain.links or self.chain.is_wrapper:
                 self.chain.frames = frames
         elif quoted := _QUOTES_TASK.match(text):
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)

@@ -314,7 +314,7 @@ class LogReader:
         chain = reading.traceback.chain
         if chain.harmless:
             return
-        if not chain.links:
+        if not chain.links or chain.is_wrapper:
             self._conclude_cut(chain, reading)
             return
         raised, match, role = meaning_of(chain, self._catalogue)

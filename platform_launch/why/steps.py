@@ -27,12 +27,13 @@ _MPI = (
     re.compile(
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
     ),
-    # Of the mpiexec of HPE Cray systems (PALS).
-    re.compile(
-        r"(?:\b(?P<host>[A-Za-z][\w.-]{0,100}): )?\brank (?P<rank>\d{1,7}) "
-        r"(?:died from signal (?P<number>\d{1,2})|exited with code (?P<code>[1-9]\d{0,2}))\b"
-    ),
 )
+# Of the mpiexec of HPE Cray systems, with the words that it needs.
+_PALS = re.compile(
+    r"(?:\b(?P<host>[A-Za-z][\w.-]{0,100}): )?\brank (?P<rank>\d{1,7}) "
+    r"(?:died from signal (?P<number>\d{1,2})|exited with code (?P<code>[1-9]\d{0,2}))\b"
+)
+_PALS_WORDS = ("died from signal ", "exited with code ")
 # An older mpirun's sentence, which mails and terminals wrap.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
@@ -112,7 +113,8 @@ class StepReader:
             return StepEnd(code, places, line, ordered)
         said = f"{self._begun} {text.strip()}" if self._begun else text
         self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
-        for pattern in _MPI:
+        is_pals = any(words in text for words in _PALS_WORDS)
+        for pattern in (*_MPI, _PALS) if is_pals else _MPI:
             if found := pattern.search(said):
                 host = found.groupdict().get("host")
                 place = Location(host=host, rank=int(found["rank"]))

@@ -1,4 +1,4 @@
-"""Run as ``python -m platform_launch`` or by path; says plainly what this interpreter lacks."""
+"""Where every command starts, installed or by path; says plainly what this interpreter lacks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 
 # Import name → package, for the core dependencies of pyproject.toml.
@@ -13,7 +14,22 @@ CORE = {"click": "click", "psutil": "psutil", "pynvml": "nvidia-ml-py", "rich": 
 
 
 def main() -> int:
-    """Check the interpreter, then hand over to the command line."""
+    """Run ``platform-launch``."""
+    return _start("platform_launch.cli")
+
+
+def dist_launch() -> int:
+    """Run ``dist-launch``."""
+    return _start("platform_launch.cli.dist_launch")
+
+
+def procguard() -> int:
+    """Run ``procguard``."""
+    return _start("platform_launch.cli.procguard")
+
+
+def _start(command_line: str) -> int:
+    """Check the interpreter, then hand over to a command line."""
     # Started by path, Python puts this package's own folder first: its rooms would shadow other modules.
     if __spec__ is None:
         sys.path[0] = __file__.rsplit("/", 2)[0]
@@ -23,6 +39,10 @@ def main() -> int:
         from platform_launch.helper import main as helper
 
         return helper(sys.argv[2:])
+    # Until the command line is imported, Ctrl-C ends the process: Python's own handler would print where it was.
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     _keep_signals(sys.argv[1:2] == ["run"])
     version = sys.version_info
     if version < (3, 10):
@@ -36,9 +56,11 @@ def main() -> int:
             f"{sys.executable} -m pip install {' '.join(missing)}; or name the environment that has them in "
             "configs/platform.env (make demo sets one up in .venv)",
         )
-    from platform_launch.cli import main as command_line
-
-    return command_line()
+    module = import_module(command_line)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    code: int = module.main()
+    return code
 
 
 def _keep_signals(keep: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +47,24 @@ sys.meta_path.insert(0, Redirect())
     )
     done = launch("--version", env={"PYTHONPATH": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_while_a_command_is_still_imported_shows_no_traceback(tmp_path: Path) -> None:
+    # A dependency that presses Ctrl-C while it is imported: the slowest moment of a start, made certain.
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    project = (ROOT / "pyproject.toml").read_text()
+    entries = re.findall(r'^([\w-]+) = "(platform_launch\S*):(\w+)"$', project, re.MULTILINE)
+    assert {name for name, _, _ in entries} == {"platform-launch", "dist-launch", "procguard"}
+    for name, module, function in entries:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; from {module} import {function}; sys.exit({function}())"],
+            env={"PYTHONPATH": str(tmp_path)},
+            cwd=ROOT,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b""), name
 
 
 def test_json_stands_alone_on_stdout() -> None:

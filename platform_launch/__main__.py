@@ -39,7 +39,7 @@ def _start(command_line: str) -> int:
         from platform_launch.helper import main as helper
 
         return helper(sys.argv[2:])
-    # Until the command line is imported, Ctrl-C ends the process: Python's own handler would print where it was.
+    # Until the command line is imported, Ctrl-C just ends the process: Python would print where it was.
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -74,7 +74,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     ]
     plan = _plan(options, Environment(environments[0]))
     logs = plan.log_path.parent
-    of_earlier_launches = set(logs.glob("train_*"))
+    of_earlier_launches = set(logs.glob("train_*.log"))
     arguments = [*options, "--", *click.get_current_context().meta["script_args"]]
     if Screen(STDOUT).is_terminal:
         environments[1:] = [{**variables, BRIEF: "1"} for variables in environments[1:]]
@@ -82,7 +82,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     started = time.monotonic()
     grace_s = DEFAULT_GRACE_S if values["grace_s"] is None else values["grace_s"]
     code = simulate(commands, [f"node {rank}" for rank in range(total)], grace_s=grace_s, spares=spares)
-    written = sorted(set(logs.glob("train_*")) - of_earlier_launches)
+    written = sorted(set(logs.glob("train_*.log")) - of_earlier_launches)
     rehearsal.conclude(written, plan, nodes, code, time.monotonic() - started)
     return code
 

@@ -34,6 +34,8 @@ EVENTS = {
     "ranks-left": "{who} 在其他 rank 失败时已无错误地结束：其他 rank 在等待它",
     "no-progress": "已有 {still_s:.0f} 秒没有进展：{headline}",
     "slow-but-working": "{still_s:.0f} 秒没有新的一步，但没有卡死：{headline}",
+    "no-progress-detail": "{text}",
+    "slow-but-working-detail": "{text}",
     "progress-again": "{still_s:.0f} 秒没有进展之后，训练继续",
     "hang-recorded": "各个 rank 当时在做什么：{path}",
     "hang-ends-training": "--on-hang {on_hang}：训练卡死，正在结束",

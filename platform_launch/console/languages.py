@@ -7,10 +7,12 @@ English, which stands beside each id in ``platform_launch.events``, and Chinese 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from platform_launch.environment import Environment
 from platform_launch.events import CATALOGUE, Event, filled, line
+from platform_launch.sentences import Sentence, SentenceRenderer
 
 VARIABLE = "PLATFORM_LAUNCH_LANG"
 LANGUAGES = ("en", "zh")
@@ -43,9 +45,24 @@ def event_line(said: Event) -> str:
     if template is not None:
         if said.id == "run-cost":
             said = replace(said, fields={"text": cost_words("", said.fields)})
-        return filled(said, template)
+        return filled(_with_ranks_in_chinese(said), template)
     title = chinese.TITLES.get(said.id) if said.id not in CATALOGUE else None
     return f"{title}：{line(said)}" if title else line(said)
+
+
+def _with_ranks_in_chinese(said: Event) -> Event:
+    """Put what is seen of ranks, which an event carries as codes and values, into Chinese words."""
+    from platform_launch.console.chinese_ranks import RANKS
+
+    words, fields = SentenceRenderer(RANKS), dict(said.fields)
+    # Another version's sentence keeps its English words.
+    with suppress(KeyError, ValueError, TypeError):
+        if "headlines" in fields:
+            read = map(Sentence.read, fields["headlines"])
+            fields["headline"] = "；".join(map(words.render, read))
+        if "sentence" in fields:
+            fields["text"] = f"  {words.render(Sentence.read(fields['sentence']))}"
+    return replace(said, fields=fields)
 
 
 def stage_title(number: int, english: str) -> str:

@@ -169,19 +169,21 @@ class HangWatch:
     def _say(self, report: HangReport) -> None:
         finding = report.finding
         name = "slow-but-working" if finding.kind is FindingKind.BUSY else "no-progress"
-        headline, *details = finding.lines()
+        headline, *lines = finding.lines()
         self._tell(
             event(
                 name,
                 still_s=report.still_s,
                 headline=headline,
+                headlines=[one.document() for one in finding.headlines()],
                 kind=finding.kind.value,
                 ranks="+".join(map(str, finding.suspect_ranks)),
                 finding=finding.as_dict(),
             )
         )
-        for text in details:
-            self._tell(event(f"{name}-detail", text=text))
+        for text, one in zip(lines, finding.details(), strict=True):
+            said = {} if isinstance(one, str) else {"sentence": one.document()}
+            self._tell(event(f"{name}-detail", text=text, **said))
 
     def _record(self, report: HangReport) -> Path | None:
         """Keep what all ranks were doing beside the log, and what an earlier start left there."""

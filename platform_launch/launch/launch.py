@@ -298,7 +298,7 @@ def _close(
         [
             ("job", plan.job_name),
             ("why", verdict.headline() if verdict else ""),
-            ("fix", verdict.fix if verdict else ""),
+            ("fix", verdict.to_do() if verdict else ""),
             ("memory", _memory_words(memory.held) if peak else ""),
             ("cost", cost_words(result.cost.in_words(), result.cost.as_dict()) if result.cost else ""),
             ("log", str(outcome.log_path or "")),

@@ -14,6 +14,7 @@ from platform_launch.helper import PACKAGE
 from platform_launch.launch.record import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.why.sources import events_of, node_of
+from platform_launch.why.verdict import Verdict
 
 
 def platform_variables(nodes: int) -> list[dict[str, str]]:
@@ -64,16 +65,21 @@ def entrypoint(root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, duration_s: float) -> None:
-    """Say how the rehearsal ended and where to go on, where the nodes speak: on standard output."""
-    rank = first_failed(path for path in written if path.suffix == ".json")
+    """Say how the rehearsal ended and where to go on, where the nodes speak: on standard output.
+
+    ``written`` are logs that are new in the folder, those of other launches that began meanwhile among them.
+    """
+    own = [log for log in written if _is_of(plan, log)]
+    rank = first_failed(log.with_suffix(".json") for log in own) if code else None
     speaking = Console(number=STDOUT)
     rows, logs = [("nodes", str(nodes)), ("trained", _trained(plan))], plan.log_path.parent
     if rank is not None:
-        log = next((path for path in written if path.suffix == ".log" and node_of(path.name) == rank), None)
+        log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
         verdicts = [said for said in (events_of(log) or () if log else ()) if said.id == "verdict"]
-        cause = verdicts[-1].fields if verdicts else {}
-        rows += [("cause", str(cause.get("title") or "")), ("fix", str(cause.get("fix") or ""))]
+        if verdicts:
+            verdict = Verdict.told(verdicts[-1].fields)
+            rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
         rows += [
             ("log", str(log or "")),
             ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),
@@ -92,6 +98,14 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
     title = box_word("all {nodes} nodes finished" if rank is None else "node {rank} failed first")
     speaking.banner(title.format(nodes=nodes, rank=rank), rows, ended.level)
     speaking.close()
+
+
+def _is_of(plan: LaunchPlan, log: Path) -> bool:
+    """Whether the launch that wrote a log was one of this job's nodes: nobody else has its master port."""
+    master = f"{plan.topology.master_addr}:{plan.topology.master_port}"
+    return any(
+        said.id == "launch-opened" and said.fields.get("master") == master for said in events_of(log) or ()
+    )
 
 
 def _trained(plan: LaunchPlan) -> str:

@@ -92,12 +92,20 @@ class HangFinding:
         named = [culprit.sentence() for culprit in self.culprits[:_MOST_CULPRITS]]
         return [*named, sentence("more-ranks", count=more)] if more > 0 else named
 
+    def details(self) -> list[Sentence | str]:
+        """Return what stands below it: sentences, and lines of stacks as they are."""
+        waiting = self.waiting if self.culprits else ()
+        stacks = [
+            f"rank {culprit.rank}:   {line}"
+            for culprit in self.culprits[:_MOST_CULPRITS]
+            for line in culprit.stack
+        ]
+        return [*waiting, *stacks, *self.groups]
+
     def lines(self) -> list[str]:
         """Return the whole paragraph in English."""
-        lines = [f"  {english(waiting)}" for waiting in self.waiting] if self.culprits else []
-        for culprit in self.culprits[:_MOST_CULPRITS]:
-            lines += [f"  rank {culprit.rank}:   {line}" for line in culprit.stack]
-        return [self.headline(), *lines, *(f"  {english(group)}" for group in self.groups)]
+        below = (one if isinstance(one, str) else english(one) for one in self.details())
+        return [self.headline(), *(f"  {text}" for text in below)]
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form; ``sentences`` are codes and values of the headlines and of ``waiting``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
@@ -152,6 +152,28 @@ class Verdict:
         language = language or current()
         return [f"{_label(name, language)} {text}" for name, text in self._facts(language) if text]
 
+    @staticmethod
+    def told(fields: Mapping[str, object]) -> Verdict:
+        """Return what a launch's event says that it found, as far as title and advice need it."""
+        texts = {name: str(fields.get(name) or "") for name in ("kind", "title", "meaning", "fix")}
+        cause, rule, details = (fields.get(name) for name in ("cause", "advice", "details"))
+        return Verdict(
+            cause=str(cause) if cause else None,
+            advice=str(rule) if rule else None,
+            details={str(name): str(value) for name, value in details.items()}
+            if isinstance(details, dict)
+            else {},
+            **texts,
+        )
+
+    def short_title(self, language: str = "") -> str:
+        """Return what happened, without its id and place."""
+        return cause_title(self.cause or "", self.title, language or current())
+
+    def to_do(self, language: str = "") -> str:
+        """Return what to do."""
+        return self._advice(language or current())[1]
+
     def _advice(self, language: str) -> tuple[str, str]:
         """Return what it means and what to do."""
         if self.advice is not None and language != "en":
@@ -217,8 +239,7 @@ class Verdict:
                 return f"{why_word('no known cause; first error was', language)} {self.first_error}"
             ended = why_word("unknown: these logs only tell that processes ended", language)
             return ended + _at(self.where, language)
-        title = cause_title(self.cause or "", self.title, language)
-        return f"{title} [{self.cause}]" + _at(self.where, language)
+        return f"{self.short_title(language)} [{self.cause}]" + _at(self.where, language)
 
 
 def _rest(message: str) -> str:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, until
 
 
 def test_the_interpreter_that_runs_the_command_is_the_one_that_trains(tmp_path: Path) -> None:
@@ -28,3 +28,37 @@ def test_the_interpreter_that_runs_the_command_is_the_one_that_trains(tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         assert f"trained by {sys.executable} node {rank}" in done.stdout
+
+
+def test_a_simulation_that_fails_beside_another_is_not_taken_for_it(tmp_path: Path) -> None:
+    failing, lasting, logs = tmp_path / "failing.py", tmp_path / "lasting.py", tmp_path / "logs"
+    failing.write_text("raise SystemExit(3)")
+    go = tmp_path / "go"
+    lasting.write_text(
+        f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)"
+    )
+
+    def simulate(script: Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "platform_launch", "simulate", "--nodes", "1"),
+                *("--launcher", "python", "--script", script, "--log-dir", logs),
+            ],
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    first = simulate(lasting)
+    try:
+        until(lambda: list(logs.glob("train_*.log")))
+        said, _ = simulate(failing).communicate(timeout=LIMIT_S)
+        assert "[simulated-node-failed node=0]" in said
+        go.touch()
+        said, _ = first.communicate(timeout=LIMIT_S)
+    finally:
+        first.kill()
+        first.wait(LIMIT_S)
+    assert first.returncode == 0, said
+    assert said.rstrip().endswith("[simulation-finished]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -11,7 +12,9 @@ from platform_launch.console import Console, chinese, chinese_causes, languages
 from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
+from platform_launch.sentences import sentence
 from platform_launch.why import LogSource, Verdict, explain
+from platform_launch.why.exception_rules import rules
 from platform_launch.why.line import Location
 from platform_launch.why.signatures import SignatureRole, catalogue
 from platform_launch.why.verdict import Code, Consequence, Evidence
@@ -42,6 +45,18 @@ def test_what_a_run_cost_is_said_in_chinese_with_all_that_english_says() -> None
         "训练 2 分 30 秒，重启 1 小时 0 分；有效时间 62%；1 步/秒（与开始时相比 -50%）；还需 1 分 1 秒"
     )
     assert languages.event_line(event("run-cost", text="", steps=None)) == "开销：用时：0 秒"
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_who_keeps_whom_waiting_is_said_in_chinese() -> None:
+    who = sentence("rank-on", rank=1, node=1, host="gn2", pid=7)
+    culprit = sentence("culprit", who=who, does=sentence("naps"))
+    said = event("no-progress", still_s=300, headline="English", headlines=[culprit.document()])
+    assert languages.event_line(said) == "已有 300 秒没有进展：rank 1（节点 1、gn2、pid 7）：在睡眠（sleep）"
+    detail = event("no-progress-detail", text="  English", sentence=sentence("naps").document())
+    assert languages.event_line(detail) == "  在睡眠（sleep）"
+    of_another_version = event("no-progress-detail", text="  English", sentence={"code": "unheard-of"})
+    assert languages.event_line(of_another_version) == "  English"
 
 
 def test_every_title_belongs_to_a_finding_or_a_refusal_and_every_refusal_has_one() -> None:
@@ -138,3 +153,16 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
     assert not [line for line in lines if line[:1].isascii()]
     assert any(line.endswith("未知：这些日志里没有原因") for line in lines)
     assert verdict.as_dict()["title"] == "a collective operation timed out"
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
+    known = next(one for one in catalogue().signatures if chinese_causes.advice().get(one.id, {}).get("fix"))
+    verdict = Verdict("cause", known.id, known.title, meaning=known.meaning, fix=known.fix)
+    again = Verdict.told(json.loads(json.dumps(verdict.as_dict())))
+    assert again.to_do() == chinese_causes.advice()[known.id]["fix"]
+    assert (again.to_do("en"), again.short_title("en")) == (known.fix, known.title)
+    rule = rules()[0]
+    unknown = Verdict("cause", "python_exception", "T", fix=rule.fix, advice=rule.id, details={"name": "x"})
+    assert Verdict.told(unknown.as_dict()).to_do() == unknown.to_do()
+    assert re.search(r"[\u4e00-\u9fff]", unknown.to_do())

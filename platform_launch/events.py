@@ -65,6 +65,10 @@ CATALOGUE: dict[str, Kind] = {
         "INFO",
         "the traceback of torchrun's exit barrier above is harmless: another node was done a moment earlier",
     ),
+    "signal-traceback-left": Kind(
+        "INFO",
+        "the traceback of SignalException above is no failure: torchrun says so that it was told to end",
+    ),
     "training-failed": Kind(
         "ERROR", "training ended with exit code {exit_code} after {duration}", ("exit_code",)
     ),
@@ -76,8 +80,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "training-stopped": Kind(
         "WARN",
-        "training was stopped after {duration} ({reason}; exit code {exit_code}); tracebacks of "
-        "SignalException above only say so",
+        "training was stopped after {duration} ({reason}; exit code {exit_code})",
         ("exit_code",),
     ),
     "training-followed": Kind(

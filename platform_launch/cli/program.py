@@ -44,6 +44,19 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; where there is none of this name, name the likely one."""
+        name = args[0]
+        if name not in self._modules and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self._modules, 1)
+            also = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"No such command '{name}'.{also}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""
         with formatter.section("Commands"):
@@ -61,8 +74,9 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         if said.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
             click.echo(said, err=True)
             return UsageError.exit_code
-        where = error.ctx.command_path if error.ctx is not None else name
-        return show(UsageError(said, f"{where} --help lists the options"))
+        where, of = (error.ctx.command_path, error.ctx.command) if error.ctx is not None else (name, None)
+        listed = "commands" if isinstance(of, Commands) else "options"
+        return show(UsageError(said, f"{where} --help lists the {listed}"))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -1,6 +1,7 @@
 """What is said in Chinese: a table from ids to words. What is missing here is said in English.
 
     EVENTS   event id → its line, with the fields of ``platform_launch.events.CATALOGUE``
+    WHAT     what processes belong to, in the lines about their end
     BOX      names and titles of the boxes on a terminal
     TITLES   id of a finding or a refusal → its title; the details that follow stay as they are
     STAGES   number of a launch's stage → its title
@@ -22,8 +23,8 @@ EVENTS = {
     "training-failed": "训练失败，退出码 {exit_code}，用时 {duration}",
     "training-reason": "训练自己说明的原因：{reason}",
     "training-killed": "训练被信号 {signal} 结束，用时 {duration}（退出码 {exit_code}）",
-    "training-stopped": "训练在 {duration} 后被停止（{reason}；退出码 {exit_code}）；"
-    "上面的 SignalException 只是停止的痕迹",
+    "training-stopped": "训练在 {duration} 后被停止（{reason}；退出码 {exit_code}）",
+    "signal-traceback-left": "上面的 SignalException 回溯只是停止的痕迹，不是故障",
     "training-followed": "训练在 {duration} 后停止，因为节点 {node} 失败",
     "memory-peak": "内存峰值：进程 {processes}{gpus}",
     "run-cost": "开销：{text}",
@@ -85,6 +86,9 @@ EVENTS = {
     "simulated-node-lost": "{what}：其余节点与备用节点继续",
     "simulated-node-failed": "节点 {node} 最先失败；它的日志：{log}",
 }
+
+# Of whom it is said that it was asked to end.
+WHAT = {"the training": "训练", "the job": "作业", "what this node runs": "本节点运行的进程"}
 
 BOX = {
     "job": "作业",

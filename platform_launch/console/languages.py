@@ -45,6 +45,9 @@ def event_line(said: Event) -> str:
     if template is not None:
         if said.id == "run-cost":
             said = replace(said, fields={"text": cost_words("", said.fields)})
+        what = chinese.WHAT.get(str(said.fields.get("what", "")))
+        if what is not None:
+            said = replace(said, fields={**said.fields, "what": what})
         return filled(_with_ranks_in_chinese(said), template)
     title = chinese.TITLES.get(said.id) if said.id not in CATALOGUE else None
     return f"{title}：{line(said)}" if title else line(said)
@@ -55,11 +58,11 @@ def _with_ranks_in_chinese(said: Event) -> Event:
     from platform_launch.console.chinese_ranks import RANKS
 
     words, fields = SentenceRenderer(RANKS), dict(said.fields)
+    headlines = fields.get("headlines")
     # Another version's sentence keeps its English words.
-    with suppress(KeyError, ValueError, TypeError):
-        if "headlines" in fields:
-            read = map(Sentence.read, fields["headlines"])
-            fields["headline"] = "；".join(map(words.render, read))
+    with suppress(KeyError, ValueError):
+        if isinstance(headlines, list):
+            fields["headline"] = "；".join(words.render(Sentence.read(one)) for one in headlines)
         if "sentence" in fields:
             fields["text"] = f"  {words.render(Sentence.read(fields['sentence']))}"
     return replace(said, fields=fields)

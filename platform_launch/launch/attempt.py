@@ -10,6 +10,7 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from platform_launch.console import Console
+from platform_launch.console.languages import event_line
 from platform_launch.errors import (
     HangError,
     InstallationError,
@@ -26,7 +27,14 @@ from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.observe.monitor import HangReport
-from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, describe_ending
+from platform_launch.rendezvous.ending import (
+    Cause,
+    EndKind,
+    NodeEnding,
+    RunOutcome,
+    describe_ending,
+    ending_event,
+)
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, highest_step, is_young
 from platform_launch.rendezvous.run.grace import stop_grace_s
@@ -390,7 +398,7 @@ class Attempt:
 
     def _stop_for(self, ending: NodeEnding) -> None:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
-        self._supervisor.stop(describe_ending(ending), grace_s, ending.stopped_by)
+        self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
 
     def _on_lost(self, ending: NodeEnding) -> None:
         with self._lock:

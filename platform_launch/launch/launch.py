@@ -29,7 +29,7 @@ from platform_launch.launch.publishing import publishers, publishing
 from platform_launch.launch.record import write_record, write_termination_message
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.stages import announce
-from platform_launch.launch.torchrun_output import left_an_exit_barrier
+from platform_launch.launch.torchrun_output import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.launch.training_command import NodePlace
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
 from platform_launch.observe.memory import MemoryHeld
@@ -283,6 +283,8 @@ def _close(
     record = written[0] if written else None
     if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
         console.tell(event("exit-barrier-left"))
+    if outcome.stopped_by is not None and left_a_signal_traceback(outcome.tail):
+        console.tell(event("signal-traceback-left"))
     peak = memory.as_event()
     if peak is not None:
         console.tell(peak)

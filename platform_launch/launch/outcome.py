@@ -69,7 +69,6 @@ def ending(outcome: Outcome, followed: int | None = None) -> Event:
     if outcome.stopped_by is not None and followed is not None:
         return event("training-followed", node=followed, **values)
     if outcome.stopped_by is not None:
-        # torchrun answers a signal with a traceback, which looks like a failure and is none.
         return event("training-stopped", reason=outcome.stopped_by, **values)
     if outcome.signal is not None:
         return event("training-killed", signal=outcome.signal.name, **values)

@@ -31,6 +31,11 @@ def _moment(text: str, now: datetime) -> float:
         return 0.0
 
 
+def left_a_signal_traceback(tail: bytes) -> bool:
+    """Tell whether torchrun's agent answered a signal with a traceback, which looks like a failure."""
+    return b"multiprocessing.api.SignalException: " in tail
+
+
 def left_an_exit_barrier(tail: bytes) -> bool:
     """Tell whether torchrun's agent complains, at the end of its output, of a store that was gone before it.
 

@@ -33,27 +33,42 @@ def multi_node_hint(environment: Environment) -> str | None:
         address = environment.get("MASTER_ADDR", "").strip()
         if address and address not in _LOOPBACK:
             return f"MASTER_ADDR={shown(address)}"
-    return _tf_config_hint(environment)
+    return None
 
 
-def _tf_config_hint(environment: Environment) -> str | None:
-    """TF_CONFIG lists the hosts of a TensorFlow cluster: more than one is a job of several nodes."""
-    text = environment.get("TF_CONFIG")
-    if text is None:
-        return None
+def _hosts_of_tf_config(environment: Environment) -> int:
+    """Return how many hosts a TensorFlow cluster has: more than one is a job of several nodes.
+
+    Raises TopologyError where TF_CONFIG cannot be read: it may be that of one node of many.
+    """
+    text = environment.get("TF_CONFIG", "").strip()
+    if not text:
+        return 0
     import json
 
     try:
         cluster = json.loads(text).get("cluster", {})
-        hosts = sum(len(addresses) for addresses in cluster.values())
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return None
-    return f"TF_CONFIG with {hosts} hosts" if hosts > 1 else None
+        return sum(len(addresses) for addresses in cluster.values())
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise TopologyError(
+            f"TF_CONFIG={shown(text)} cannot be read ({type(error).__name__}): expected JSON with the hosts "
+            "of a cluster, and nothing else says whether this is one node of several",
+            "correct it or unset it; or pass --nnodes --node-rank --master-addr, for one node --nnodes 1",
+        ) from error
 
 
 def settle(reading: Reading, environment: Environment) -> None:
     """Read as one node when nothing speaks of several; else keep what the table gave and refuse the rest."""
     hint = multi_node_hint(environment)
+    if hint is None:
+        try:
+            hosts = _hosts_of_tf_config(environment)
+        except TopologyError as error:
+            if not any(name in environment for name in _COUNTS):
+                reading.note("nnodes", error)
+                return
+            hosts = 0
+        hint = f"TF_CONFIG with {hosts} hosts" if hosts > 1 else None
     if hint is None:
         reading.nnodes = Sourced(1, "no variable speaks of several nodes")
         return

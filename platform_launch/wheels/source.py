@@ -14,6 +14,7 @@ from platform_launch.wheels.machine import environment_for
 
 # pip asks the index, downloads 2 MB and runs setup.py once, which imports torch.
 _DOWNLOAD_LIMIT_S = 600.0
+_VERSIONS = 5
 # What an earlier build left: setuptools would put its ops into this wheel too.
 _LEFTOVERS = ("build", "dist", "*.egg-info", "__pycache__", ".git", "*.so")
 
@@ -52,7 +53,7 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
         lines = [line for line in answer.stderr.splitlines() if line.startswith("ERROR")]
         reason = lines[0].removeprefix("ERROR: ") if lines else f"pip ended with {answer.exit_code}"
         raise InputError(
-            f"DeepSpeed {version or '(newest)'} cannot be had from the package registry: {reason}",
+            f"DeepSpeed {version or '(newest)'} cannot be had from the package registry: {_newest(reason)}",
             "check the version and the way to the registry, or give a source tree with --source",
         )
     with tarfile.open(packages[0]) as archive:
@@ -61,6 +62,13 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(folder)  # noqa: S202 - filtered, and its setup.py runs next anyway
     return folder / packages[0].name.removesuffix(".tar.gz")
+
+
+def _newest(reason: str) -> str:
+    """Leave the newest versions of those that pip lists, which it does from old to new."""
+    said, found, versions = reason.partition("(from versions: ")
+    known = versions.removesuffix(")").split(", ")
+    return f"{said}(newest: {', '.join(known[-_VERSIONS:])})" if found and len(known) > _VERSIONS else reason
 
 
 def copy_of(source: Path, folder: Path) -> Path:

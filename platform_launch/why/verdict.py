@@ -155,15 +155,18 @@ class Verdict:
     @staticmethod
     def told(fields: Mapping[str, object]) -> Verdict:
         """Return what a launch's event says that it found, as far as title and advice need it."""
-        texts = {name: str(fields.get(name) or "") for name in ("kind", "title", "meaning", "fix")}
-        cause, rule, details = (fields.get(name) for name in ("cause", "advice", "details"))
+        text = {name: str(value or "") for name, value in fields.items()}
+        details = fields.get("details")
         return Verdict(
-            cause=str(cause) if cause else None,
-            advice=str(rule) if rule else None,
+            text.get("kind", ""),
+            text.get("cause") or None,
+            text.get("title", ""),
+            text.get("meaning", ""),
+            text.get("fix", ""),
+            text.get("advice") or None,
             details={str(name): str(value) for name, value in details.items()}
             if isinstance(details, dict)
             else {},
-            **texts,
         )
 
     def short_title(self, language: str = "") -> str:

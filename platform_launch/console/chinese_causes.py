@@ -184,6 +184,8 @@ CAUSES = {
     "nvml": "容器内无法使用 NVIDIA 驱动",
     "torch_without_cuda": "安装的 torch 不带 CUDA（CPU 版本）",
     "cuda_error": "CUDA 调用失败",
+    "cuda_call_refused": "CUDA 拒绝了一次调用",
+    "server_unresolved": "经 HTTP 访问的服务器名称无法解析",
     "cuda_stub": "程序加载了 CUDA 驱动的桩库（stub）",
     "cuda_at_exit": "进程在结束过程中使用了 GPU",
     "cudnn": "cuDNN 失败",

@@ -51,6 +51,9 @@ _BY_PLACE = (
     ),
 )
 
+# A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
+_FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
+
 # Ray tells above a traceback without a head where the task ran that nobody asked for its result.
 _UNHANDLED = re.compile(r"Unhandled error \(suppress with .{0,80}\): ray::.*\bip=(?P<host>[\w.:-]+)")
 
@@ -195,6 +198,8 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     for place, message, told in _BY_PLACE:
         if root.innermost and place.search(root.innermost.whole_place) and message.search(root.message):
             return root, Match(catalogue[told], 0, NOWHERE)
+    if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
+        return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
     known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:

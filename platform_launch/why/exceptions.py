@@ -51,6 +51,8 @@ _QUOTES_TASK = re.compile(
     r"ray\.exceptions\.(?:RayTaskError\([\w.]+\)"
     r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
 )
+# What Ray puts in place of a further traceback's first line in such a quotation.
+_OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
@@ -262,6 +264,9 @@ class Traceback:
             elif not self._linked:
                 self.done = True
                 return False
+            self._frames = []
+        elif self._linked and (quoted := _OPENS_TASK.match(text)):
+            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             self._frames = []
         elif link := _LINK.search(text):
             self._linked, self._handling = True, link[0].startswith("During")

@@ -1,0 +1,50 @@
+"""Services that a training asks over the network, and what runs it in a cloud."""
+
+from __future__ import annotations
+
+from tests.why.conftest import Explain
+
+UNRESOLVED = (
+    "urllib3.exceptions.NameResolutionError: <urllib3.connection.HTTPSConnection object at 0x76>: "
+    "Failed to resolve '{}' ([Errno -3] Temporary failure in name resolution)\n"
+)
+FRAME = 'File "/env/lib/python3.13/site-packages/{}.py", line 205, in {}\n    raise {}\n'
+
+
+def test_server_whose_name_does_not_resolve_is_named_with_the_worker_that_asked(
+    explain_text: Explain,
+) -> None:
+    worker = (
+        "ray::agent_4:Worker.__init__() (pid=81, ip=10.0.0.17, actor_id=34e0, repr=<Worker object at 0x7>)\n"
+    )
+    verdict = explain_text(
+        FRAME.format("urllib3/connection", "_new_conn", "NameResolutionError(self.host, self, e) from e")
+        + UNRESOLVED.format("api.wandb.ai")
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + worker
+        + "  "
+        + FRAME.format("requests/adapters", "send", "ConnectionError(e, request=request)")
+        + "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.wandb.ai', port=443)\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "server_unresolved", "10.0.0.17")
+    assert verdict.details["server"] == "api.wandb.ai"
+
+
+def test_hub_whose_name_does_not_resolve_is_called_offline(explain_text: Explain) -> None:
+    frame = FRAME.format("urllib3/connection", "_new_conn", "NameResolutionError(self.host, self, e) from e")
+    said = UNRESOLVED.format("huggingface.co")
+    assert explain_text(f"Traceback (most recent call last):\n  {frame}{said}").cause == "hub_offline"
+
+
+def test_warning_that_a_server_was_not_found_does_not_hide_what_ended_the_job(explain_text: Explain) -> None:
+    warning = "WARNING retrying: Failed to resolve 'metrics.example' (attempt 1)\n"
+    verdict = explain_text(warning + "RuntimeError: CUDA Error: out of memory at /src/allocator.cpp:62\n")
+    assert verdict.cause == "cuda_out_of_memory"
+
+
+def test_status_of_a_sagemaker_job_is_no_cause(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "UnexpectedStatusException: Error for Training job sft-1: Failed. Reason: AlgorithmError: "
+        'ExecuteUserScriptError:\nCommand "/opt/conda/bin/python3.11 train.py --epochs 3"\n'
+    )
+    assert verdict.kind == "unknown"

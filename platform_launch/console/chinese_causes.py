@@ -247,6 +247,7 @@ CAUSES = {
     "missing_module": "缺少 Python 包",
     "import_failed": "无法导入包中的名称",
     "library_missing": "缺少共享库",
+    "library_damaged": "磁盘上的共享库无法加载",
     "extension_abi": "编译的扩展与 torch 不匹配",
     "extension_build": "扩展编译失败",
     "torchvision_mismatch": "torch 与 torchvision（或 torchaudio）版本不配套",

@@ -30,8 +30,10 @@ OFTEN_CAUGHT = frozenset(
 )
 # What code says that was left without something by an earlier failure.
 _LEFT_WITHOUT = re.compile(r"NoneType|is not defined|referenced before assignment|access local variable")
-# A signature that explains one of these says itself that a process or the job was ended.
-_ENDS = frozenset(("abort", "killed", "terminated"))
+# What is one of these, or explains one, says itself that a process or the job was ended or never began.
+_ENDS = frozenset(
+    ("abort", "container_start", "killed", "mpi_start", "ray_actor_died", "slurm_launch", "terminated")
+)
 _FEW_LINES = 2
 _VAGUE = 1
 _LOOKBACK_LINES = 300
@@ -114,7 +116,7 @@ def _are_apart(claim: Occurrence, proof: Occurrence) -> bool:
 def _has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
     """Tell whether an uncaught exception is no consequence of what a line above it says."""
     known, said = proof.signature, claim.signature
-    if proof.raised is None or said.exit_codes or _ENDS.intersection(said.explains):
+    if proof.raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
         return False
     if known is said:
         return known.distinct and claim.raised is not None and claim.raised.text != proof.raised.text

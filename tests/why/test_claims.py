@@ -72,6 +72,11 @@ def test_a_traceback_with_a_cause_of_its_own_outranks_a_line_above_it(
     [
         ("slurmstepd: error: *** STEP 8 CANCELLED DUE TO TIME LIMIT ***\n", "KeyError: 7", "time_limit"),
         ("srun: error: Node failure on gn22\n", "ValueError: 15 of 16", "node_failed"),
+        (
+            "srun: error: Task launch for StepId=7.0 failed on node gn09: Job credential expired\n",
+            "ValueError: 15 of 16",
+            "slurm_credential",
+        ),
         ("free(): invalid pointer\n", "KeyError: 'gn03'", "heap_corruption"),
         ("Failed to open libnvidia-ml.so.1\n", "RuntimeError: the device is odd", "nvml"),
         (

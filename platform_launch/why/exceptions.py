@@ -60,6 +60,7 @@ _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
 # What a message ends its line with when it goes on in the next one.
 _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
+_OF_AN_EXCERPT = 4
 # What serving engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
 # What torch says below many an exception.
@@ -328,6 +329,12 @@ def opens(text: str) -> re.Match[str] | None:
     return _OPENING.match(text)
 
 
+def _indentation(text: str) -> int:
+    """Return by how much a line is indented, as those of an excerpt are; further in is something else."""
+    further = len(text) - len(text.lstrip(" "))
+    return further if further <= _OF_AN_EXCERPT else 0
+
+
 def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     """Return the exception that a line names without a traceback (as Python does for syntax errors).
 
@@ -335,7 +342,7 @@ def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
     hold the frames.
     """
     logged = _LOGGED.match(line.text)
-    ending = _ENDING.match(line.text, logged.end() if logged else 0)
+    ending = _ENDING.match(line.text, logged.end() if logged else _indentation(line.text))
     if ending is None or not ending[1].endswith(("Error", "Exception")):
         return None
     if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):

@@ -71,7 +71,8 @@ def _rejoined(data: bytes) -> bytes:
     cut = [len(text) == width and not text.endswith("  ") for text in texts[:-1]]
     pairs = [(text, below) for text, below, is_cut in zip(texts, texts[1:], cut, strict=False) if is_cut]
     going_on = sum(_goes_on(text, below) for text, below in pairs)
-    if len(pairs) < _FEWEST_CUTS or going_on * 3 < len(pairs) * 2:
+    # The same line over and over is as long each time, whatever the terminal's width.
+    if len({text for text, _ in pairs}) < _FEWEST_CUTS or going_on * 3 < len(pairs) * 2:
         return data
     for index in range(len(lines) - 2, -1, -1):
         if cut[index]:

@@ -28,12 +28,13 @@ _MPI = (
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
     ),
 )
-# Of the mpiexec of HPE Cray systems, with the words that it needs.
+# Of the mpiexec of HPE Cray systems, with the host before it.
 _PALS = re.compile(
-    r"(?:\b(?P<host>[A-Za-z][\w.-]{0,100}): )?\brank (?P<rank>\d{1,7}) "
+    r"\brank (?P<rank>\d{1,7}) "
     r"(?:died from signal (?P<number>\d{1,2})|exited with code (?P<code>[1-9]\d{0,2}))\b"
 )
-_PALS_WORDS = ("died from signal ", "exited with code ")
+_PALS_HOST = re.compile(r"([A-Za-z][\w.-]{0,100}): $")
+_LONGEST_HOST = 103
 # An older mpirun's sentence, which mails and terminals wrap.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
@@ -113,8 +114,11 @@ class StepReader:
             return StepEnd(code, places, line, ordered)
         said = f"{self._begun} {text.strip()}" if self._begun else text
         self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
-        is_pals = any(words in text for words in _PALS_WORDS)
-        for pattern in (*_MPI, _PALS) if is_pals else _MPI:
+        if found := _PALS.search(text):
+            named = _PALS_HOST.search(text[max(0, found.start() - _LONGEST_HOST) : found.start()])
+            place = Location(host=named[1] if named else None, rank=int(found["rank"]))
+            return StepEnd(_code(found), (place,), line)
+        for pattern in _MPI:
             if found := pattern.search(said):
                 host = found.groupdict().get("host")
                 place = Location(host=host, rank=int(found["rank"]))

@@ -52,3 +52,10 @@ def test_lines_of_hosts_in_turn_are_not_one(explain_text: Explain) -> None:
     rows = "".join(f"{line:<99}.\n" for line in said)
     verdict = explain_text(f"{rows}gn01: RuntimeError: CUDA error: uncorrectable ECC error encountered\n")
     assert (verdict.cause, verdict.evidence[0].line) == ("ecc", 51)
+
+
+def test_a_line_that_comes_again_is_not_one_that_a_terminal_cut(explain_text: Explain) -> None:
+    missing = "slurmstepd: error: execve(): /data/./train_hello: No such file or directory"
+    ended = "srun: error: gn81: task {0}: Exited with exit code 2"
+    text = "\n".join(f"{missing}\n{ended.format(task)}" for task in range(4))
+    assert explain_text(f"{text}\n").evidence[0].text == missing

@@ -62,3 +62,38 @@ def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Pa
         with pytest.raises(UsageError, match=f"--port {demo.port}"):
             run_demo(demo, lambda *_: None, lambda _: None)
     assert not demo.folder.exists()
+
+
+def test_what_a_killed_demo_left_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    left, begun = tmp_path / "procguard-demo-left", tmp_path / "procguard-demo-begun"
+    for folder in (left / "server", begun):
+        folder.mkdir(parents=True)
+    program = (
+        "import sys; from platform_launch.cli.procguard.demo import _temporary\n"
+        "with _temporary() as folder:\n"
+        "    (folder / 'server').mkdir(); print(folder, flush=True); sys.stdin.read()"
+    )
+
+    def begin() -> tuple[subprocess.Popen[str], Path]:
+        demo = subprocess.Popen(
+            (sys.executable, "-c", program),
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert demo.stdout is not None
+        return demo, Path(demo.stdout.readline().strip())
+
+    first, kept = begin()
+    second, other = begin()
+    assert {begun, kept, other} == set(tmp_path.iterdir()), (
+        "only what nobody holds, and holds something, goes"
+    )
+    first.kill()
+    first.communicate()
+    second.communicate()
+    assert {begun, kept} == set(tmp_path.iterdir())
+    third, _ = begin()
+    third.communicate()
+    assert {begun} == set(tmp_path.iterdir())

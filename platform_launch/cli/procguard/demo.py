@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
+import os
+import shutil
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -12,6 +16,8 @@ import click
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
+
+_PREFIX = "procguard-demo-"
 
 
 @click.command("demo")
@@ -46,7 +52,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
         )
     env, console = Environment.of_this_process(), Console()
     with ExitStack() as stack:
-        where = folder.absolute() if folder else Path(stack.enter_context(_temporary()))
+        where = folder.absolute() if folder else stack.enter_context(_temporary())
         # Four trainings share this machine: each with one thread is faster than four with all.
         variables = {"OMP_NUM_THREADS": "1", **env.inherited()}
         demo = Demo(where, port or free_port(), command_line or training_command(), variables)
@@ -60,5 +66,24 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
         return run_demo(demo, console.say, ready)
 
 
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="procguard-demo-", ignore_cleanup_errors=True)
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    """Make a folder that is removed at the end; one that was killed has left its own, which goes now."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), _held(left):  # BlockingIOError: a demo that runs has it
+            if left.stat().st_uid == os.geteuid() and any(left.iterdir()):  # empty: one that just begins
+                shutil.rmtree(left)
+    made = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    with made as folder, _held(Path(folder)):
+        yield Path(folder)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, which the kernel lets go when this process is killed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)

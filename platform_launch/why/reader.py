@@ -52,6 +52,8 @@ _AT_ITS_START = "The actor died because of an error raised in its creation task"
 _DEAD = b": The actor died"
 # What ends a process that another one's failure reached, as a fatal line of its own says.
 _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
+# Where a launcher asks the store on the master.
+_STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
@@ -337,8 +339,9 @@ class LogReader:
             return
         last, place, line = chain.frames[-1], chain.place, reading.traceback.last_line
         if last.is_launcher:
-            ended = Match(self._catalogue["child_failed"], 0, chain.where)
-            self._add(ended, SignatureRole.SUMMARY, line, chain.where, start=chain.start, span=reading.span)
+            told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
+            match = Match(told, 0, chain.where)
+            self._add(match, told.role, line, chain.where, start=chain.start, span=reading.span)
             return
         if place is None:
             return

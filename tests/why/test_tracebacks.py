@@ -6,6 +6,8 @@ import pytest
 
 from tests.why.conftest import Explain, progress, uncaught
 
+RENDEZVOUS = "distributed/elastic/rendezvous/c10d_rendezvous_backend.py"
+
 
 def test_interleaved_ranks_are_put_together_again(explain_text: Explain) -> None:
     one = uncaught("ValueError: of rank three", "[rank3]: ", line=33).splitlines(keepends=True)
@@ -77,3 +79,5 @@ def test_traceback_cut_inside_of_a_launcher_tells_that_a_process_ended(explain_t
     assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("unknown", None, 4)
     assert "launcher" in verdict.meaning
     assert explain_text("\n".join(begun) + "\n" + uncaught("ValueError: bad")).title == "ValueError: bad"
+    asking = [line.replace("distributed/run.py", RENDEZVOUS) for line in begun]
+    assert explain_text("\n".join(asking) + "\n").cause == "master_unreachable"

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 import click
 
 from platform_launch import __version__, hardware
+from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.quarantine import quarantine_file_option
 from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import HardwareError, InputError, InstallationError, UsageError, shown
+from platform_launch.errors import HardwareError, InputError, UsageError, shown
 from platform_launch.launch.unfit import node_name, quarantine_file
 
 if TYPE_CHECKING:
@@ -86,10 +87,8 @@ def command(
     The join token comes from --token-file or PROCGUARD_JOIN_TOKEN. TERM and Ctrl-C end the node's trainings
     in good order; a second one leaves them running.
     """
-    try:
+    with needs_procguard():
         from platform_launch.procguard.agent.connection import AgentConnection
-    except ImportError as error:
-        raise _without_extra(error) from error
     from platform_launch.hardware.gpu_use import GpuMeter
     from platform_launch.procguard.agent.machine import MachineMonitor
     from platform_launch.procguard.agent.main import Agent, run
@@ -125,13 +124,6 @@ def command(
     finally:
         folder.close()
     return 0
-
-
-def _without_extra(error: ImportError) -> InstallationError:
-    return InstallationError(
-        f"the agent needs the package {error.name}, which is not here",
-        "pip install 'platform-launch[procguard]'",
-    )
 
 
 def _check_url(url: str, console: Console) -> None:
@@ -199,7 +191,7 @@ def _default_state(env: Environment, node: str) -> Path:
 
 
 def _token(file: Path | None, env: Environment) -> str | None:
-    from platform_launch.procguard.agent.variables import JOIN_TOKEN
+    from platform_launch.procguard.api.wire import JOIN_TOKEN
 
     if file is None:
         found = env.text(JOIN_TOKEN)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
@@ -39,12 +40,8 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
 
     Only this machine can reach it. Nothing is left but --folder, where one is given.
     """
-    try:
+    with needs_procguard():
         from platform_launch.procguard.demo import Demo, free_port, run_demo, training_command
-    except ImportError as error:
-        raise InstallationError(
-            f"procguard needs the package {error.name}", "pip install 'platform-launch[procguard]'"
-        ) from error
     if command_line is None and importlib.util.find_spec("torch") is None:
         raise InstallationError(
             "the demo trains with torch, which is not here",

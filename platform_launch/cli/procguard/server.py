@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import InstallationError, UsageError
+from platform_launch.errors import UsageError
 
 if TYPE_CHECKING:
     from platform_launch.procguard.server.assembly import JoinToken
@@ -30,11 +31,9 @@ def command(config: Path | None, **flags: Any) -> int:
     """
     env = Environment.of_this_process()
     settings = settings_from(config, flags)
-    try:
+    with needs_procguard():
         from platform_launch.procguard.server.assembly import assembled, join_token, make_first_user
         from platform_launch.procguard.server.run import prepare_process, serve
-    except ImportError as error:
-        raise missing(error) from error
     prepare_process()
     token = join_token(settings, env)
     with assembled(settings, token.token) as parts:
@@ -48,12 +47,10 @@ def command(config: Path | None, **flags: Any) -> int:
 
 def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
     """Return the settings of a file, with flags over them. Raises InputError, UsageError."""
-    try:
+    with needs_procguard():
         from pydantic import ValidationError
 
         from platform_launch.procguard.server.settings import ServerSettings, read_settings
-    except ImportError as error:
-        raise missing(error) from error
     settings = read_settings(config)
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -64,13 +61,6 @@ def settings_from(config: Path | None, flags: dict[str, Any]) -> ServerSettings:
         raise UsageError(
             f"--{name} {given.get(name)!r}: {first['msg'].removeprefix('Value error, ')}"
         ) from error
-
-
-def missing(error: ImportError) -> InstallationError:
-    """Say which package the server lacks."""
-    return InstallationError(
-        f"procguard needs the package {error.name}", "pip install 'platform-launch[procguard]'"
-    )
 
 
 def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from platform_launch.cli.output import read_text
-from platform_launch.cli.procguard.server import missing, settings_from
+from platform_launch.cli.procguard.extra import needs_procguard
+from platform_launch.cli.procguard.server import settings_from
 from platform_launch.cli.program import SETTINGS
 from platform_launch.errors import InputError, LaunchError, UsageError, shown
 
@@ -124,11 +125,9 @@ def list_(**place: Any) -> None:
 @contextmanager
 def _users(place: dict[str, Any]) -> Iterator[tuple[Users, ServerSettings]]:
     settings = settings_from(place.pop("config"), place)
-    try:
+    with needs_procguard():
         from platform_launch.procguard.api.refused import RequestRefused, Unavailable
         from platform_launch.procguard.database import accounts
-    except ImportError as error:
-        raise missing(error) from error
     try:
         with accounts(settings.database_url, _who()) as users:
             yield users, settings

@@ -14,6 +14,7 @@ from platform_launch.errors import InputError, shown
 from platform_launch.procguard.agent.state import StateFolder
 from platform_launch.procguard.api.inspection import RanksSeen, RanksTaken
 from platform_launch.procguard.api.wire import (
+    JOIN_TOKEN,
     Heartbeat,
     JoinAnswer,
     JoinRequest,
@@ -27,6 +28,7 @@ from platform_launch.procguard.api.wire import (
 _TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 _UNAUTHORIZED = 401
 NAME_TAKEN = 409
+_SERVERS_TOKEN = f"pass --token-file, or set {JOIN_TOKEN}, to what the server was started with"
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -102,13 +104,9 @@ class AgentConnection:
 
     def _join_in(self) -> None:
         if self._token is None:
-            raise RequestError(
-                "this agent was given no join token",
-                "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with",
-                _UNAUTHORIZED,
-            )
+            raise RequestError("this agent was given no join token", _SERVERS_TOKEN, _UNAUTHORIZED)
         self._credential = self._token
-        proof = self._join.model_copy(update={"credential": self._state.last_credential(self.url)})
+        proof = self._join.model_copy(update={"credential": self._state.credential(self.url) or ""})
         try:
             joined = self._post("/api/v1/agent/join", JoinAnswer, proof.model_dump_json().encode())
         except RequestError as error:
@@ -153,8 +151,7 @@ def _trust(ca_file: Path) -> ssl.SSLContext:
 
 def _as_join(error: RequestError, node: str) -> RequestError:
     if error.status == _UNAUTHORIZED:
-        hint = "pass --token-file, or set PROCGUARD_JOIN_TOKEN, to what the server was started with"
-        return RequestError(f"the join token is not the server's: {error.text}", hint, error.status)
+        return RequestError(f"the join token is not the server's: {error.text}", _SERVERS_TOKEN, error.status)
     if error.status == NAME_TAKEN:
         hint = "give each agent a --node of its own; if that one is gone, forget the node on the server"
         return RequestError(f"another agent is node {node}: {error.text}", hint, error.status)

@@ -50,16 +50,7 @@ class MachineMonitor:
 
     def _run(self) -> None:
         while True:
-            self._last = tuple(
-                GpuReport(
-                    index=use.index,
-                    name=use.name,
-                    utilization_percent=use.utilization_percent,
-                    memory_used_gib=use.memory_used_gib,
-                    memory_total_gib=use.memory_total_gib,
-                )
-                for use in self._meter.read()
-            )
+            self._last = tuple(GpuReport.model_validate(asdict(use)) for use in self._meter.read())
             self._read_at = time.monotonic()
             time.sleep(_EVERY_S)
 

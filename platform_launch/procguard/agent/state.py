@@ -166,22 +166,17 @@ class StateFolder:
             records.write(path, {"instance": name})
         return name
 
-    def credential(self, server: str, joined_as: str) -> str | None:
-        """Return the credential that this server gave for joining as this, None where it gave none."""
-        found: dict[str, object] = {}
-        with suppress(OSError):
-            found = records.read(self.path / "credential.json") or {}
-        credential = found.get("credential")
-        same = found.get("server") == server and found.get("joined_as") == joined_as
-        return credential if same and isinstance(credential, str) else None
+    def credential(self, server: str, joined_as: str | None = None) -> str | None:
+        """Return the credential that this server gave last, None where it gave none.
 
-    def last_credential(self, server: str) -> str:
-        """Return what this server gave last, for whatever joining; empty where it gave none."""
+        With ``joined_as`` only the one that it gave for joining as this.
+        """
         found: dict[str, object] = {}
         with suppress(OSError):
             found = records.read(self.path / "credential.json") or {}
         credential = found.get("credential")
-        return credential if found.get("server") == server and isinstance(credential, str) else ""
+        known = found.get("server") == server and joined_as in (None, found.get("joined_as"))
+        return credential if known and isinstance(credential, str) else None
 
     def keep_credential(self, server: str, joined_as: str, credential: str) -> None:
         """Keep the credential; any other is forgotten. Raises OSError."""

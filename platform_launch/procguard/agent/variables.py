@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 from platform_launch.environment import Environment
 from platform_launch.procguard.agent.launch import MARKER
-from platform_launch.procguard.api.wire import PLACE_VARIABLES, WorkerOrder
+from platform_launch.procguard.api.wire import JOIN_TOKEN, PLACE_VARIABLES, WorkerOrder
 
-JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
-_SESSION_TOKEN = "PROCGUARD_TOKEN"  # noqa: S105 - as above; what ctl acts for a person with
+_SESSION_TOKEN = "PROCGUARD_TOKEN"  # noqa: S105 - a variable's name: what ctl acts for a person with
 
 _ONE_PLACE = PLACE_VARIABLES | {"BASE_RANK", "NODE_COUNT", "NUM_NODES", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}
 # Launchers and batch systems whose variables training libraries (accelerate, Lightning, JAX, this launcher)

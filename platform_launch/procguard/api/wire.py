@@ -38,6 +38,9 @@ MAX_LOG_CHUNK = 256 * 1024
 PROTOCOL = 2
 """What this version's agents understand: 2 knows an order's ``variables`` and ``directory``."""
 
+JOIN_TOKEN = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - a variable's name
+"""Holds, for the server and its agents, what agents join with."""
+
 NodeName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes.people import UserRole
+from platform_launch.procguard.api.wire import JOIN_TOKEN
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
@@ -25,7 +26,7 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions
-from platform_launch.procguard.server.settings import TOKEN_VARIABLE, ServerSettings, read_join_token
+from platform_launch.procguard.server.settings import ServerSettings, read_join_token
 from platform_launch.procguard.server.throttle import Throttle
 from platform_launch.procguard.server.webhooks import Webhooks
 
@@ -49,7 +50,7 @@ def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
     """
     token = read_join_token(settings, env)
     if token:
-        return JoinToken(token, None if TOKEN_VARIABLE in env else settings.join_token_file)
+        return JoinToken(token, None if JOIN_TOKEN in env else settings.join_token_file)
     path = settings.data / "join-token"
     return JoinToken(read_or_make(path), path)
 

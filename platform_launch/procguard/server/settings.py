@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, shown
+from platform_launch.procguard.api.wire import JOIN_TOKEN
 from platform_launch.procguard.server.private import check_ours, check_private
 
-TOKEN_VARIABLE = "PROCGUARD_JOIN_TOKEN"  # noqa: S105 - its name, not a token
 SHORTEST_TOKEN = 16
 """Characters: shorter ones can be guessed."""
 
@@ -156,16 +156,16 @@ def read_join_token(settings: ServerSettings, environment: Environment) -> str:
     if not token and not settings.loopback:
         raise InputError(
             f"listen={settings.listen} can be reached from other machines, and no join token is set",
-            f"set {TOKEN_VARIABLE} or join_token_file, so that not everybody's agent can join; "
+            f"set {JOIN_TOKEN} or join_token_file, so that not everybody's agent can join; "
             "or listen on 127.0.0.1",
         )
     return token
 
 
 def _token(settings: ServerSettings, environment: Environment) -> tuple[str, str]:
-    value = environment.text(TOKEN_VARIABLE)
+    value = environment.text(JOIN_TOKEN)
     if value is not None:
-        return value.value, TOKEN_VARIABLE
+        return value.value, JOIN_TOKEN
     path = settings.join_token_file
     if path is None:
         return "", ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import httpx
 
 from platform_launch.errors import shown
 
@@ -66,20 +65,20 @@ def body(kind: str, notice: Notice) -> dict[str, Any]:
     }
 
 
-def refusal(kind: str, answer: httpx.Response) -> str:
-    """Say why a receiver did not take a message; nothing where it did."""
-    if not answer.is_success:
-        return f"HTTP {answer.status_code}"
+def refusal(kind: str, status: int, content: bytes) -> str:
+    """Return why a receiver that answered so did not take a message, empty where it did."""
+    if not 200 <= status < 300:
+        return f"HTTP {status}"
     if kind not in REFUSAL_KEYS:
         return ""
     number, reason = REFUSAL_KEYS[kind]
     try:
-        said = answer.json()
+        answer = json.loads(content)
     except (ValueError, RecursionError):  # the second for lists in lists in lists
         return "its answer is not JSON"
-    if not isinstance(said, dict) or said.get(number, 0) == 0:
+    if not isinstance(answer, dict) or answer.get(number, 0) == 0:
         return ""
-    return f"{number}={shown(str(said[number]), 20)}: {shown(str(said.get(reason, '')), 200)}"
+    return f"{number}={shown(str(answer[number]), 20)}: {shown(str(answer.get(reason, '')), 200)}"
 
 
 def _cut(text: str) -> str:

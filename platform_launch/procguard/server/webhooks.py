@@ -12,14 +12,17 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpx
 from prometheus_client import Counter
 
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.server.settings import Webhook
 from platform_launch.procguard.server.webhook_forms import REFUSAL_KEYS, Notice, body, refusal
+
+if TYPE_CHECKING:
+    import httpx
 
 TOLD = ("failed", "failing", "degraded", "recovered", "finished")
 _TRIES = 5
@@ -96,6 +99,8 @@ class Webhooks:
             self._lose(hook, message, _TOO_MANY)
 
     def _work(self) -> None:
+        import httpx  # a twelfth of what a server's start costs, and most servers tell nobody
+
         loop = asyncio.new_event_loop()
         # Answers are read as they come: unpacked, a short one may be endless.
         plain = {"Accept-Encoding": "identity"}
@@ -161,4 +166,4 @@ async def _answered(client: httpx.AsyncClient, hook: Webhook, notice: Notice) ->
                 content += part
                 if len(content) > _LONGEST_ANSWER:
                     break
-    return refusal(hook.kind, httpx.Response(answer.status_code, content=bytes(content)))
+    return refusal(hook.kind, answer.status_code, bytes(content))

@@ -9,8 +9,9 @@ from urllib.parse import quote
 import click
 
 from platform_launch.cli.procguard.ctl.tokens import ServerAddress, server
+from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.environment import Environment
-from platform_launch.errors import InstallationError, LaunchError, UsageError
+from platform_launch.errors import LaunchError, UsageError
 
 if TYPE_CHECKING:
     import httpx
@@ -36,12 +37,8 @@ class ApiClient:
 
     def __init__(self, to: ServerAddress) -> None:
         self.server = to
-        try:
+        with needs_procguard():
             import httpx
-        except ImportError as error:
-            raise InstallationError(
-                "procguard ctl needs the package httpx", "pip install 'platform-launch[procguard]'"
-            ) from error
         headers = {"Authorization": f"Bearer {to.token}"} if to.token else {}
         try:
             self._http = httpx.Client(base_url=to.url, headers=headers, timeout=_TIMEOUT_S)

@@ -119,7 +119,7 @@ def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
         answer = _checked(api.post("/login", json={"name": "admin", "password": secret}))
         api.headers["Authorization"] = f"Bearer {answer.json()['token']}"
         workers = [f"{node}-0" for node in NODES]
-        _wait(lambda: leaving() or _heard(api) >= set(workers), "the heartbeats of the agents")
+        _wait(lambda: leaving() or _alive(api) >= set(workers), "the heartbeats of the agents")
         settings = {
             "master_addr": NODES[0],
             "master_port": free_port(),
@@ -168,7 +168,7 @@ def _last_line(demo: Demo, name: str) -> str:
     return shown(lines[-1], 400) if lines else "it said nothing"
 
 
-def _heard(api: httpx.Client) -> set[str]:
+def _alive(api: httpx.Client) -> set[str]:
     found = _checked(api.get("/workers")).json()
     return {worker["worker"] for worker in found if worker["heartbeat_age_s"] is not None}
 

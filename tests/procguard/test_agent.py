@@ -306,7 +306,7 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: A
 def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, "--leave-running", "--orphan-after", "15")
     started(server, 1, SLEEP)
-    server.wait(WorkerState.RUNNING, 1)
+    wait_for(lambda: server.reports[0].pid is not None, "the training's own process, after its supervisor's")
     assert node.end() == 0
     assert len(node.processes()) >= 2
     wait_for(lambda: not node.processes(), "the end of what nobody can stop")

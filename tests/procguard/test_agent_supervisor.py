@@ -285,13 +285,13 @@ def test_what_cannot_be_seen_is_not_gone(tmp_path: Path) -> None:
     limits = AgentLimits(directory=tmp_path)
     worker = Worker(0, state, Environment({}), limits, lambda _level, text: said.append(text))
     worker.order = WorkerOrder(action=OrderAction.RUN, generation=7, command=("true",))
-    for seen in (False, True):
-        assert worker.seen is seen
+    for observed in (False, True):
+        assert worker.observed is observed
         with no_file_opens():
             worker.advance()
             assert worker.logs() == []
-            assert not seen or worker.report(()).state is WorkerState.RUNNING
-        assert worker.seen is seen
+            assert not observed or worker.report(()).state is WorkerState.RUNNING
+        assert worker.observed is observed
         worker.advance()
         report = worker.report(())
         assert (report.state, report.generation) == (WorkerState.RUNNING, 7)

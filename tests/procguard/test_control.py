@@ -28,7 +28,7 @@ from platform_launch.procguard.api.wire import (
     WorkerState,
 )
 from platform_launch.procguard.database import serving
-from platform_launch.procguard.server.routes.people import csv_lines
+from platform_launch.procguard.server.routes.events import csv_lines
 from platform_launch.sentences import Sentence, Value, quoted, sentence
 from tests.procguard.cluster import Cluster
 

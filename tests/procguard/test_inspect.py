@@ -29,8 +29,8 @@ from platform_launch.procguard.api.wire import (
     WorkerState,
 )
 from platform_launch.procguard.server.assembly import assembled
-from platform_launch.procguard.server.heartbeats import answer_beat
 from platform_launch.procguard.server.inspections import Inspections
+from platform_launch.procguard.server.middleware import answer_heartbeat
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.sentences import Sentence
 from tests.procguard.agent_lab import AgentNode, node_in
@@ -215,7 +215,7 @@ def test_a_question_and_the_end_of_a_quarantine_travel_in_one_answer(tmp_path: P
         assert (answered().release, answered().questions) == (5.0, {})
 
     def answered() -> WorkerOrders:
-        answer = answer_beat(parts, "gn6", beat.model_dump_json().encode())
+        answer = answer_heartbeat(parts, "gn6", beat.model_dump_json().encode())
         return WorkerOrders.model_validate_json(bytes(answer.body))
 
     with assembled(ServerSettings(data=tmp_path / "server", listen="127.0.0.1:0"), TOKEN) as parts:

@@ -176,7 +176,7 @@ def test_sessions_end_with_what_they_were_given_for(server: Served) -> None:
 
 def test_who_has_logged_out_is_told_nothing_more(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by a stream that was opened before either."""
-    monkeypatch.setattr(stream_module, "ASK_S", 0.1)
+    monkeypatch.setattr(stream_module, "ADMIT_EVERY_S", 0.1)
     person = server.person()
     with person.stream("GET", "/stream") as stream:
         events = stream.iter_text()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.errors import shown
-from platform_launch.hardware import ports
+from platform_launch.hardware import names, ports
 from platform_launch.procguard.agent.variables import not_a_place
 from platform_launch.procguard.api.wire import WorkerOrder
 from platform_launch.sentences import Sentence, listed, sentence
@@ -17,6 +18,8 @@ from platform_launch.sentences import Sentence, listed, sentence
 ANY = "*"
 # A PATH may have tens of thousands of characters, and a command's word is as long as the server wants it.
 _LONGEST_PATH = 1000
+# Shorter than the time a group waits for its workers, so that the reason is known within it.
+_ANSWER_S = 15.0
 
 
 def is_allowed(command: Sequence[str], allowed: Sequence[str]) -> bool:
@@ -112,3 +115,30 @@ def _port(number: int | None) -> Sentence | None:
     if port.problem:
         return sentence("port-unusable", port=number, problem=port.problem)
     return None
+
+
+class MasterLookup:
+    """Whether MASTER_ADDR can be resolved here: torch would ask the resolver for many silent minutes.
+
+    Asked in the background, since a resolver may take minutes and an agent's loop waits for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._master = ""
+        self._inquiry: names.ResolverInquiry | None = None
+        self._since = 0.0
+
+    def why_not(self, order: WorkerOrder) -> tuple[bool, Sentence | None]:
+        """Tell whether it is known yet, and why the order's master cannot be found, None where it can."""
+        master = order.environment.get("MASTER_ADDR", "")
+        if not master:
+            return True, None
+        if self._inquiry is None or self._master != master:
+            self._master, self._inquiry, self._since = master, names.addresses_of(master), time.monotonic()
+        answer = self._inquiry.answer_by(0.0)
+        if answer.late and time.monotonic() - self._since < _ANSWER_S:
+            return False, None
+        self._inquiry = None
+        if not answer.failure:
+            return True, None
+        return True, sentence("master-unresolved", master=shown(master), problem=answer.failure)

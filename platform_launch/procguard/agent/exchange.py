@@ -25,7 +25,7 @@ class Exchange:
         self._sent: tuple[WorkerReport, ...] = ()
         self._orders: Mapping[int, WorkerOrder] = {}
         self._questions: Mapping[int, str] = {}
-        self._asked_at = float("-inf")
+        self._sent_at = float("-inf")
         self._closed = False
 
     machine: MachineReport | None = None
@@ -48,17 +48,17 @@ class Exchange:
             self._sent = _essence(self._reports)
             return self._reports
 
-    def answer(self, orders: WorkerOrders, asked_at: float) -> None:
-        """Take the server's answer; ``asked_at``: when the heartbeat was sent, on the monotonic clock."""
+    def answer(self, orders: WorkerOrders, sent_at: float) -> None:
+        """Take the server's answer; ``sent_at``: when the heartbeat was sent, on the monotonic clock."""
         with self._changed:
-            self._orders, self._questions, self._asked_at = orders.orders, orders.questions, asked_at
+            self._orders, self._questions, self._sent_at = orders.orders, orders.questions, sent_at
             self.release = orders.release
         self._wake()
 
     def orders(self) -> tuple[Mapping[int, WorkerOrder], float]:
-        """Return the last orders and when they were asked for."""
+        """Return the last orders and when the heartbeat was sent that they answer."""
         with self._changed:
-            return self._orders, self._asked_at
+            return self._orders, self._sent_at
 
     def questions(self) -> Mapping[int, str]:
         """Return what somebody wants to see of workers, by number."""

@@ -49,11 +49,11 @@ class HeartbeatSender:
                 pause_s = self._failed(trouble)
 
     def _beat(self) -> float:
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         orders = self._connection.beat(
             self._exchange.take(), self._exchange.machine, self._exchange.quarantine
         )
-        self._exchange.answer(orders, asked_at)
+        self._exchange.answer(orders, sent_at)
         if self._last_logged or not self._joined:
             self._log("SUCCESS", f"connected to {self._connection.url}")
         self._joined, self._failures, self._last_logged = True, 0, ""

@@ -47,7 +47,7 @@ class Inspector:
         self._log = log
         self._answered: dict[int, str] = {}
 
-    def heed(self, questions: Mapping[int, str]) -> None:
+    def answer_new(self, questions: Mapping[int, str]) -> None:
         """Begin to answer what is new."""
         for number, question in questions.items():
             if self._answered.get(number) != question:

@@ -22,7 +22,7 @@ from platform_launch.procguard.agent.state import StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
 from platform_launch.supervise.signals import SignalInbox
 
-_LOOK_S = 0.2
+_STEP_S = 0.2
 # The longest a last heartbeat and the last of the logs may take.
 _GOODBYE_S = 12.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -88,7 +88,7 @@ class _Node:
     def step(self, *, leaving: bool = False) -> None:
         """Let each worker take a step, and offer what is now to the server."""
         orders, _ = self._exchange.orders()
-        self._inspector.heed(self._exchange.questions())
+        self._inspector.answer_new(self._exchange.questions())
         for worker in self._workers:
             worker.order = orders.get(worker.number)
             worker.advance(leaving=leaving)
@@ -101,7 +101,7 @@ class _Node:
         self._quarantine.release(self._exchange.release)
         count = len(self._workers)
         self._exchange.offer(
-            [worker.report(share(found, worker.number, count)) for worker in self._workers if worker.seen]
+            [worker.report(share(found, worker.number, count)) for worker in self._workers if worker.observed]
         )
 
     def logs(self) -> list[RunLog]:
@@ -140,7 +140,7 @@ def _watch(
             log("WARN", "another agent has this node's name: nobody can stop what runs here, ending it")
         if not all(thread.is_alive() for thread in threads):  # the traceback is on stderr
             raise LaunchError("a part of this agent has failed", "start it again: it finds its trainings")
-        poll.poll(_LOOK_S * 1000)
+        poll.poll(_STEP_S * 1000)
         for number in inbox.take():
             if leaving or agent.leave_running:
                 if not node.quiet:

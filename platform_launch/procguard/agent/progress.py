@@ -9,7 +9,7 @@ from pathlib import Path
 
 # "Step 120/500", "step=120", "global_step: 120", "steps 120".
 _STEP = re.compile(rb"(?i)(?<![a-z])(?:global_)?steps?[ =:#]{1,3}(\d{1,12})\b")
-_LOOK_EVERY_S = 2.0
+_READ_EVERY_S = 2.0
 _MOST_BYTES = 256 * 1024
 _WINDOW_S = 120.0
 
@@ -21,22 +21,22 @@ class StepMeter:
         self._path: Path | None = None
         self._offset = 0
         self._next_at = 0.0
-        self._seen: deque[tuple[float, int]] = deque(maxlen=64)
+        self._steps: deque[tuple[float, int]] = deque(maxlen=64)
 
     def read(self, path: Path | None) -> float | None:
         """Return the rate of the run whose output lies at ``path``; cheap, and never raises."""
         now = time.monotonic()
         if path != self._path:
             self._path, self._offset = path, 0
-            self._seen.clear()
+            self._steps.clear()
         elif now < self._next_at:
             return self._rate(now)
-        self._next_at = now + _LOOK_EVERY_S
+        self._next_at = now + _READ_EVERY_S
         if path is not None:
-            self._look(path, now)
+            self._read_new(path, now)
         return self._rate(now)
 
-    def _look(self, path: Path, now: float) -> None:
+    def _read_new(self, path: Path, now: float) -> None:
         try:
             with path.open("rb") as file:
                 end = file.seek(0, 2)
@@ -48,14 +48,14 @@ class StepMeter:
         if not found:
             return
         step = int(found[-1])
-        if self._seen and step < self._seen[-1][1]:  # another epoch, or a checkpoint that was gone back to
-            self._seen.clear()
-        self._seen.append((now, step))
+        if self._steps and step < self._steps[-1][1]:  # another epoch, or a checkpoint that was gone back to
+            self._steps.clear()
+        self._steps.append((now, step))
 
     def _rate(self, now: float) -> float | None:
-        while self._seen and now - self._seen[0][0] > _WINDOW_S:
-            self._seen.popleft()
-        if len(self._seen) < 2:
+        while self._steps and now - self._steps[0][0] > _WINDOW_S:
+            self._steps.popleft()
+        if len(self._steps) < 2:
             return None
-        (first_at, first), (last_at, last) = self._seen[0], self._seen[-1]
+        (first_at, first), (last_at, last) = self._steps[0], self._steps[-1]
         return (last - first) / (last_at - first_at)

@@ -35,7 +35,7 @@ class QuarantineWatch:
         self._log = log
         self._logged = ""
         self._wanted: float | None = None
-        self._asked = threading.Event()
+        self._release_requested = threading.Event()
 
     def start(self) -> None:
         """Look from now on, as long as the process lives."""
@@ -46,7 +46,7 @@ class QuarantineWatch:
         """Have the quarantine ended that began then; the same wish is carried out once."""
         if since is not None and since != self._wanted:
             self._wanted = since
-            self._asked.set()
+            self._release_requested.set()
 
     def poll(self, file: Path) -> None:
         """Release the node where that is wanted, and read the file."""
@@ -61,10 +61,10 @@ class QuarantineWatch:
                 else:
                     held = self._read(file)
         except InputError as error:
-            self._tell("WARN", f"{error}; whether this node is in quarantine is not known")
+            self._log_once("WARN", f"{error}; whether this node is in quarantine is not known")
             return
         self.held = None if held is None else _report(held, trouble)
-        self._tell("WARN", self._in_words(held, trouble))
+        self._log_once("WARN", self._in_words(held, trouble))
 
     def _read(self, file: Path) -> quarantine.QuarantinedNode | None:
         found = quarantine.quarantined(quarantine.read(file), self._candidates)
@@ -75,7 +75,7 @@ class QuarantineWatch:
             return ""
         return f"this node is {held.in_words()}" + (f"; {trouble}" if trouble else "")
 
-    def _tell(self, level: str, text: str) -> None:
+    def _log_once(self, level: str, text: str) -> None:
         if text != self._logged:
             self._log(level if text else "INFO", text or "this node is not in quarantine any more")
         self._logged = text
@@ -83,8 +83,8 @@ class QuarantineWatch:
     def _run(self, file: Path) -> None:
         while True:
             self.poll(file)
-            self._asked.wait(_EVERY_S)
-            self._asked.clear()
+            self._release_requested.wait(_EVERY_S)
+            self._release_requested.clear()
 
 
 def _report(held: quarantine.QuarantinedNode, trouble: str) -> QuarantineReport:

@@ -60,27 +60,27 @@ class Shipping:
 
     def ship(self) -> bool:
         """Send one chunk of each log that has grown; tell whether there was any."""
-        orders, asked_at = self._exchange.orders()
+        orders, sent_at = self._exchange.orders()
         logs = self._logs()
         known = {(log.number, log.generation) for log in logs}
         self._cursors = {key: cursor for key, cursor in self._cursors.items() if key in known}
         progress = False
         for log in logs:
-            cursor = self._cursor(log, orders.get(log.number), asked_at)
+            cursor = self._cursor(log, orders.get(log.number), sent_at)
             if cursor is not None and time.monotonic() >= cursor.not_before:
                 progress |= self._send(log, cursor)
         return progress
 
-    def _cursor(self, log: RunLog, order: WorkerOrder | None, asked_at: float) -> _Cursor | None:
+    def _cursor(self, log: RunLog, order: WorkerOrder | None, sent_at: float) -> _Cursor | None:
         """Return where to go on: the server's word, unless it is older than its last answer to a chunk."""
         cursor = self._cursors.get((log.number, log.generation))
         if order is None:
             return cursor
         offset = order.log_offset if order.generation == log.generation else None
         if cursor is None:
-            cursor = self._cursors[log.number, log.generation] = _Cursor(offset or 0, asked_at)
-        elif offset is not None and (offset > cursor.offset or asked_at > cursor.known_at):
-            cursor.offset, cursor.known_at = offset, asked_at
+            cursor = self._cursors[log.number, log.generation] = _Cursor(offset or 0, sent_at)
+        elif offset is not None and (offset > cursor.offset or sent_at > cursor.known_at):
+            cursor.offset, cursor.known_at = offset, sent_at
         return cursor
 
     def _send(self, log: RunLog, cursor: _Cursor) -> bool:

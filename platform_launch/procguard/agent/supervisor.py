@@ -26,8 +26,8 @@ from platform_launch.sentences import Sentence, quoted, sentence
 from platform_launch.supervise import Command, Outcome, Supervisor
 
 GONE = sentence("agent-gone")
-_LOOK_S = 0.1
-_LOOK_FOR_AGENT_S = 1.0
+_CHECK_S = 0.1
+_CHECK_AGENT_S = 1.0
 # What the verdict may cost: the machine may have other work by then.
 _VERDICT_S = 30
 _PROCESS = "[Rank {RANK}] World Size: {WORLD_SIZE}, Local Rank: {LOCAL_RANK}, Master Addr: {MASTER_ADDR}\n"
@@ -36,7 +36,7 @@ _VERDICT_BYTES = 64 * 1024 * 1024
 
 
 class _Watcher:
-    """A thread that looks for the wish to end the training, and for the agent."""
+    """A thread that stops the training when that is requested, or when no agent is there."""
 
     def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
         self.stop_reason: str | None = None
@@ -46,34 +46,34 @@ class _Watcher:
         self._supervisor = supervisor
         self._grace_s = float("inf")
         self._missed_since: float | None = None
-        self._look_for_agent_at = 0.0
+        self._check_agent_at = 0.0
 
     def run(self) -> None:
-        """Look until the process ends."""
+        """Check until the process ends."""
         while True:
-            self._look_for_stop()
+            self._check_stop()
             now = time.monotonic()
-            if now >= self._look_for_agent_at:
-                self._look_for_agent_at = now + _LOOK_FOR_AGENT_S
-                self._look_for_agent(now)
-            time.sleep(_LOOK_S)
+            if now >= self._check_agent_at:
+                self._check_agent_at = now + _CHECK_AGENT_S
+                self._check_agent(now)
+            time.sleep(_CHECK_S)
 
-    def _look_for_stop(self) -> None:
+    def _check_stop(self) -> None:
         try:
             record = records.read(self._folder / records.STOP)
-        except OSError:  # a disk that does not answer is no wish
+        except OSError:  # a disk that does not answer is no order to stop
             return
         if record is None:
             return
         grace_s = float(record.get("grace_s", self._launch.grace_s))
         if grace_s < self._grace_s:
             self._grace_s = grace_s
-            wish = records.reason_of(record) or sentence("stopped")
-            self._reasons[english(wish)] = wish
-            self.stop_reason = self.stop_reason or english(wish)
+            reason = records.reason_of(record) or sentence("stopped")
+            self._reasons[english(reason)] = reason
+            self.stop_reason = self.stop_reason or english(reason)
             self._supervisor.stop(self.stop_reason, grace_s)
 
-    def _look_for_agent(self, now: float) -> None:
+    def _check_agent(self, now: float) -> None:
         if not is_free(Path(self._launch.lock)):
             self._missed_since = None
             return
@@ -86,7 +86,7 @@ class _Watcher:
         return self._reasons.get(stopped_by) or quoted(stopped_by)
 
 
-def keep(folder: Path) -> None:
+def run_training(folder: Path) -> None:
     """Run the training of a run's folder to its end, unless somebody else does or has given it up."""
     launch = RunLaunch.read(folder)
     exited, ended = records.Reserved(folder / records.EXITED), records.Reserved(folder / records.ENDED)
@@ -175,5 +175,5 @@ def _note(path: Path, record: dict[str, object]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Keep the run whose folder is given."""
-    keep(Path(arguments[0]))
+    run_training(Path(arguments[0]))
     return 0

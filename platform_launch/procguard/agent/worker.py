@@ -15,11 +15,10 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import running
 from platform_launch.procguard.agent import records
-from platform_launch.procguard.agent.check import why_not
+from platform_launch.procguard.agent.check import MasterLookup, why_not
 from platform_launch.procguard.agent.inspecting import hook_variables
 from platform_launch.procguard.agent.launch import RunLaunch
 from platform_launch.procguard.agent.leftovers import Leftovers
-from platform_launch.procguard.agent.master import MasterLookup
 from platform_launch.procguard.agent.progress import StepMeter
 from platform_launch.procguard.agent.reconcile import (
     NextAction,
@@ -61,7 +60,7 @@ class AgentLimits:
 class Worker:
     """Brings one worker to what is wanted, a step at a time; nothing here waits. ``log(level, text)``.
 
-    ``seen``: whether it was ever looked at; before, nothing can be said of it.
+    ``observed``: whether its runs were ever read; before, there is nothing to report.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Worker:
         self.number = number
         self.order: WorkerOrder | None = None
         self.run: WorkerRun | None = None
-        self.seen = False
+        self.observed = False
         self._state = state
         self._env = env
         self._limits = limits
@@ -101,7 +100,7 @@ class Worker:
     def advance(self, *, leaving: bool = False) -> None:
         """Look at what is, take the next step towards what is wanted, and look again."""
         self._supervisors = reap_detached(self._supervisors)
-        if not self._see():
+        if not self._refresh():
             return
         step = decide(self.order, self.run, leftovers=bool(self._leftovers.pids), leaving=leaving)
         if step is NextAction.NOTHING or (step is NextAction.CHECK and self._just_refused()):
@@ -115,8 +114,8 @@ class Worker:
             if step is NextAction.CHECK and self.order:
                 self._refuse(self.order, sentence("state-trouble", problem=problem))
             else:
-                self._tell("ERROR", f"cannot {step.value}: {problem}")
-        self._see()
+                self._log_once("ERROR", f"cannot {step.value}: {problem}")
+        self._refresh()
 
     def report(self, gpus: Sequence[GpuReport]) -> WorkerReport:
         """Return what to tell the server."""
@@ -137,17 +136,17 @@ class Worker:
             return self._state.runs(self.number)[:-3:-1]
         return []
 
-    def _see(self) -> bool:
+    def _refresh(self) -> bool:
         """Look at what is. What cannot be seen now stays what it was: a disk in trouble ends no training."""
         try:
-            self._look()
+            self._read_runs()
         except OSError as error:
-            self._tell("ERROR", f"cannot see what runs: {error.filename}: {error.strerror}")
+            self._log_once("ERROR", f"cannot see what runs: {error.filename}: {error.strerror}")
             return False
-        self.seen = True
+        self.observed = True
         return True
 
-    def _look(self) -> None:
+    def _read_runs(self) -> None:
         before = self.run
         folders = self._state.runs(self.number)
         self.run = folders[-1].read_run(self._boot) if folders else None
@@ -156,10 +155,10 @@ class Worker:
         if self._leftovers.pids or lost != self._lost:
             self._search(folders)
         if lost is not None and self.run and self.run.reason and lost != self._lost:
-            self._tell("WARN", english(self.run.reason))
+            self._log_once("WARN", english(self.run.reason))
         self._lost = lost
         if before and before.alive and self.run and self.run.stage is Stage.EXITED:
-            self._tell("INFO", f"run {self.run.generation} ended with exit code {self.run.exit_code}")
+            self._log_once("INFO", f"run {self.run.generation} ended with exit code {self.run.exit_code}")
 
     def _search(self, folders: Sequence[RunFolder]) -> None:
         kept = {folder.generation for folder in folders if is_alive(folder.supervisor())}
@@ -189,7 +188,7 @@ class Worker:
             records.write(folder.path / records.STOP, {**records.reason(reason), "grace_s": grace_s})
         except OSError:  # a disk in trouble must not keep it running
             self._signal_supervisor(folder)
-        self._tell("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
+        self._log_once("INFO", f"asked to end, {grace_s:g} s at most: {english(reason)}")
 
     def _signal_supervisor(self, folder: RunFolder) -> None:
         found = running.find(int(str(folder.supervisor().get("pid", 0))))
@@ -209,7 +208,7 @@ class Worker:
             return
         folder = self._state.make_run(self.number, order.generation)
         records.write(folder.path / records.READY, {"boot": self._boot})
-        self._tell("INFO", f"ready for run {order.generation}")
+        self._log_once("INFO", f"ready for run {order.generation}")
 
     def _refused(self, order: WorkerOrder) -> bool:
         """Look whether an order may and could start here, and refuse it where not."""
@@ -226,7 +225,7 @@ class Worker:
     def _refuse(self, order: WorkerOrder, reason: Sentence) -> None:
         self._refusal = StartRefusal(order.generation, reason)
         self._check_again_at = time.monotonic() + _CHECK_AGAIN_S
-        self._tell("WARN", f"cannot start run {order.generation}: {english(reason)}")
+        self._log_once("WARN", f"cannot start run {order.generation}: {english(reason)}")
 
     def _just_refused(self) -> bool:
         same = self._refusal and self.order and self._refusal.generation == self.order.generation
@@ -261,9 +260,9 @@ class Worker:
             with suppress(OSError):
                 folder.give_up(sentence("lost-start-failed", problem=error.message))
             raise
-        self._tell("INFO", f"starts run {order.generation}")
+        self._log_once("INFO", f"starts run {order.generation}")
 
-    def _tell(self, level: str, text: str) -> None:
+    def _log_once(self, level: str, text: str) -> None:
         """Say a line once, however often it is found again."""
         key = f"{self.run.generation if self.run else -1}: {text}"
         if key != self._last_logged:

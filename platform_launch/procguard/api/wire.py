@@ -75,27 +75,19 @@ def _if_readable(value: object, read: ValidatorFunctionWrapHandler) -> object:
 Readable = Annotated[_Value | None, WrapValidator(_if_readable)]
 
 
-def _not_endless(sentence: Sentence) -> Sentence:
-    if len(json.dumps(sentence.document())) > _LONGEST_SENTENCE:
-        raise ValueError(f"longer than {_LONGEST_SENTENCE} characters")
-    return sentence
-
-
-_LONGEST_SENTENCE = 8 * LONGEST_TEXT
-ReportedSentence = Annotated[Sentence, AfterValidator(_not_endless)]
-
-
 LONGEST_VERDICT = 32_000
-"""Characters of a verdict as JSON."""
+"""Characters of JSON, of a verdict and of a sentence."""
 
 
-def _not_an_essay(verdict: Verdict) -> Verdict:
-    if len(json.dumps(asdict(verdict))) > LONGEST_VERDICT:
+def _not_too_long(value: Sentence | Verdict) -> Sentence | Verdict:
+    document = asdict(value) if isinstance(value, Verdict) else value.document()
+    if len(json.dumps(document)) > LONGEST_VERDICT:
         raise ValueError(f"longer than {LONGEST_VERDICT} characters")
-    return verdict
+    return value
 
 
-ReportedVerdict = Annotated[Verdict, AfterValidator(_not_an_essay)]
+ReportedSentence = Annotated[Sentence, AfterValidator(_not_too_long)]
+ReportedVerdict = Annotated[Verdict, AfterValidator(_not_too_long)]
 
 
 class WireMessage(BaseModel):

@@ -27,11 +27,12 @@ from platform_launch.procguard.api.wire import Heartbeat, JoinAnswer, JoinReques
 from platform_launch.procguard.core import transitions, views
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.group import CannotStartError, Group, GroupEvent, GroupStep
-from platform_launch.procguard.core.joining import Joining, credential_hash, registry_of
+from platform_launch.procguard.core.joining import Joining, credential_hash
 from platform_launch.procguard.core.ledger import GroupStore, Ledger
 from platform_launch.procguard.core.orders import Orders
 from platform_launch.procguard.core.phases import StepTime, next_step
 from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.registry import Registry
 from platform_launch.procguard.core.runs import records_of
 from platform_launch.procguard.core.silence import SilenceWatch
 from platform_launch.procguard.core.snapshot import Members
@@ -64,7 +65,7 @@ class Control:
         clock: ServerClock | None = None,
     ) -> None:
         self._ledger = Ledger(store)
-        self._registry = registry_of(self._ledger)
+        self._registry = Registry.of(self._ledger.nodes, self._ledger.world.workers)
         self._clock = clock or ServerClock()
         self.queries = Queries(self._ledger, self._registry, self._clock, log_size)
         self._joining = Joining(self._ledger, self._registry, self._clock)
@@ -72,7 +73,7 @@ class Control:
         self._silence = SilenceWatch(self._registry)
         self._heartbeat_s = heartbeat_s
         self._ticked_at = self._checked_at = self._shown_at = self._clock.listening_since
-        self._heard = False
+        self._heartbeats_came = False
         self._superseded = ""
 
     # What agents ask
@@ -103,7 +104,7 @@ class Control:
                 "join again with the join token",
             )
         orders, visible = self._orders.answer(entry, beat, self._clock.clock_s())
-        self._heard = True
+        self._heartbeats_came = True
         if visible:
             self.queries.changed()
         return orders
@@ -164,8 +165,8 @@ class Control:
         with suppress(Unavailable):
             for news in self._silence.news(moment):
                 self.record(SERVER, news.action, news.on, news.detail)
-        if self._heard or changed:
-            self._heard, self._shown_at = False, clock_s
+        if self._heartbeats_came or changed:
+            self._heartbeats_came, self._shown_at = False, clock_s
             self.queries.changed()
 
     # What people change

@@ -19,24 +19,13 @@ from platform_launch.procguard.core.registry import (
 )
 from platform_launch.sentences import Sentence, sentence
 
-_MOST_TOLD = 16
+_MOST_RECORDED = 16
 """Installations that asked for one living agent's name: further ones are not in the audit log."""
 
 
 def credential_hash(credential: str) -> str:
     """Return what is kept of a credential. It is 256 random bits: a fast hash is enough."""
     return sha256(credential.encode()).hexdigest()
-
-
-def registry_of(ledger: Ledger) -> Registry:
-    """Return the nodes that were written down, none of them heard yet."""
-    registry = Registry()
-    workers: dict[str, dict[int, WorkerEntry]] = {node.name: {} for node in ledger.nodes}
-    for worker in ledger.world.workers:
-        workers[worker.node][worker.number] = WorkerEntry(worker)
-    for node in ledger.nodes:
-        registry.put(NodeEntry(node, workers[node.name]))
-    return registry
 
 
 class Joining:
@@ -113,7 +102,7 @@ class Joining:
 
     def _refuse(self, entry: NodeEntry, join: JoinRequest) -> None:
         owner = entry.node.hostname or "another machine"
-        if join.instance not in entry.refused and len(entry.refused) < _MOST_TOLD:
+        if join.instance not in entry.refused and len(entry.refused) < _MOST_RECORDED:
             with self._ledger.change(self._ledger.world) as change:
                 detail = sentence("name-taken", host=_host(join.hostname), owner=_host(entry.node.hostname))
                 change.event(self._clock.now(), "server", "join-refused", join.node, detail)
@@ -135,9 +124,9 @@ class Joining:
             change.put_node(node)
             change.put_workers(new)
             change.delete_workers(gone)
-            told = _told(node, before)
-            if told is not None:
-                change.event(self._clock.now(), "server", told[0], node.name, told[1])
+            event = _join_event(node, before)
+            if event is not None:
+                change.event(self._clock.now(), "server", event[0], node.name, event[1])
 
     def _take_in(self, node: NodeRecord, same: NodeEntry | None) -> None:
         """Let the node be heard from now on. What the same installation reported before still holds."""
@@ -152,7 +141,7 @@ class Joining:
         self._registry.put(NodeEntry(node, workers, seen_at=clock_s))
 
 
-def _told(node: NodeRecord, before: NodeRecord | None) -> tuple[str, Sentence] | None:
+def _join_event(node: NodeRecord, before: NodeRecord | None) -> tuple[str, Sentence] | None:
     """Return the event of a join, None where nothing is new."""
     limit = (
         sentence("any-command") if node.allowed is None else sentence("limited-to", count=len(node.allowed))

@@ -227,5 +227,5 @@ def _with_verdict(group: Group, members: Members) -> Group:
     report = member.report if member else None
     if report is None or report.generation != run.generation or not report.verdict:
         return group
-    told = {"verdict": report.verdict, "why": report.why, "line": report.cause_line}
-    return replace(group, failure=failure.model_copy(update=told))
+    found = {"verdict": report.verdict, "why": report.why, "line": report.cause_line}
+    return replace(group, failure=failure.model_copy(update=found))

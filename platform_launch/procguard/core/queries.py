@@ -164,5 +164,5 @@ class Queries:
     def _shape(self, group: Group) -> GroupShape:
         late = self._clock.moment().late(views.silent_after_s(group))
         silent = [worker for worker in group.workers if self._registry.seen_at(worker) < late]
-        members = self.members(views.asks(group))
+        members = self.members(views.members_shown(group))
         return views.group_shape(group, silent, members, self._log_size, self._clock.in_phase_s(group))

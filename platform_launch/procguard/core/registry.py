@@ -6,7 +6,7 @@ Each field is replaced as a whole, so that a reader in another thread sees an ol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -152,6 +152,17 @@ class Registry:
 
     _changes: int = 0
     _in_order: tuple[int, tuple[NodeEntry, ...]] = (0, ())
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeRecord], workers: Iterable[WorkerName]) -> Registry:
+        """Return the nodes that were written down; none has sent a heartbeat yet."""
+        entries = {node.name: NodeEntry(node) for node in nodes}
+        for worker in workers:
+            entries[worker.node].workers[worker.number] = WorkerEntry(worker)
+        registry = cls()
+        for entry in entries.values():
+            registry.put(entry)
+        return registry
 
     def in_order(self) -> tuple[NodeEntry, ...]:
         """Return all nodes by name, sorted when one came or went: every second somebody looks."""

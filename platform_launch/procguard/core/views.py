@@ -36,7 +36,7 @@ def silent_after_s(group: Group | None) -> float:
     return (group.run.settings if group.active and group.run else group.settings).silent_after_s
 
 
-def asks(group: Group) -> Sequence[WorkerName]:
+def members_shown(group: Group) -> Sequence[WorkerName]:
     """Return the workers of whom more must be known than whether they are heard, to show their group."""
     waits = group.phase in (GroupPhase.PREPARING, GroupPhase.STOPPING)
     return group.workers if waits else group.silent
@@ -49,7 +49,10 @@ def group_shape(
     log_size: LogSize,
     elapsed_s: float,
 ) -> GroupShape:
-    """Return a group as people see it; ``members`` has whom it :func:`asks`, ``elapsed_s`` is its phase's."""
+    """Return a group as people see it.
+
+    ``members`` are its :func:`members_shown`; ``elapsed_s`` is for how long it is in its phase.
+    """
     failure = group.failure
     if failure and failure.worker:
         failure = failure.model_copy(update={"log": log_size(failure.worker, group.generation) > 0})

@@ -14,11 +14,11 @@ from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.routes import (
     agents,
     charts,
+    events,
     groups,
     health,
     inspect,
     people,
-    users,
     workers,
 )
 from platform_launch.procguard.web.pages import add_pages
@@ -51,7 +51,7 @@ def build_app(parts: ServerParts) -> FastAPI:
     app.state.parts = parts
     app.state.gate = parts.gate
     add_answers(app)
-    for room in (agents, groups, inspect, workers, charts, people, users, health):
+    for room in (agents, groups, inspect, workers, charts, people, events, health):
         app.include_router(room.router)
     add_pages(app, parts.control.queries, parts.accounts, parts.gate.person)
     return app

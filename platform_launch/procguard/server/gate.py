@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, cast
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from starlette.responses import Response
 
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes.people import Person
+from platform_launch.procguard.database.users import User
 from platform_launch.procguard.server.sessions import TOKEN_PREFIX, Sessions
 
 SESSION_COOKIE = "procguard_session"
@@ -78,8 +80,12 @@ class Gate:
                 )
         return person
 
-    def give_cookies(self, request: Request, response: Response, token: str, session: str) -> None:
-        """Let the browser keep a session. The CSRF token is for the page's own scripts to read."""
+    def begin(self, account: User, request: Request, response: Response) -> tuple[str, datetime]:
+        """Begin a session; return its token, which a browser keeps in a cookie, and when it ends.
+
+        The CSRF token's cookie is for the page's own scripts to read.
+        """
+        token, session, expires_at = self.sessions.begin(account)
         secure = request.url.scheme == "https"
         for name, value, hidden in (
             (SESSION_COOKIE, token, True),
@@ -93,6 +99,12 @@ class Gate:
                 secure=secure,
                 samesite="lax",
             )
+        return token, expires_at
+
+
+def address_of(request: Request) -> str:
+    """Return where a request came from, empty where that is not known."""
+    return request.client.host if request.client else ""
 
 
 def bearer(headers: Headers) -> str | None:

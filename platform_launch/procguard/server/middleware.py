@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes import Refusal
-from platform_launch.procguard.api.wire import MAX_LOG_CHUNK
-from platform_launch.procguard.server.answers import fault
+from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, Heartbeat, WorkerOrders
+from platform_launch.procguard.server.answers import answer, fault, invalid
 from platform_launch.procguard.server.gate import SESSION_COOKIE, bearer
-from platform_launch.procguard.server.heartbeats import answer_beat
-from platform_launch.procguard.server.parts import ServerParts
+from platform_launch.procguard.server.parts import ServerParts, known
 
 HEARTBEAT = "/api/v1/agent/heartbeat"
 MAX_BODY = 1024 * 1024
@@ -52,6 +53,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
+_HEARTBEAT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _NEVER_KEPT = (b"cache-control", b"no-store")
 _KEPT = (b"cache-control", b"public, max-age=3600")
 
@@ -95,7 +97,7 @@ class ServerMiddleware:
         return token is not None and parts.gate.sessions.is_ours(token)
 
     async def _heartbeat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as the heartbeat's route would: past the framework a server takes three times as many."""
+        """Answer a heartbeat from memory: past the framework a server takes three times as many."""
         token = bearer(Headers(scope=scope))
         node = self._parts.control.who(token) if token else None
         limit = _BODIES[HEARTBEAT]
@@ -104,12 +106,28 @@ class ServerMiddleware:
             body = await _whole(scope, receive, limit) if node else b""
             if body is None:
                 return
-            response = answer_beat(self._parts, node, body)
+            response = answer_heartbeat(self._parts, known(node), body)
+        except RequestRefused as refused:
+            self._parts.meter.refused.inc()
+            response = answer(refused)
         except _TooLongError:
             response = _too_large(limit)
         except Exception as error:
             response = await fault(Request(scope), error)
         await response(scope, receive, send if response.status_code == 200 else _with_headers(scope, send))
+
+
+def answer_heartbeat(parts: ServerParts, node: str, body: bytes) -> Response:
+    """Return the answer to a node's heartbeat. Raises RequestRefused."""
+    try:
+        orders = parts.control.heartbeat(node, Heartbeat.model_validate_json(body))
+    except ValidationError as error:
+        parts.meter.refused.inc()
+        return invalid(error.errors(include_input=False, include_url=False))
+    parts.meter.heartbeats.inc()
+    if questions := parts.inspections.of(node):
+        orders = WorkerOrders(**{**dict(orders), "questions": questions})
+    return Response(orders.document, 200, _HEARTBEAT_HEADERS, "application/json")
 
 
 class _TooLongError(Exception):
@@ -148,7 +166,7 @@ def _with_headers(scope: Scope, send: Send) -> Send:
 
 
 class _Body:
-    """Passes a body on until it is too long, and then what is heard of the client."""
+    """Passes a body on until it is too long, and then what is message of the client."""
 
     def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
         self.limit = limit
@@ -169,13 +187,13 @@ class _Body:
 
     async def _until_gone(self) -> Message:
         """Wait for the client to leave, or for the server to."""
-        heard = asyncio.ensure_future(self._receive())
+        message = asyncio.ensure_future(self._receive())
         ending = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait((heard, ending), return_when=asyncio.FIRST_COMPLETED)
-            return heard.result() if heard.done() else {"type": "http.disconnect"}
+            await asyncio.wait((message, ending), return_when=asyncio.FIRST_COMPLETED)
+            return message.result() if message.done() else {"type": "http.disconnect"}
         finally:
-            heard.cancel()
+            message.cancel()
             ending.cancel()
 
 

@@ -47,11 +47,6 @@ Parts = Annotated[ServerParts, Depends(_parts)]
 """The parts of the server that answers."""
 
 
-def node_of(credential: str | None, parts: ServerParts) -> str:
-    """Return the node whose agent has this credential. Raises Unauthorized."""
-    return known(parts.control.who(credential) if credential else None)
-
-
 def known(node: str | None) -> str:
     """Return the node that a credential is of. Raises Unauthorized where it is nobody's."""
     if node is None:

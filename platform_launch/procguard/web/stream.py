@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 REFRESH_S = 1.0
 ALIVE_S = 5.0
 """A page that heard nothing for three times as long takes the server for gone."""
-ASK_S = 15.0
-"""How often to ask again whether the reader still is somebody: who has logged out is told nothing more."""
+ADMIT_EVERY_S = 15.0
+"""How often to check that the reader is still logged in."""
 LIFETIME_S = 600.0
 """Then the page connects anew."""
 
@@ -49,15 +49,15 @@ async def changes(
 ) -> AsyncIterator[str]:
     """Yield an event for each time something visible changed, and a sign of life in between."""
     loop = asyncio.get_running_loop()
-    end, ask_at = loop.time() + LIFETIME_S, loop.time() + ASK_S
+    end, admit_at = loop.time() + LIFETIME_S, loop.time() + ADMIT_EVERY_S
     version, sent_at = queries.version, loop.time()
     yield f"event: alive\ndata: {version}\n\n"
     while loop.time() < end:
         await asyncio.wait((gone,), timeout=REFRESH_S)
         if gone.done():
             return
-        if loop.time() >= ask_at:
-            ask_at = loop.time() + ASK_S
+        if loop.time() >= admit_at:
+            admit_at = loop.time() + ADMIT_EVERY_S
             if not await admitted():
                 return
         if queries.version != version:

@@ -98,20 +98,20 @@ def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bo
     _echo(f"{', '.join(workers)} → {group or 'no group'}", None, as_json)
 
 
-def _asking(action: str, meaning: str, done: str) -> click.Command:
+def _group_action(action: str, meaning: str, done: str) -> click.Command:
     @connected
-    def ask(client: ApiClient, name: str, as_json: bool) -> None:
+    def act(client: ApiClient, name: str, as_json: bool) -> None:
         answer = client.send("POST", f"/groups/{segment(name)}/{action}")
         group = answer["group"]
         result = done if answer["changed"] else "was so already"
         _echo(f"{name}: {result}, now {group['phase']} (run {group['run_number']})", answer, as_json)
 
-    return click.command(action, help=meaning)(click.argument("name")(ask))
+    return click.command(action, help=meaning)(click.argument("name")(act))
 
 
-start = _asking("start", "Start all workers of a group, or none.", "starting")
-stop = _asking("stop", "Stop all workers of a group.", "stopping")
-restart = _asking("restart", "Stop all workers of a group and start them again.", "restarting")
+start = _group_action("start", "Start all workers of a group, or none.", "starting")
+stop = _group_action("stop", "Stop all workers of a group.", "stopping")
+restart = _group_action("restart", "Stop all workers of a group and start them again.", "restarting")
 
 
 @click.command()

@@ -68,7 +68,7 @@ class Logs:
         if self._without.get(worker) == generation:
             return 0
         try:
-            size = self._look(worker, generation).size
+            size = self._scan(worker, generation).size
         except Unavailable:
             return 0
         if not size:
@@ -83,7 +83,7 @@ class Logs:
         no worker's name, Full, and Unavailable for other faults of the disk.
         """
         with self._locks[hash((worker, generation)) % _LOCKS]:
-            run = self._runs.get((worker, generation)) or self._look(worker, generation)
+            run = self._runs.get((worker, generation)) or self._scan(worker, generation)
             if not run.segments and not self._make_room(worker, generation):
                 return offset + len(data)
             new = data[max(run.size - offset, 0) :]
@@ -104,7 +104,7 @@ class Logs:
             shutil.rmtree(worker_folder(self.root, worker) / str(generation), ignore_errors=True)
             self._runs.pop((worker, generation), None)
 
-    def _look(self, worker: str, generation: int) -> _Run:
+    def _scan(self, worker: str, generation: int) -> _Run:
         folder = worker_folder(self.root, worker) / str(generation)
         run = _Run(folder, segments(folder))
         # Runs without a log are not remembered: there is one more at every start, for ever.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import anyio
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Security
+from fastapi import APIRouter, Depends, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -24,10 +24,9 @@ from platform_launch.procguard.api.wire import (
     WorkerOrders,
 )
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.gate import Unauthorized, bearer
-from platform_launch.procguard.server.heartbeats import answer_beat
+from platform_launch.procguard.server.gate import Unauthorized, address_of, bearer
 from platform_launch.procguard.server.logs.store import Full
-from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
+from platform_launch.procguard.server.parts import Parts, ServerParts, known
 from platform_launch.procguard.server.throttle import TooMany
 from platform_launch.sentences import sentence
 
@@ -36,9 +35,22 @@ router = APIRouter(prefix="/api/v1/agent", tags=["agents"])
 # A slow disk must not hold the threads that people's requests need.
 _DISK = anyio.CapacityLimiter(8)
 _join_token = HTTPBearer(scheme_name="join token", description="The server's join token.", auto_error=False)
-credential = HTTPBearer(
+_credential = HTTPBearer(
     scheme_name="agent credential", description="What joining was answered with.", auto_error=False
 )
+
+
+async def _node_of(
+    request: Request,
+    parts: Parts,
+    _shown: Annotated[HTTPAuthorizationCredentials | None, Security(_credential)],
+) -> str:
+    token = bearer(request.headers)
+    return known(parts.control.who(token) if token else None)
+
+
+AgentNode = Annotated[str, Depends(_node_of)]
+"""The node whose agent sent a request."""
 
 
 def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +65,7 @@ def join(
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_join_token)],
 ) -> JoinAnswer:
     """Register a node and its workers with the join token, and get the agent's own credential."""
-    address = request.client.host if request.client else ""
+    address = address_of(request)
     if not parts.is_join_token(bearer(request.headers)):
         _count_failed_join(parts, address, wanted.node)
         raise Unauthorized("the join token is not this server's", "it lies in the server's join-token file")
@@ -86,14 +98,9 @@ def _count_failed_join(parts: ServerParts, address: str, node: str) -> None:
     responses=refusals(401, 409, 413, 422),
     openapi_extra=_body("application/json", Heartbeat.model_json_schema()),
 )
-async def heartbeat(
-    request: Request,
-    parts: Parts,
-    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
-) -> Response:
+def heartbeat(_credential: Annotated[HTTPAuthorizationCredentials | None, Security(_credential)]) -> Response:
     """Say what a node's workers do, and get what is wanted of them."""
-    token = bearer(request.headers)
-    return answer_beat(parts, parts.control.who(token) if token else None, await request.body())
+    raise AssertionError("ServerMiddleware answers this; here it is for the OpenAPI document")
 
 
 @router.post(
@@ -108,12 +115,10 @@ async def log(
     number: Annotated[Number, Query(description="The worker's number on its node.")],
     generation: Annotated[Generation, Query(description="The run the bytes are of.")],
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Bytes of this run's log before these.")],
-    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
+    node: AgentNode,
 ) -> LogTaken:
     """Take a chunk of a worker's log, the bytes as they were written. Sending one twice does no harm."""
-    worker = parts.control.queries.worker(
-        str(WorkerName(node_of(bearer(request.headers), parts), number))
-    ).worker
+    worker = parts.control.queries.worker(str(WorkerName(node, number))).worker
     try:
         data = await request.body()
         have = await to_thread.run_sync(parts.logs.append, worker, generation, offset, data, limiter=_DISK)

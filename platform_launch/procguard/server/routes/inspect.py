@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Query, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from platform_launch.observe.hang import judge
@@ -21,10 +20,10 @@ from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail
 from platform_launch.procguard.api.shapes.workers import WorkerShape
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.server.answers import refusals
-from platform_launch.procguard.server.gate import Operator, bearer
+from platform_launch.procguard.server.gate import Operator
 from platform_launch.procguard.server.inspections import Answers
-from platform_launch.procguard.server.parts import Parts, ServerParts, node_of
-from platform_launch.procguard.server.routes.agents import credential
+from platform_launch.procguard.server.parts import Parts, ServerParts
+from platform_launch.procguard.server.routes.agents import AgentNode
 from platform_launch.procguard.web.language import Words
 
 router = APIRouter(prefix="/api/v1")
@@ -35,17 +34,8 @@ _LIMIT_S = 20.0
 _MOST_STACKS = 64
 
 
-async def _node_of(
-    request: Request,
-    parts: Parts,
-    _credential: Annotated[HTTPAuthorizationCredentials | None, Security(credential)],
-) -> str:
-    return node_of(bearer(request.headers), parts)
-
-
 _Whole = Annotated[bool, Query(description="All places and the stacks of all ranks, however many.")]
 _Language = Annotated[Literal["en", "zh"], Query(description="In which the lines are.")]
-_Node = Annotated[str, Depends(_node_of)]
 
 
 @router.post(
@@ -60,8 +50,8 @@ async def inspect(
 ) -> Response:
     """Return what all ranks of a running group do now. Changes nothing; processes are asked for stacks."""
     run, workers = await to_thread.run_sync(_running, parts, name)
-    asked = [_name(worker) for worker in workers if not worker.silent]
-    answers = await parts.inspections.ask((name, run.generation), asked, _LIMIT_S)
+    reachable = [_name(worker) for worker in workers if not worker.silent]
+    answers = await parts.inspections.ask((name, run.generation), reachable, _LIMIT_S)
     # Written there as well: the whole of thousands of ranks would hold heartbeats up here.
     document = await to_thread.run_sync(
         lambda: _seen(run, workers, answers, whole, Words(language)).model_dump_json()
@@ -72,7 +62,7 @@ async def inspect(
 @router.post(
     "/agent/ranks", operation_id="ranks_seen", tags=["agents"], responses=refusals(400, 401, 413, 422)
 )
-async def ranks_seen(seen: RanksSeen, parts: Parts, node: _Node) -> RanksTaken:
+async def ranks_seen(seen: RanksSeen, parts: Parts, node: AgentNode) -> RanksTaken:
     """Answer a question: what the ranks of one of the node's workers do."""
     return RanksTaken(awaited=parts.inspections.take(WorkerName(node, seen.number), seen))
 

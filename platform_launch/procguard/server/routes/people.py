@@ -1,50 +1,57 @@
-"""Logging in and out, and what was changed by whom."""
+"""Logging in and out, who may log in, and what each sets of oneself: the password, and tokens for scripts."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Sequence
+import secrets
 from contextlib import suppress
-from typing import Annotated
+from datetime import datetime, timedelta, timezone
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request, Response
-from starlette.responses import StreamingResponse
+from fastapi import APIRouter, Request, Response
 
-from platform_launch.procguard.api.refused import Unavailable
-from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
-from platform_launch.procguard.api.shapes.people import Login, Me, Session
-from platform_launch.procguard.core.queries import Queries
-from platform_launch.procguard.database.users import User
+from platform_launch.procguard.api.refused import RequestRefused, Unavailable
+from platform_launch.procguard.api.shapes.people import (
+    Login,
+    MadeToken,
+    Me,
+    NewToken,
+    NewUser,
+    PasswordChange,
+    Person,
+    Session,
+    TokenShape,
+    UserChange,
+    UserShape,
+)
+from platform_launch.procguard.database.users import ApiToken, User
 from platform_launch.procguard.server.answers import refusals
 from platform_launch.procguard.server.gate import (
     CSRF_COOKIE,
     SESSION_COOKIE,
+    Admin,
+    Forbidden,
     Unauthorized,
     Viewer,
+    address_of,
     from_own_page,
 )
 from platform_launch.procguard.server.parts import Parts, ServerParts
-from platform_launch.procguard.server.passwords import CHECKS, is_password
+from platform_launch.procguard.server.passwords import CHECKS, hash_password, is_password
+from platform_launch.procguard.server.sessions import TOKEN_SESSION
 from platform_launch.procguard.server.throttle import TooMany
-from platform_launch.sentences import Sentence, sentence
+from platform_launch.sentences import sentence
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
-
-_BLOCK = 500
-On = Annotated[str, Query(max_length=140, description="Only of this group, node or user.")]
-Who = Annotated[str, Query(max_length=64, description="Only by this user, or `server`.")]
-Action = Annotated[str, Query(max_length=32, description="Only of this kind, such as `failed`.")]
+_CHANGE = refusals(400, 401, 403, 404, 409, 413, 422, 429, 503)
 
 
 @router.post("/login", operation_id="login", responses=refusals(400, 401, 403, 413, 422, 429, 503))
 async def login(who: Login, request: Request, response: Response, parts: Parts) -> Session:
     """Log in. Answers a token for scripts, and the same as a cookie for browsers."""
     from_own_page(request)
+    address = address_of(request)
     try:
-        parts.throttle.count(request.client.host if request.client else "", who.name)
+        parts.throttle.count(address, who.name)
     except TooMany:
         parts.meter.logins.labels("throttled").inc()
         raise
@@ -57,17 +64,11 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
             code="wrong-password",
         )
     with suppress(Unavailable):  # who may log in may, also while nothing can be written down
-        await to_thread.run_sync(parts.control.record, account.name, "login", account.name, _address(request))
-    parts.throttle.succeeded(request.client.host if request.client else "", account.name)
-    token, session, expires_at = parts.gate.sessions.begin(account)
-    parts.gate.give_cookies(request, response, token, session)
+        detail = sentence("from-address", address=address or sentence("unknown-address"))
+        await to_thread.run_sync(parts.control.record, account.name, "login", account.name, detail)
+    parts.throttle.succeeded(address, account.name)
+    token, expires_at = parts.gate.begin(account, request, response)
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
-
-
-def _address(request: Request) -> Sentence:
-    return sentence(
-        "from-address", address=request.client.host if request.client else sentence("unknown-address")
-    )
 
 
 def _account(parts: ServerParts, who: Login) -> User | None:
@@ -90,56 +91,105 @@ def me(person: Viewer) -> Me:
     return Me(name=person.name, role=person.role)
 
 
-@router.get("/events", operation_id="events", responses=refusals(401, 422, 503))
-def events(
-    parts: Parts,
-    _person: Viewer,
-    before: Annotated[int | None, Query(ge=0, lt=2**53, description="Only events with a lower id.")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-    on: On = "",
-    who: Who = "",
-    action: Action = "",
-) -> list[AuditEvent]:
-    """List what was changed, when and by whom, newest first."""
-    return parts.control.queries.events(before, limit, EventFilter(on=on, who=who, action=action))
+@router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
+def users(parts: Parts, _person: Admin) -> list[UserShape]:
+    """List who may log in."""
+    return [
+        UserShape(name=one.name, role=one.role, created_at=one.created_at) for one in parts.accounts.all()
+    ]
 
 
-@router.get(
-    "/events.csv",
-    operation_id="events_csv",
-    response_class=StreamingResponse,
-    responses={200: {"content": {"text/csv": {}}, "description": "Events."}, **refusals(401, 422, 503)},
-)
-def events_csv(
-    parts: Parts, _person: Viewer, on: On = "", who: Who = "", action: Action = ""
-) -> StreamingResponse:
-    """Download the events that are chosen, newest first, as CSV."""
-    chosen = EventFilter(on=on, who=who, action=action)
-    return StreamingResponse(
-        csv_lines(parts.control.queries, chosen),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="procguard-events.csv"'},
+@router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
+async def add_user(new: NewUser, parts: Parts, person: Admin) -> UserShape:
+    """Let somebody log in."""
+    kept = await to_thread.run_sync(hash_password, new.password, limiter=CHECKS)
+    await to_thread.run_sync(parts.accounts.by(person.name).add, new.name, new.role, kept)
+    return UserShape(name=new.name, role=new.role, created_at=datetime.now(timezone.utc))
+
+
+@router.put("/users/{name}", operation_id="change_user", status_code=204, responses=_CHANGE)
+async def change_user(name: str, wanted: UserChange, parts: Parts, person: Admin) -> None:
+    """Give somebody another role or password. The user's sessions end; one's own role stays."""
+    accounts = parts.accounts.by(person.name)
+    if wanted.role is not None:
+        _not_oneself(person, name, "role")
+        await to_thread.run_sync(accounts.set_role, name, wanted.role)
+    if wanted.password is not None:
+        kept = await to_thread.run_sync(hash_password, wanted.password, limiter=CHECKS)
+        await to_thread.run_sync(accounts.set_password, name, kept)
+
+
+@router.delete("/users/{name}", operation_id="remove_user", status_code=204, responses=_CHANGE)
+def remove_user(name: str, parts: Parts, person: Admin) -> None:
+    """Let somebody log in no more. The user's sessions and tokens end."""
+    _not_oneself(person, name, "account")
+    parts.accounts.by(person.name).remove(name)
+
+
+@router.put("/me/password", operation_id="change_own_password", status_code=204, responses=_CHANGE)
+async def change_own_password(
+    wanted: PasswordChange, request: Request, response: Response, parts: Parts, person: Viewer
+) -> None:
+    """Change one's own password. All other sessions end, this one goes on."""
+    _in_person(person)
+    parts.throttle.count(address_of(request), person.name)
+    await to_thread.run_sync(_change_own, parts, person, wanted, limiter=CHECKS)
+    account = await to_thread.run_sync(parts.accounts.find, person.name)
+    if account is not None:
+        parts.gate.begin(account, request, response)
+
+
+def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> None:
+    account = parts.accounts.find(person.name)
+    if account is None or not is_password(account.password_hash, wanted.current):
+        raise Forbidden(
+            "the present password is another one", "an admin can set a new one", code="password-differs"
+        )
+    parts.accounts.by(person.name).set_password(person.name, hash_password(wanted.new))
+
+
+@router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))
+def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
+    """List one's own tokens that have not ended."""
+    return [_shape(token) for token in parts.accounts.tokens(person.name)]
+
+
+@router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
+def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
+    """Make a token for a script. It is told once; it never may more than its user."""
+    _in_person(person)
+    now = datetime.now(timezone.utc)
+    token = ApiToken(
+        secrets.token_hex(12), person.name, new.label, new.role, now, now + timedelta(days=new.days)
+    )
+    parts.accounts.by(person.name).add_token(token)
+    return MadeToken(**_shape(token).model_dump(), token=parts.gate.sessions.token(token.id))
+
+
+@router.delete("/me/tokens/{token}", operation_id="end_token", status_code=204, responses=_CHANGE)
+def end_token(token: str, parts: Parts, person: Viewer) -> None:
+    """End one of one's own tokens."""
+    parts.accounts.by(person.name).end_token(person.name, token)
+
+
+def _shape(token: ApiToken) -> TokenShape:
+    return TokenShape(
+        id=token.id,
+        label=token.label,
+        role=token.role,
+        created_at=token.created_at,
+        ends_at=token.ends_at,
     )
 
 
-def csv_lines(queries: Queries, chosen: EventFilter) -> Iterator[str]:
-    """Yield a table of events, a block at a time. A cell never begins as a spreadsheet's formula does."""
-    yield _row(("id", "at", "who", "action", "on", "detail", "code", "values"))
-    before: int | None = None
-    while block := queries.events(before, _BLOCK, chosen):
-        yield "".join(_row(_cells(one)) for one in block)
-        before = block[-1].id
+def _in_person(person: Person) -> None:
+    """Raise Forbidden for a script: whoever finds its token must not get more, or stay for longer."""
+    if person.session.startswith(TOKEN_SESSION):
+        raise Forbidden("an API token may not do this", "log in with the password", code="no-tokens")
 
 
-def _cells(event: AuditEvent) -> Sequence[object]:
-    document = Sentence(event.code, event.values).document()["values"]
-    values = json.dumps(document, ensure_ascii=False) if document else ""
-    detail = (event.detail, event.code, values)
-    return event.id, event.at.isoformat(), event.who, event.action, event.object, *detail
-
-
-def _row(cells: Sequence[object]) -> str:
-    line = io.StringIO()
-    texts = [str(cell) for cell in cells]
-    csv.writer(line).writerow([f"'{text}" if text[:1] in "=+-@\t\r" and text else text for text in texts])
-    return line.getvalue()
+def _not_oneself(person: Person, name: str, what: str) -> None:
+    if person.name == name:
+        raise RequestRefused(
+            f"this is your own {what}", "another admin can, or `procguard user`", code="oneself"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from platform_launch.why.claims import OF_THE_CODE, OFTEN_CAUGHT
+from platform_launch.why.claims import OF_THE_CODE
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
@@ -38,9 +38,6 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
     unknown = first.signature.id == "python_exception"
     if unknown and first.raised is not None and first.raised.type.rpartition(".")[2] in OF_THE_CODE:
         return first
-    caught_before = [event for event in events if unknown and _became_another(event, first)]
-    if caught_before:
-        return min(caught_before, key=lambda event: event.start)
     explaining = [
         event
         for event in events
@@ -78,21 +75,6 @@ def _are_apart(one: Occurrence, other: Occurrence) -> bool:
     """Tell whether two things are known to have happened to different ranks."""
     ranks = [{where.rank for where in event.wheres} - {None} for event in (one, other)]
     return bool(ranks[0] and ranks[1]) and ranks[0].isdisjoint(ranks[1])
-
-
-def _became_another(event: Occurrence, last: Occurrence) -> bool:
-    """Tell whether an exception was caught and printed, and then ended the process as another one."""
-    return (
-        event.role is SignatureRole.SUSPECT
-        and event.raised is not None
-        and event.raised.has_frames
-        and event.log == last.log
-        and event.start < last.start
-        and event.signature.specificity > _VAGUE
-        and event.signature.role is SignatureRole.CAUSE
-        and not event.mention
-        and event.signature.id not in OFTEN_CAUGHT
-    )
 
 
 def ended_before(

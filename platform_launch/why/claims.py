@@ -23,7 +23,7 @@ OF_THE_CODE = frozenset(
     """.split()  # noqa: SIM905 - names read best as text
 )
 # What programs try and do without.
-OFTEN_CAUGHT = frozenset(
+_OFTEN_CAUGHT = frozenset(
     """
     extension_abi hub_offline import_failed library_missing missing_module submodule_missing
     """.split()  # noqa: SIM905
@@ -125,6 +125,6 @@ def _has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
     of_the_code = proof.raised.type.rpartition(".")[2] in OF_THE_CODE
     if not known.patterns:
         swallowed = _LEFT_WITHOUT.search(proof.raised.message) is not None
-        return not swallowed if of_the_code else said.id in OFTEN_CAUGHT
+        return not swallowed if of_the_code else said.id in _OFTEN_CAUGHT
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains

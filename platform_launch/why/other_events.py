@@ -53,8 +53,8 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     seen = {chosen.signature.id, first.signature.id}
     others = []
     for event in sorted(events, key=lambda e: -e.signature.specificity):
-        strong = event.role is SignatureRole.CAUSE and event.signature.specificity > 1
-        if strong and event.signature.id not in seen and event.signature.patterns:
+        strong = event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
+        if strong and not event.mention and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)
             others.append(note("also", event=named(event)))
     return others[:MOST_OTHERS]

@@ -151,3 +151,9 @@ def test_what_a_launcher_raises_is_no_cause_of_its_children_s_end(explain_text: 
     launcher = launcher.replace("torch/nn/module.py", "torch/distributed/elastic/agent/server/api.py")
     script = "/env/bin/python: can't open file 'pretrain.py': [Errno 2] No such file or directory\n"
     assert explain_text(script * 2 + launcher).cause == "script_missing"
+
+
+def test_a_line_that_gave_way_is_noted_beside_the_answer(explain_text: Explain) -> None:
+    verdict = explain_text("Failed to open libnvidia-ml.so.1\n" + uncaught("KeyError: 'lr'"))
+    assert [one.id for one in verdict.noted] == ["also"]
+    assert "(log0:1)" in verdict.notes[0]

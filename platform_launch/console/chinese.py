@@ -206,6 +206,7 @@ TITLES = {
     "meeting-failed": "节点会合失败",
     "node-absent": "节点没有到",
     "node-duplicate": "两个节点用了同一个编号",
+    "node-foreign": "节点的启动器版本不同",
     "node-silent": "节点没有应答",
     "node-slow": "节点很慢",
     "node-unreachable": "节点无法到达",

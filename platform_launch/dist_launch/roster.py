@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.rendezvous.messages import Message
-
-PURPOSE = "dist-launch wait"
+from platform_launch.rendezvous.purpose import Purpose
 
 
 @dataclass(frozen=True)
@@ -34,3 +33,6 @@ class NodeReadiness(Message):
 
     edition: int
     problem: str = ""
+
+
+PURPOSE = Purpose("dist-launch wait", (ClusterMember, WaitRoster, NodeReadiness))

@@ -18,7 +18,7 @@ from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.dist_launch.node_access import uninstall
 from platform_launch.dist_launch.wait_task import WaitTask
-from platform_launch.errors import InputError, LaunchError, NodesAbsentError, UsageError, shown
+from platform_launch.errors import InputError, InstallationError, LaunchError, UsageError, shown
 from platform_launch.rendezvous.messages import encode
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
@@ -147,14 +147,14 @@ class _WaitProcesses:
                 say("INFO", f"an SSH server listens on port {port} already: --sshd starts none")
             return ""
         if not self._settings.sshd:
-            raise NodesAbsentError(
+            raise InstallationError(
                 f"no SSH server listens on port {port} of this node (SSH_PORT)",
                 "pass --sshd to start a private one, or correct SSH_PORT",
             )
         argv, host_key = sshd.prepare(folder, port, self._settings.ssh_user)
         self._start("sshd", argv, "")
         if not sshd.await_listening(port):
-            raise NodesAbsentError(f"sshd does not listen on port {port}; its own lines are above")
+            raise InstallationError(f"sshd does not listen on port {port}; its own lines are above")
         say("INFO", f"started a private sshd on port {port}")
         return host_key
 

@@ -92,6 +92,7 @@ _CLUSTER = {
     "meeting-failed",
     "node-absent",
     "node-duplicate",
+    "node-foreign",
     "node-silent",
     "node-slow",
     "node-unreachable",

@@ -7,6 +7,7 @@ launcher too. Importing torch costs more memory than a supervisor may take, so b
     messages         what travels: dataclasses that are checked when they are read
     authentication   the secret that nodes may share, and the seal it puts on every entry
     protocol         what lies in the store under which key
+    purpose          which messages travel, and the name of the protocol that follows from them
     coordinator      node 0's side        membership   who holds which rank; spares; who comes back
     participant      a node's side        liveness     who has gone silent
     connecting       the way to node 0    reach        its name, its address, its port

@@ -13,6 +13,7 @@ from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
 from platform_launch.rendezvous.port_discovery import discover_port
 from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
 from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
 
@@ -23,10 +24,16 @@ _RETRY_S = 0.5
 _SAY_EVERY_S = 5.0
 # Nodes that start together need not be told that node 0 is a moment later.
 _SAY_FIRST_S = 1.0
-# A stranger may write what looks like a node 0 with another secret; node 0 mends that within a second or two.
+# A stranger may write what looks like a node 0 with another secret, and node 0 mends that within a second or
+# two; or it is that of an earlier start, which ends.
 _DOUBTED_FOR_S = 5.0
 _MTU = "if that stays, large packets get lost: compare the MTU of all links on the way (ip link)"
-_DOUBTED = (RejectionKind.OTHER_SECRET, RejectionKind.COORDINATOR_WITHOUT_SECRET, RejectionKind.OTHER_PURPOSE)
+_DOUBTED = (
+    RejectionKind.OTHER_SECRET,
+    RejectionKind.COORDINATOR_WITHOUT_SECRET,
+    RejectionKind.OTHER_PURPOSE,
+    RejectionKind.OTHER_PROTOCOL,
+)
 
 
 class NeverReachedError(Exception):
@@ -46,7 +53,7 @@ class JoinTarget:
 
     host: str
     port: int
-    purpose: str
+    purpose: Purpose
     me: Fingerprint
     secret: Secret | None = None
     spare: bool = False

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from platform_launch import __version__
 from platform_launch.rendezvous import protocol
 from platform_launch.rendezvous.authentication import Seal, Secret, UnauthenticatedError
 from platform_launch.rendezvous.fingerprint import Fingerprint
@@ -20,6 +21,7 @@ from platform_launch.rendezvous.membership import Change, ChangeKind, Member, Me
 from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, M, Message
 from platform_launch.rendezvous.protocol import (
     Announcement,
+    Hello,
     Join,
     JoinNotice,
     Members,
@@ -33,6 +35,8 @@ from platform_launch.rendezvous.protocol import (
     Seat,
     describe_rejection,
 )
+from platform_launch.rendezvous.purpose import Purpose
+from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import Store
 
 # Slots for nodes that come back, and for strangers until they are turned away.
@@ -41,6 +45,8 @@ _RESERVE = 32
 _CHECK_EVERY_S = 1.0
 # How long a notice to a node that takes no part is kept for it to read.
 _FAREWELL_S = 15.0
+# A node that speaks another protocol finds out by itself, and doubts it for some seconds (``connecting``).
+_STRANGER_FAREWELL_S = 8.0
 _MOST_WARNINGS = 200
 
 
@@ -70,7 +76,7 @@ class Coordinator:
         store: Store,
         me: Fingerprint,
         *,
-        purpose: str,
+        purpose: Purpose,
         say: Callable[[ConsoleLine], None],
         secret: Secret | None = None,
         spares: int = 0,
@@ -85,7 +91,8 @@ class Coordinator:
         self._purpose = purpose
         self._say = say
         self._kinds = tuple(values)
-        self._seal = Seal(secret, purpose, os.urandom(16).hex())
+        self._seal = Seal(secret, purpose.name, os.urandom(16).hex())
+        self._first_seal = replace(self._seal, nonce="")  # its reader learns the nonce from what it closes
         self._slots = [_Slot() for _ in range(me.nnodes + spares + _RESERVE)]
         self._liveness: Liveness[int] = Liveness()
         self._values: dict[tuple[type[Message], int], Message] = {}
@@ -118,6 +125,7 @@ class Coordinator:
 
     def publish(self, state: Message) -> None:
         """Let every node know what the purpose makes of it so far."""
+        self._purpose.require(state)
         self._put(protocol.STATE, state)
         self._write_now()
 
@@ -177,8 +185,13 @@ class Coordinator:
         self._store.write_all([*empty, *((f"heartbeat/{slot}", b"") for slot in slots)])
         self._publish_members()
         self._put(protocol.REQUESTS, Requests(()))
+        self._hello = Hello(
+            self._purpose.protocol, __version__, self._me.node_rank, self._me.place, self._me.job_id
+        )
+        self._mine[protocol.HELLO] = self._first_seal.close(protocol.HELLO, self._hello)
+        self._store.write(protocol.HELLO, self._mine[protocol.HELLO])
         self.announcement = Announcement(
-            self._purpose,
+            self._purpose.name,
             self._me.identity,
             self._me.place,
             self._seal.nonce,
@@ -187,8 +200,7 @@ class Coordinator:
             round_of or self._seal.nonce,
             job,
         )
-        # Its reader learns the nonce from it.
-        sealed = replace(self._seal, nonce="").close(protocol.ANNOUNCEMENT, self.announcement)
+        sealed = self._first_seal.close(protocol.ANNOUNCEMENT, self.announcement)
         self._mine[protocol.ANNOUNCEMENT] = sealed
         self._store.write(protocol.ANNOUNCEMENT, sealed)
 
@@ -219,7 +231,7 @@ class Coordinator:
         try:
             heartbeat = self._seal.open(key, data, NodeHeartbeat)
         except InvalidMessageError as error:
-            return self._turn_away_entry(slot, key, error)
+            return self._turn_away_stranger(slot, data) or self._turn_away_entry(slot, key, error)
         known.seen = data
         change = None
         if heartbeat.session != known.session:
@@ -307,21 +319,46 @@ class Coordinator:
                 lost = Rejection(RejectionKind.REPLACED, before.node.node_rank, before.place, member.place)
                 self._notify(before.slot, JoinNotice(before.node.identity, rejection=lost))
         if change.rejection is not None:
-            self._slots[member.slot].free_at = now + _FAREWELL_S
-            text = describe_rejection(change.rejection)
-            self._warn(f"{change.rejection.kind} {member.place} {text}", text)
+            stranger = change.rejection.kind is RejectionKind.OTHER_PROTOCOL
+            self._slots[member.slot].free_at = now + (_STRANGER_FAREWELL_S if stranger else _FAREWELL_S)
+            text, hint = describe_rejection(change.rejection), launch_error(change.rejection).hint
+            self._warn(f"{change.rejection.kind} {member.place} {text}", f"{text}; {hint}")
             self._notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
         else:
             self._notify(member.slot, JoinNotice(member.node.identity, member.rank))
+
+    def _turn_away_stranger(self, slot: int, data: bytes) -> Change | None:
+        """Turn away a node that speaks another protocol; None for all else."""
+        if self._holder(slot) is not None:
+            return None
+        kind = RejectionKind.OTHER_PROTOCOL
+        try:
+            theirs = self._first_seal.open(protocol.HELLO, data, Hello)
+        except UnauthenticatedError as error:
+            theirs, kind = error.claim, _without_our_secret(error)
+        except InvalidMessageError:
+            return None
+        ours = self._hello
+        if theirs.job_id and ours.job_id and theirs.job_id != ours.job_id:
+            kind = RejectionKind.OTHER_JOB
+        rank, place = theirs.node_rank, theirs.place
+        builds = (
+            (theirs.job_id or "", ours.job_id or "")
+            if kind is RejectionKind.OTHER_JOB
+            else (theirs.build, ours.build)
+        )
+        rejection = Rejection(kind, rank, place, ours.place, *builds)
+        self._slots[slot].seen = data
+        node = Fingerprint(rank, self._me.nnodes, place, (), "", theirs.job_id)
+        return Change(ChangeKind.REJECTED, Member(slot, rank, node), rejection=rejection)
 
     def _turn_away_entry(self, slot: int, key: str, error: InvalidMessageError) -> Change | None:
         """Remove an entry that cannot be used; a node that only lacks the secret is told so by name."""
         holder = self._holder(slot)
         join = self._claim(slot) if isinstance(error, UnauthenticatedError) else None
         if holder is None and join is not None and isinstance(error, UnauthenticatedError):
-            kind = RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.NO_SECRET
             node = join.node
-            rejection = Rejection(kind, node.node_rank, node.place, self._me.place)
+            rejection = Rejection(_without_our_secret(error), node.node_rank, node.place, self._me.place)
             self._slots[slot].seen = self._store.read([f"heartbeat/{slot}"])[0] or b""
             rank = None if join.spare else node.node_rank
             return Change(ChangeKind.REJECTED, Member(slot, rank, node), rejection=rejection)
@@ -402,6 +439,10 @@ class Coordinator:
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
             self._say(ConsoleLine("WARN", f"turned away: {text}", "rendezvous-turned-away"))
+
+
+def _without_our_secret(error: UnauthenticatedError[Message]) -> RejectionKind:
+    return RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.NO_SECRET
 
 
 def _seat(member: Member) -> Seat:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from platform_launch import __version__
 from platform_launch.rendezvous import protocol
 from platform_launch.rendezvous.authentication import Seal, Secret, UnauthenticatedError
 from platform_launch.rendezvous.fingerprint import Fingerprint
@@ -14,6 +15,7 @@ from platform_launch.rendezvous.liveness import Liveness
 from platform_launch.rendezvous.messages import InvalidMessageError, M, Message, encode
 from platform_launch.rendezvous.protocol import (
     Announcement,
+    Hello,
     Join,
     JoinNotice,
     Members,
@@ -28,6 +30,7 @@ from platform_launch.rendezvous.protocol import (
     Requests,
     Seat,
 )
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import Store
 
 # A node that hears nothing of its entry for this long looks whether it still lies there.
@@ -83,17 +86,21 @@ class Participant:
         store: Store,
         me: Fingerprint,
         *,
-        purpose: str,
+        purpose: Purpose,
         secret: Secret | None = None,
         spare: bool = False,
         details: Message | None = None,
     ) -> None:
+        if details is not None:
+            purpose.require(details)
         self._store = store
         self._join = Join(me, os.urandom(8).hex(), details, spare)
         self._purpose = purpose
-        self._secret = secret
+        self._first_seal = Seal(secret, purpose.name, "")
+        self._hello = Hello(purpose.protocol, __version__, me.node_rank, me.place, me.job_id)
+        self._foreign: Rejection | None = None
         self.announcement = self._read_announcement()
-        self._seal = Seal(secret, self.announcement.purpose, self.announcement.nonce)
+        self._seal = replace(self._first_seal, nonce=self.announcement.nonce)
         self._slot = -1
         self._count = 0
         self._written = 0
@@ -122,6 +129,9 @@ class Participant:
 
     def join(self) -> None:
         """Leave an entry in a free slot. Raises NoRendezvousError and RejectedError."""
+        if self._foreign is not None:
+            self._say_hello()
+            raise RejectedError(self._foreign)
         mine = self._join
         for slot in self._usual_slots():
             key = f"join/{slot}"
@@ -173,6 +183,7 @@ class Participant:
 
         ``quietly``: node 0 reads it when it needs it (``Coordinator.fetch``), and not each time it changes.
         """
+        self._purpose.require(value)
         self._published[type(value)] = value, quietly
         key = f"value/{type(value).__name__}/{self._slot}"
         self._store.write(key, self._seal.close(key, value))
@@ -196,6 +207,7 @@ class Participant:
 
     def ask(self, body: Message, *, to: Sequence[int] | None = None, limit_s: float) -> PendingRequest:
         """Ask something of some ranks, or of everybody else. Later heartbeats collect the answers."""
+        self._purpose.require(body)
         # By the clock, so that they grow also where this node's helper process was started anew.
         number = max(max(self._inquiries, default=0) + 1, int(time.time() * 1000))
         request = NodeRequest(number, None if to is None else tuple(to), limit_s, body)
@@ -213,6 +225,7 @@ class Participant:
 
     def answer(self, request: OpenRequest, body: Message) -> None:
         """Answer a request. One that is too long raises InvalidMessageError."""
+        self._purpose.require(body)
         answer, key = RequestAnswer(body), request.answer_key(self._slot)
         size = len(encode(answer))
         if size > RequestAnswer.most_bytes:
@@ -252,36 +265,61 @@ class Participant:
             self.publish(value, quietly=quietly)
 
     def _read_announcement(self) -> Announcement:
-        data = self._store.read([protocol.ANNOUNCEMENT])[0]
+        hello, data = self._store.read([protocol.HELLO, protocol.ANNOUNCEMENT])
         if not data:
             raise NoRendezvousError("no rendezvous answers there")
         self._announced = data
+        # Whether it is sealed with our secret is asked when this node joins: node 0 shall hear of us.
+        unsealed, node = Seal(None, "", ""), self._join.node
         try:
-            # Whether it is sealed with our secret is asked when this node joins: node 0 shall hear of us.
-            announcement = Seal(None, "", "").open(protocol.ANNOUNCEMENT, data, Announcement)
+            theirs = unsealed.open(protocol.HELLO, hello or b"", Hello)
+        except InvalidMessageError:
+            theirs = None
+        try:
+            announcement = unsealed.open(protocol.ANNOUNCEMENT, data, Announcement)
         except InvalidMessageError as error:
-            raise NoRendezvousError(
-                f"what answers there is no rendezvous of this version of the launcher: {error}"
-            ) from error
-        if announcement.purpose != self._purpose:
-            node = self._join.node
+            if theirs is None or theirs.protocol == self._hello.protocol:
+                raise NoRendezvousError(
+                    f"what answers there is no rendezvous of this version of the launcher: {error}"
+                ) from error
+            # Enough of one to come to it as a stranger.
+            announcement = Announcement(
+                self._purpose.name, "", theirs.place, "", node.nnodes, node.nnodes, ""
+            )
+        if announcement.purpose != self._purpose.name:
             raise RejectedError(
                 Rejection(
                     RejectionKind.OTHER_PURPOSE,
                     node.node_rank,
                     node.place,
                     announcement.place,
-                    self._purpose,
+                    self._purpose.name,
                     announcement.purpose,
                 )
             )
+        if theirs is None or theirs.protocol != self._hello.protocol:
+            self._foreign = Rejection(
+                RejectionKind.OTHER_PROTOCOL,
+                node.node_rank,
+                node.place,
+                announcement.place,
+                self._hello.build,
+                theirs.build if theirs is not None else "an older version",
+            )
         return announcement
+
+    def _say_hello(self) -> None:
+        """Let node 0 know, where its heartbeats are expected, who came and cannot take part."""
+        hello = self._first_seal.close(protocol.HELLO, self._hello)
+        for slot in self._usual_slots():
+            if self._store.replace(f"heartbeat/{slot}", b"", hello) == hello:
+                break
 
     def _secrets_differ(self) -> Rejection | None:
         """Return why node 0 is not to be trusted, if so; where only it has a secret, it says so itself."""
         data = self._announced
         try:
-            Seal(self._secret, self.announcement.purpose, "").open(protocol.ANNOUNCEMENT, data, Announcement)
+            self._first_seal.open(protocol.ANNOUNCEMENT, data, Announcement)
         except UnauthenticatedError as error:
             kind = RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.COORDINATOR_WITHOUT_SECRET
             node = self._join.node

@@ -1,5 +1,6 @@
 """What lies in the store of a rendezvous, and under which key.
 
+hello                  which protocol node 0 speaks, for launchers of any version         coordinator
 announcement           this is a rendezvous, of this purpose and round                    coordinator
 now                    the coordinator's heartbeat, and how often the next three changed  coordinator
 state                  what the purpose makes of it so far                                coordinator
@@ -7,7 +8,7 @@ members                who holds which place                                    
 requests               what is asked of whom                                              coordinator
 join/SLOT              who wants to take part                                             participant
 notice/SLOT            what became of that                                                coordinator
-heartbeat/SLOT         a sign of life                                                     participant
+heartbeat/SLOT         a sign of life; the Hello of a node that speaks another protocol   participant
 value/KIND/SLOT        something a node tells the others, and may tell anew               participant
 requests/SLOT          what a node asks of others                                         participant
 answer/REQUEST/SLOT    an answer                                                          participant
@@ -25,9 +26,29 @@ from typing import ClassVar
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 
-ANNOUNCEMENT, NOW, STATE, MEMBERS, REQUESTS = "announcement", "now", "state", "members", "requests"
+HELLO, ANNOUNCEMENT, NOW, STATE = "hello", "announcement", "now", "state"
+MEMBERS, REQUESTS = "members", "requests"
 
 MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Hello(Message):
+    """What launchers of different versions say to each other: that they are. It never changes, nor its place.
+
+    ``protocol`` is the name of that protocol (``Purpose.protocol``), ``version`` that of the package.
+    """
+
+    protocol: str
+    version: str
+    node_rank: int
+    place: str
+    job_id: str | None
+
+    @property
+    def build(self) -> str:
+        """What to call such a launcher."""
+        return f"version {self.version} (protocol {self.protocol})"
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,7 @@ class RejectionKind(str, Enum):
 
     OTHER_JOB = "other_job"
     OTHER_PURPOSE = "other_purpose"
+    OTHER_PROTOCOL = "other_protocol"
     RANK_OUT_OF_RANGE = "rank_out_of_range"
     RANK_TAKEN = "rank_taken"
     REPLACED = "replaced"
@@ -99,7 +121,7 @@ class RejectionKind(str, Enum):
 class Rejection(Message):
     """A node is turned away: ``place`` is its own, ``by`` that of node 0 or of who holds its rank.
 
-    ``theirs`` and ``ours`` are what does not fit: job ids, purposes, or numbers of nodes.
+    ``theirs`` and ``ours`` are what does not fit: job ids, purposes, launchers, or numbers of nodes.
     """
 
     kind: RejectionKind
@@ -200,6 +222,8 @@ def describe_rejection(rejection: Rejection) -> str:
             return f"{place} belongs to job {theirs!r}, but {ours_is}"
         case RejectionKind.OTHER_PURPOSE:
             return f"{who} came for {theirs}, but {host} waits for {ours}"
+        case RejectionKind.OTHER_PROTOCOL:
+            return f"the launchers do not understand each other: {theirs} on {who}, {ours} on {host}"
         case RejectionKind.RANK_OUT_OF_RANGE:
             return f"{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes"
         case RejectionKind.RANK_TAKEN:

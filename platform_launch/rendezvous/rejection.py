@@ -13,6 +13,10 @@ _FAMILIES: dict[RejectionKind, tuple[type[LaunchError], str]] = {
         "check MASTER_ADDR and INIT_MASTER_PORT: two jobs must not meet at one address",
     ),
     RejectionKind.OTHER_PURPOSE: (NodesDisagreeError, "start the same command on every node"),
+    RejectionKind.OTHER_PROTOCOL: (
+        NodesDisagreeError,
+        "use one image, or one version of platform-launch, on all nodes",
+    ),
     RejectionKind.RANK_OUT_OF_RANGE: (
         TopologyError,
         "give every node the same number of nodes, and ranks from 0",

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.errors import InstallationError, NodesDisagreeError
 from tests.dist_launch.lab import Node, eventually, make, requires_ssh, script, sshd, waiting
 from tests.lab.netns import hosts, requires_netns
+from tests.rendezvous.other_build import other_build
 
 pytestmark = [requires_netns, requires_ssh]
 
@@ -83,6 +85,20 @@ def test_a_missing_node_is_named_until_time_is_up(pair: list[Node]) -> None:
     assert "node 0 was not reached in" in pair[1].text
 
 
+def test_a_node_with_another_version_is_named_on_both_and_may_come_again(
+    pair: list[Node], tmp_path: Path
+) -> None:
+    other = other_build(tmp_path / "other")
+    pair[0].wait("--sshd")
+    pair[1].wait("--sshd", env={"PYTHONPATH": str(other)})
+    assert pair[1].code() == NodesDisagreeError.exit_code
+    for node in pair:
+        node.says("the launchers do not understand each other: version")
+        node.says("use one image, or one version of platform-launch, on all nodes")
+    pair[1].wait("--sshd")
+    pair[0].says("all 2 nodes wait")
+
+
 def test_a_node_that_restarts_rejoins_with_a_new_host_key(pair: list[Node], tmp_path: Path) -> None:
     start_both(pair, "--sshd")
     job = script(tmp_path / "job.sh", "echo done")
@@ -128,7 +144,7 @@ def test_a_second_wait_in_one_place_is_refused(calm: list[Node]) -> None:
 
 def test_without_an_ssh_server_a_node_says_so_at_once(pair: list[Node]) -> None:
     done = pair[0].dist_launch("wait")  # within its limit, a tenth of --timeout
-    assert done.returncode == 75
+    assert done.returncode == InstallationError.exit_code
     assert "no SSH server listens on port 2025 of this node (SSH_PORT)" in done.stderr
     assert "hint:  pass --sshd" in done.stderr
     assert not pair[0].state.exists()

@@ -135,9 +135,16 @@ def test_a_closed_master_port_is_named_apart() -> None:
     assert blamed(document) == {"node-unreachable": ["node 1 → node 0"]}
 
 
-def test_absent_silent_and_double_nodes_are_named() -> None:
-    document = Document(endpoints=endpoints(3), absent=(3, 4), silent=(2,), duplicates={1: "host9"})
+def test_absent_silent_double_and_foreign_nodes_are_named() -> None:
+    document = Document(
+        endpoints=endpoints(3),
+        absent=(3, 4),
+        silent=(2,),
+        duplicates={1: "host9"},
+        foreign={5: "another version"},
+    )
     assert blamed(document) == {
+        "node-foreign": ["node 5"],
         "node-absent": ["node 3", "node 4"],
         "node-silent": ["node 2"],
         "node-duplicate": ["node 1"],
@@ -149,6 +156,7 @@ def test_a_document_travels_whole() -> None:
         endpoints=endpoints(2),
         absent=(2,),
         duplicates={1: "host9"},
+        foreign={3: "another version"},
         silent=(1,),
         reach={0: {1: "refused"}, 1: {}},
         master_port={1: "refused"},

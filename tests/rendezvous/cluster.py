@@ -79,10 +79,14 @@ def start(
     env: Mapping[str, str] | None = None,
     within: Group | None = None,
     script: Path = SCRIPT,
+    build: Path = ROOT,
 ) -> Node:
-    """Start a node whose training is one plain process, in a control group or not."""
+    """Start a node whose training is one plain process, in a control group or not.
+
+    ``build`` is the folder that holds the package.
+    """
     command = [
-        *(sys.executable, str(ROOT / "platform_launch" / "__main__.py"), "run"),
+        *(sys.executable, str(build / "platform_launch" / "__main__.py"), "run"),
         *("--launcher", "python", "--no-doctor", "--script", str(script)),
         *("--log-dir", str(logs / f"node{rank}"), *options, "--", *script_arguments),
     ]

@@ -14,11 +14,11 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.membership import Change
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.purpose import Purpose
+from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from platform_launch.rendezvous.store import Store
 from tests.lab.waiting import LIMIT_S as LIMIT_S
 from tests.rendezvous.nodes import fingerprint
-
-PURPOSE = "test"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class Bulletin(Message):
     text: str
 
 
+PURPOSE = Purpose("test", (Health, Question, Reply, Bulletin, *RUN.messages))
+
+
 @dataclass
 class Live:
     """Node 0's coordinator in a thread, and the means to come to it."""
@@ -74,7 +77,7 @@ class Live:
         *,
         secret: Secret | str | None = "same",
         spare: bool = False,
-        purpose: str = PURPOSE,
+        purpose: Purpose = PURPOSE,
         **changes: Any,
     ) -> Participant:
         """Bring a node that has not joined yet."""

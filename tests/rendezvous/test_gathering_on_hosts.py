@@ -15,7 +15,8 @@ from tests.conftest import FakeNvml
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S
-from tests.rendezvous.cluster import kill_everything, start
+from tests.rendezvous.cluster import ROOT, kill_everything, start
+from tests.rendezvous.other_build import other_build
 
 pytestmark = requires_netns
 
@@ -42,6 +43,22 @@ def test_all_nodes_meet_and_train(machines: tuple[Host, ...], tmp_path: Path) ->
     for node in nodes:
         assert node.said("roll call: all 2 nodes are here, and they agree")
         assert node.said("trained")
+
+
+def test_launchers_of_different_versions_are_told_apart_on_all_nodes(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    other = other_build(tmp_path / "other")
+    builds = [ROOT, other, ROOT]
+    nodes = [start(machines[rank], rank, 3, logs=tmp_path, build=builds[rank]) for rank in range(3)]
+    assert [node.code() for node in nodes] == [NodesDisagreeError.exit_code] * 3, nodes[0].text
+    for node in nodes:
+        assert re.search(
+            r"the launchers do not understand each other: version \S+ \(protocol \w+\) on node 1 "
+            r"\(node1 \(\S+\)\), version \S+ \(protocol \w+\) on node 0 \(node0 \(\S+\)\)",
+            node.text,
+        ), node.text
+        assert node.said("use one image, or one version of platform-launch, on all nodes")
 
 
 def test_nodes_that_differ_in_what_may_be_meant_start_and_are_not_said_to_agree(

@@ -10,6 +10,7 @@ from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError
 from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import Store, StoreSilentError
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import Bulletin, Health, Question, Reply, live, until
@@ -204,7 +205,7 @@ def test_another_purpose_is_told_so() -> None:
         live(2) as rendezvous,
         pytest.raises(RejectedError, match=r"came for dinner, but node 0 .* waits for test"),
     ):
-        rendezvous.participant(1, purpose="dinner")
+        rendezvous.participant(1, purpose=Purpose("dinner", ()))
 
 
 def test_another_job_and_a_rank_out_of_range_are_turned_away() -> None:

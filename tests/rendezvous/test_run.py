@@ -341,7 +341,7 @@ def test_a_forged_end_does_not_end_a_run_with_a_secret(attend: Attend) -> None:
     announcement = Seal(None, "", "").open(
         "announcement", stranger.read(["announcement"])[0] or b"", Announcement
     )
-    seal = Seal(Secret("a secret that was guessed"), PURPOSE, announcement.nonce)
+    seal = Seal(Secret("a secret that was guessed"), PURPOSE.name, announcement.nonce)
     forged = StopRequest(NodeEnding(EndKind.FAILED, 1, "gpu-1", 1))
     state = RunState(RunPhase.ENDED, 2, outcome=RunOutcome(75))
     for _ in range(20):

@@ -17,7 +17,7 @@ from platform_launch.doctor.cluster.document import (
 )
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.rendezvous.coordinator import Coordinator
-from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
 
 # Beyond what a node may take for a stage, for the way of its answer.
 MARGIN_S = 10.0
@@ -46,6 +46,7 @@ class Director:
         self._task = task
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
+        self._foreign: dict[int, str] = {}
         self._silent: set[int] = set()
         self._gaps: set[tuple[int, int]] = set()
         self._measurements: list[Measurement] = []
@@ -56,7 +57,7 @@ class Director:
         coordinator, everyone = self._coordinator, range(self._task.nnodes)
         ranks = coordinator.membership.ranks
         coordinator.publish(DoctorState())
-        self._wait(lambda: len(ranks) == self._task.nnodes, self._task.meet_limit_s)
+        self._wait(lambda: len(ranks.keys() | self._foreign) == self._task.nnodes, self._task.meet_limit_s)
         for rank, member in sorted(ranks.items()):
             if isinstance(member.details, Endpoint):
                 self._endpoints[rank] = member.details
@@ -71,8 +72,9 @@ class Director:
         self._measure(self._connected())
         document = Document(
             endpoints=self._endpoints,
-            absent=tuple(rank for rank in everyone if rank not in self._endpoints),
+            absent=tuple(rank for rank in everyone if rank not in {**self._endpoints, **self._foreign}),
             duplicates=self._duplicates,
+            foreign=self._foreign,
             silent=tuple(sorted(self._silent)),
             reach={rank: found.nodes for rank, found in answers.items()},
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
@@ -89,6 +91,8 @@ class Director:
                 rejection = change.rejection
                 if rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
                     self._duplicates[rejection.node_rank] = change.member.node.host
+                elif rejection is not None and rejection.kind is RejectionKind.OTHER_PROTOCOL:
+                    self._foreign[rejection.node_rank] = describe_rejection(rejection)
             time.sleep(_STEP_S)
 
     def _await_answers(

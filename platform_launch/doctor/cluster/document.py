@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from platform_launch.rendezvous.messages import Message
-
-PURPOSE = "doctor"
+from platform_launch.rendezvous.purpose import Purpose
 
 _MIB = 2**20
 
@@ -96,7 +95,8 @@ class Document(Message):
     """All that came out. ``reach`` maps each node to the nodes it does not reach, and why.
 
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
-    through to MASTER_PORT to the reason; ``duplicates`` the ranks that came twice to the second host.
+    through to MASTER_PORT to the reason; ``duplicates`` the ranks that came twice to the second host, and
+    ``foreign`` those whose launchers speak another protocol to what differs.
     """
 
     most_bytes: ClassVar[int] = 4 * _MIB
@@ -104,6 +104,7 @@ class Document(Message):
     endpoints: Mapping[int, Endpoint] = field(default_factory=dict)
     absent: tuple[int, ...] = ()
     duplicates: Mapping[int, str] = field(default_factory=dict)
+    foreign: Mapping[int, str] = field(default_factory=dict)
     silent: tuple[int, ...] = ()
     reach: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     master_port: Mapping[int, str] = field(default_factory=dict)
@@ -123,6 +124,9 @@ class DoctorState(Message):
     round: int = -1
     groups: tuple[tuple[int, ...], ...] = ()
     document: Document | None = None
+
+
+PURPOSE = Purpose("doctor", (Endpoint, ReachReport, Share, JaxAddress, DoctorState))
 
 
 @dataclass(frozen=True)

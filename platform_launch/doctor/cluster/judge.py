@@ -25,10 +25,11 @@ def judge(document: Document) -> list[Finding]:
 
 
 def _presence(document: Document) -> Iterator[Finding]:
+    nnodes = len({**document.endpoints, **document.foreign}) + len(document.absent)
     for rank in document.absent:
         yield error(
             "node-absent",
-            f"node {rank} of {len(document.endpoints) + len(document.absent)} did not come",
+            f"node {rank} of {nnodes} did not come",
             f"node {rank}",
             "look at that node's log: was it started, does it reach node 0? --timeout waits longer",
         )
@@ -38,6 +39,13 @@ def _presence(document: Document) -> Iterator[Finding]:
             f"two nodes have rank {rank}: {document.endpoints[rank].host} and {host}",
             f"node {rank}",
             "give each node a rank of its own",
+        )
+    for rank, difference in document.foreign.items():
+        yield error(
+            "node-foreign",
+            difference,
+            f"node {rank}",
+            "use one image, or one version of platform-launch, on all nodes",
         )
     for rank in document.silent:
         yield error(

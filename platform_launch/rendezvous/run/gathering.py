@@ -13,7 +13,8 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.membership import Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
+from platform_launch.rendezvous.protocol import Rejection, RejectionKind, describe_rejection
+from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState, mark_of
 
 _SAY_FIRST_S = 2.0
@@ -55,6 +56,7 @@ class Gathering:
         self._say = say
         self._last_seen: dict[int, float] = {}
         self._twice: dict[str, int] = {}  # launchers whose rank is another's
+        self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
         self._lost = set(replaced)
         self._spares = spares
         self._enough_since: float | None = None
@@ -97,10 +99,10 @@ class Gathering:
         for change in self._coordinator.step():
             self._take(change)
         members = self._coordinator.membership.everyone
-        came = len(members) + len(self._twice)
+        came = len(members) + len(self._twice) + len(self._foreign)
         if came < self._me.nnodes and not hurried and not self._time_is_up:
             return False
-        if self._twice and self._coordinator.has_unheard_rejections:
+        if (self._twice or self._foreign) and self._coordinator.has_unheard_rejections:
             return False
         mine = self._me.identity  # node 0's own part comes late where the machine is slow and the time short
         if not hurried and mine not in self._twice and all(one.node.identity != mine for one in members):
@@ -166,6 +168,8 @@ class Gathering:
                 (describe_rejection(rejection),),
                 "give every node the same number of nodes, and ranks from 0",
             )
+        elif rejection.kind is RejectionKind.OTHER_PROTOCOL:
+            self._do_without(rejection)
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
             self._twice[member.node.identity] = rejection.node_rank
             if len(self.present) < self._me.nnodes <= len(self.present) + len(self._twice):
@@ -174,6 +178,18 @@ class Gathering:
                     (describe_rejection(rejection),),
                     "every node needs a rank of its own: check what sets RANK (or --node-rank) on these two",
                 )
+
+    def _do_without(self, rejection: Rejection) -> None:
+        """Refuse the job for a node whose launcher is not understood, unless a spare may take its place."""
+        rank = rejection.node_rank
+        if rank in self.present:
+            return
+        if self._spares:
+            self._lost.add(rank)
+            return
+        self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
+        error = launch_error(rejection)
+        self.refuse(error.exit_code, (error.message,), error.hint, rank)
 
     def _miss(self, now: float) -> None:
         """Forget who has left or gone silent."""

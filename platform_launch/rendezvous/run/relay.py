@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import Participant, PendingRequest
-from platform_launch.rendezvous.protocol import MIB, OpenRequest
+from platform_launch.rendezvous.protocol import OpenRequest
 from platform_launch.rendezvous.run.launcher import (
     AnswersReceived,
     ReadShared,
@@ -18,24 +16,9 @@ from platform_launch.rendezvous.run.launcher import (
     SharedTexts,
     ShareText,
 )
+from platform_launch.rendezvous.run.state import RelayedText, SharedText
 
 _MOST_WAITING = 64
-
-
-@dataclass(frozen=True)
-class Text(Message):
-    """What one launcher says to another."""
-
-    most_bytes: ClassVar[int] = MIB
-
-    text: str
-
-
-@dataclass(frozen=True)
-class SharedText(Message):
-    """What a launcher shares with all others."""
-
-    text: str
 
 
 class RequestRelay:
@@ -57,18 +40,18 @@ class RequestRelay:
             ranks = {seat.node_rank: value.text for seat, value in shared.items()}
             self._emit(SharedTexts({rank: text for rank, text in ranks.items() if rank is not None}))
         elif isinstance(command, SendRequest):
-            inquiry = participant.ask(Text(command.body), limit_s=command.limit_s)
+            inquiry = participant.ask(RelayedText(command.body), limit_s=command.limit_s)
             self._inquiries[command.number] = inquiry
         elif command.key in self._requests:
             try:
-                participant.answer(self._requests.pop(command.key), Text(command.body))
+                participant.answer(self._requests.pop(command.key), RelayedText(command.body))
             except InvalidMessageError:
                 return  # too long: whoever asks counts this node among the silent ones
 
     def step(self, participant: Participant) -> None:
         """Bring the launcher what has come; call it after each heartbeat."""
         for request in participant.requests():
-            if isinstance(request.body, Text):
+            if isinstance(request.body, RelayedText):
                 key = f"{request.slot}-{request.number}"
                 self._requests[key] = request
                 self._emit(RequestReceived(key, request.body.text))
@@ -82,7 +65,7 @@ class RequestRelay:
                     {
                         seat.node_rank: body.text
                         for seat, body in inquiry.answers.items()
-                        if isinstance(body, Text) and seat.node_rank is not None
+                        if isinstance(body, RelayedText) and seat.node_rank is not None
                     },
                     {seat.node_rank: seat.place for seat in inquiry.silent if seat.node_rank is not None},
                 )

@@ -9,9 +9,10 @@ from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.port_discovery import RendezvousPort
+from platform_launch.rendezvous.protocol import MIB
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.restarts import NotAgain
-
-PURPOSE = "run"
 
 
 class RunPhase(str, Enum):
@@ -90,6 +91,32 @@ class Report(Message):
 
     ending: NodeEnding
     not_again: NotAgain | None
+
+
+@dataclass(frozen=True)
+class RelayedText(Message):
+    """What one launcher says to another, which is not read here."""
+
+    most_bytes: ClassVar[int] = MIB
+
+    text: str
+
+
+@dataclass(frozen=True)
+class SharedText(Message):
+    """What a launcher shares with all others."""
+
+    text: str
+
+
+# Launchers say more to each other in texts; what a launcher cannot read of those, it does without.
+PURPOSE = Purpose(
+    "run",
+    (
+        *(RunState, LogExcerpt, NodeProgress, LauncherSilence, StopRequest, Report),
+        *(RendezvousPort, RelayedText, SharedText),
+    ),
+)
 
 
 def mark_of(identity: str) -> str:

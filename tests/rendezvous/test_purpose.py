@@ -1,0 +1,199 @@
+"""Launchers whose messages differ are told apart: by the name of the protocol; with a coordinator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import make_dataclass
+from enum import Enum
+from typing import Any
+
+import pytest
+
+import platform_launch
+from platform_launch.doctor.cluster.document import PURPOSE as DOCTOR
+from platform_launch.rendezvous import protocol
+from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.membership import ChangeKind
+from platform_launch.rendezvous.messages import Message, encode
+from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.protocol import Hello, RejectionKind
+from platform_launch.rendezvous.purpose import Purpose
+from platform_launch.rendezvous.run.state import PURPOSE as RUN
+from tests.lab.waiting import LIMIT_S
+from tests.rendezvous.live import PURPOSE, Health, Live, live, until
+from tests.rendezvous.nodes import fingerprint
+
+# The same name and another shape: what a launcher of another version has.
+OTHER = Purpose(PURPOSE.name, (Health,))
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class MoreColours(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+def _purpose(**shape: Any) -> Purpose:
+    """Return a purpose with one message, which is forgotten again."""
+    kind = make_dataclass("Changing", shape.items(), bases=(Message,), frozen=True)
+    del Message.kinds["Changing"]
+    return Purpose("changing", (kind,))
+
+
+def _many(kind: type) -> Any:
+    return Mapping.__class_getitem__((str, kind))  # type: ignore[attr-defined]
+
+
+def _inner(**shape: Any) -> type:
+    return make_dataclass("Inner", shape.items())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": int},
+        {"a": int, "b": str},
+        {"a": int, "b": str | None, "c": str},
+        {"a": int, "other": str | None},
+        {"a": float, "b": str | None},
+        {"a": tuple[int, ...], "b": str | None},
+        {"a": Mapping[int, int], "b": str | None},
+        {"a": Colour, "b": str | None},
+    ],
+)
+def test_a_field_more_less_renamed_or_of_another_type_is_another_protocol(other: dict[str, Any]) -> None:
+    before = _purpose(a=int, b=str | None)
+    assert before.protocol != _purpose(**other).protocol
+    assert before.protocol == _purpose(b=str | None, a=int).protocol  # fields are known by their names
+
+
+def test_what_a_message_holds_belongs_to_its_shape() -> None:
+    for one, other in (
+        (Colour, MoreColours),
+        (tuple[Colour, ...], tuple[MoreColours, ...]),
+        (_inner(a=int), _inner(a=str)),
+        (_many(_inner(a=int)), _many(_inner(a=str))),
+    ):
+        assert _purpose(a=one).protocol != _purpose(a=other).protocol
+        assert _purpose(a=one).protocol == _purpose(a=one).protocol
+
+
+def test_every_purpose_speaks_a_protocol_of_its_own_and_the_same_in_every_process() -> None:
+    assert len({RUN.protocol, DOCTOR.protocol, PURPOSE.protocol}) == 3
+    found = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "from platform_launch.rendezvous.run.state import PURPOSE; print(PURPOSE.protocol)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT_S,
+    )
+    assert found.stdout.strip() == RUN.protocol
+
+
+def test_no_message_travels_that_the_protocol_does_not_cover() -> None:
+    with live(2) as rendezvous:
+        node = Participant(rendezvous.connect(), fingerprint(1), purpose=PURPOSE)
+        node.join()
+        foreign = protocol.Now(1, 1, 1, 1)
+        for send in (node.publish, rendezvous.coordinator.publish, lambda one: node.ask(one, limit_s=1.0)):
+            with pytest.raises(TypeError, match="Now is none of the messages of purpose 'test'"):
+                send(foreign)
+
+
+def test_what_launchers_of_all_versions_say_to_each_other_never_changes() -> None:
+    """A launcher of tomorrow must read this, and one of today what that one writes."""
+    said = encode(Hello("a1b2c3", "0.1.0", 3, "gpu-3 (10.0.0.3)", "job-7"))
+    assert said == (
+        b'["Hello",{"protocol":"a1b2c3","version":"0.1.0","node_rank":3,'
+        b'"place":"gpu-3 (10.0.0.3)","job_id":"job-7"}]'
+    )
+    assert protocol.HELLO == "hello"
+
+
+def _told(node: Participant) -> str:
+    with pytest.raises(RejectedError) as no:
+        node.join()
+    assert no.value.rejection.kind is RejectionKind.OTHER_PROTOCOL
+    return str(no.value)
+
+
+def _rejected(rendezvous: Live) -> list[tuple[RejectionKind, int, str]]:
+    found = [change.rejection for change in rendezvous.changes if change.kind is ChangeKind.REJECTED]
+    return [(one.kind, one.node_rank, one.place) for one in found if one is not None]
+
+
+@pytest.mark.parametrize("secret", [None, Secret("a secret of the whole job")])
+def test_both_sides_name_the_node_that_speaks_another_protocol(secret: Secret | None) -> None:
+    with live(2, secret=secret) as rendezvous:
+        node = rendezvous.participant(1, host="gn7", purpose=OTHER)
+        version = platform_launch.__version__
+        both = (
+            f"version {version} (protocol {OTHER.protocol}) on node 1 (gn7 (10.0.0.1)), "
+            f"version {version} (protocol {PURPOSE.protocol}) on node 0 (gpu-0 (10.0.0.0))"
+        )
+        assert both in _told(node)
+        until(lambda: bool(_rejected(rendezvous)))
+        assert both in rendezvous.warnings[0]
+        assert "one image" in rendezvous.warnings[0]
+        assert _rejected(rendezvous) == [(RejectionKind.OTHER_PROTOCOL, 1, "gn7 (10.0.0.1)")]
+        for _ in range(3):  # it tries again, for some seconds
+            _told(rendezvous.participant(1, host="gn7", purpose=OTHER))
+        again = rendezvous.joined(1, host="gn7")
+        assert again.seat is not None
+        assert len(_rejected(rendezvous)) == 1
+
+
+def test_a_node_0_from_before_all_this_is_known_by_its_silence() -> None:
+    with live(2) as rendezvous:
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            rendezvous.store.delete([protocol.HELLO])
+        assert "an older version on node 0 (gpu-0 (10.0.0.0))" in _told(rendezvous.participant(1))
+
+
+def test_an_announcement_that_cannot_be_read_is_no_hindrance_to_say_so() -> None:
+    with live(2) as rendezvous:
+        with rendezvous.lock:
+            rendezvous.halted.set()
+            rendezvous.store.write(protocol.ANNOUNCEMENT, b'- ["Announcement",{"all":"new"}]')
+        text = _told(rendezvous.participant(1, purpose=OTHER))
+        assert f"(protocol {PURPOSE.protocol}) on node 0 (gpu-0 (10.0.0.0))" in text
+        rendezvous.halted.clear()
+        until(lambda: bool(_rejected(rendezvous)))
+
+
+def test_a_stranger_cannot_drive_a_node_out_with_a_hello() -> None:
+    with live(2) as rendezvous:
+        node = rendezvous.joined(1)
+        hello = Hello("other", "9", 1, "nowhere", None)
+        stranger = rendezvous.connect()
+        for _ in range(3):
+            stranger.write("heartbeat/1", b"- " + encode(hello))
+            until(
+                lambda: rendezvous.coordinator.silent_s(rendezvous.coordinator.membership.ranks[1]) == 0, node
+            )
+        node.publish(Health(7))
+        until(lambda: rendezvous.coordinator.values(Health) == {1: Health(7)}, node)
+        assert _rejected(rendezvous) == []
+
+
+def test_with_a_secret_a_hello_without_it_names_what_is_missing() -> None:
+    with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
+        _told(rendezvous.participant(1, secret=None, purpose=OTHER))
+        until(lambda: bool(_rejected(rendezvous)))
+        assert [kind for kind, _, _ in _rejected(rendezvous)] == [RejectionKind.NO_SECRET]
+
+
+def test_another_job_that_is_newer_is_another_job() -> None:
+    with live(2) as rendezvous:
+        _told(rendezvous.participant(1, purpose=OTHER, job_id="job-8"))
+        until(lambda: bool(_rejected(rendezvous)))
+        assert "belongs to job 'job-8'" in rendezvous.warnings[0]

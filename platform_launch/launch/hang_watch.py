@@ -26,6 +26,7 @@ from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
+from platform_launch.observe.workers import remove_torchruns_folders
 from platform_launch.rendezvous.messages import Message
 
 REPORT, STOP, RESTART = "report", "stop", "restart"
@@ -116,6 +117,7 @@ class HangWatch:
         if self._control is not None:
             self._control.stop()
         if self._options.folder is not None:
+            remove_torchruns_folders(self._options.folder)
             shutil.rmtree(self._options.folder, ignore_errors=True)
 
     def say_who_left(self, tail: bytes, *, failed_here: bool = False) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,6 +155,14 @@ def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
             return _what_comes(file.fileno(), begin, limit_s)
     except OSError as error:
         raise NoAnswerError(f"its stacks cannot be asked for: {error.strerror}") from error
+
+
+def remove_torchruns_folders(folder: Path) -> None:
+    """Remove the empty folders that torchrun made for its workers and leaves; what holds a file stays."""
+    for link in folder.glob("*.torchrun"):
+        with suppress(OSError):
+            for made, _, _ in os.walk(link.readlink(), topdown=False):
+                Path(made).rmdir()
 
 
 def _what_comes(descriptor: int, begin: int, limit_s: float) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import platform_launch.observe
+from platform_launch.observe.workers import remove_torchruns_folders
 from tests.lab.waiting import LIMIT_S
 
 HOOK = Path(platform_launch.observe.__file__).parent / "hook"
@@ -154,6 +155,22 @@ def test_hook_of_another_installation_on_the_path_is_no_second_one(folder: Path,
     (other / "sitecustomize.py").write_bytes((HOOK / "sitecustomize.py").read_bytes())
     done = run(folder, "import signal; print(hasattr(signal.signal.__wrapped__, '__wrapped__'))", other)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_empty_folders_that_torchrun_left_are_found_and_removed(folder: Path, tmp_path: Path) -> None:
+    for name, told in (("torchelastic_a", True), ("torchelastic_b", True), ("of_the_user", False)):
+        made = tmp_path / name / "none_x" / "attempt_0" / "0"
+        made.mkdir(parents=True)
+        if name == "torchelastic_b":
+            (made / "error.json").touch()
+        code = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"
+        run(folder, code, TORCHELASTIC_ERROR_FILE=str(made / "error.json"))
+        assert any(link.readlink() == tmp_path / name for link in folder.glob("*.torchrun")) is told
+    remove_torchruns_folders(folder)
+    left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("attempt_0/0")}
+    assert left == {"torchelastic_b", "of_the_user"}
+    assert (tmp_path / "torchelastic_b/none_x/attempt_0/0/error.json").exists()
+    assert not (tmp_path / "torchelastic_a").exists()
 
 
 @pytest.mark.parametrize("option", ["-I", "-S", "-E", "-sE"])

@@ -3,7 +3,8 @@
 Its folder stands first on PYTHONPATH, and it acts where PLATFORM_LAUNCH_OBSERVE names a private folder. It
 leaves there, for each process, ``PID.json`` (who it is), ``PID.stacks`` (faulthandler writes the stacks of
 all threads there on a real-time signal, even while a thread holds the GIL) and, once torch.distributed is
-imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL).
+imported, ``PID.sock`` (torch's own ``_WorkerServer``: the flight recorder of gloo and NCCL). A worker of
+torchrun also leaves ``PPID.torchrun``, a link to the folder that torchrun made for its workers.
 
 A script must never fail because of it: whatever goes wrong here is passed over, and nothing is hooked. It
 runs under the training's interpreter, whichever that is, and imports nothing of this package.
@@ -43,6 +44,7 @@ def _open_to_questions(folder):
     process = _Process(folder)
     process.offer_stacks()
     process.describe()
+    process.name_torchruns_folder()
     atexit.register(process.at_exit)
     if "--multiprocessing-fork" in getattr(sys, "orig_argv", ()):
         return  # a helper of a worker: it has no process groups
@@ -111,6 +113,16 @@ class _Process:
         os.write(descriptor, ("{%s}\n" % said).encode())
         os.close(descriptor)
         os.rename(self.stem + ".part", self.stem + ".json")
+
+    def name_torchruns_folder(self):
+        """Leave a link to the temporary folder that torchrun made and will not remove."""
+        path = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+        made = path.rsplit("/", 4)[0]  # RUN/attempt_0/LOCAL_RANK/error.json lies in it
+        if os.path.basename(made).startswith("torchelastic_"):
+            try:
+                os.symlink(made, "%s/%d.torchrun" % (os.path.dirname(self.stem), os.getppid()))
+            except FileExistsError:  # another rank was first
+                pass
 
     def at_exit(self):
         """Take the files away; of a rank it stays known that it was there."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import stat
+import sys
+import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.errors import InputError, UsageError
+from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan import recipes
 from platform_launch.plan.deepspeed import AccelerateYaml, read_yaml
 from platform_launch.plan.request import AUTO, Request
@@ -17,6 +20,7 @@ from platform_launch.plan.request import AUTO, Request
 EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
 # What starts a script of the user's own, below the project's root.
 PLAIN = "configs/accelerate_multi_gpu.yaml"
+_LARGEST_SCRIPT = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def _script_of_ones_own(
     yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
     config = _named(request.config, "--config")
     return Training(
-        script=_named(request.script, "--script") or table.script,
+        script=_script(request) or table.script,
         script_args=_script_args(config, None, request),
         config=config,
         accelerate_yaml=yaml,
@@ -111,13 +115,39 @@ def _without_yaml(request: Request) -> Training:
         )
     config = _named(request.config, "--config")
     return Training(
-        script=_named(request.script, "--script")
+        script=_script(request)
         or _existing(request.root / str(example), f"the example of --launcher {request.launcher}"),
         script_args=_script_args(config, None, request),
         config=config,
         accelerate_yaml=None,
         rule="--script given" if request.script else f"the example of --launcher {request.launcher}",
     )
+
+
+def _script(request: Request) -> Path | None:
+    """Return the file that --script names, None where it was not given.
+
+    Raises InputError also where Python cannot read it: every node would wait for the others to say so.
+    """
+    script = _named(request.script, "--script")
+    with suppress(OSError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+        source = script.read_bytes() if script is not None else b""
+        if (
+            len(source) > _LARGEST_SCRIPT or b"\0" in source
+        ):  # such as a zip application, which Python runs too
+            return script
+        warnings.simplefilter("ignore")
+        try:
+            compile(source, str(script), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            version = sys.version.split()[0]
+            where = f", line {error.lineno}" if error.lineno else ""
+            line = f": {shown(error.text.strip())}" if error.text else ""
+            raise InputError(
+                f"--script {script}{where}: Python {version} cannot read it: {error.msg}{line}",
+                "correct it, or use the Python that it needs; --script takes a Python file",
+            ) from error
+    return script
 
 
 def _named(path: Path | None, flag: str) -> Path | None:

@@ -120,6 +120,20 @@ def test_a_script_of_ones_own_gets_its_arguments_and_no_config(tmp_path: Path) -
     assert made.training.global_batch is None
 
 
+@pytest.mark.parametrize("launcher", ["accelerate", "torchrun", "python"])
+def test_a_script_that_python_cannot_read_is_refused_before_any_node_waits(
+    tmp_path: Path, launcher: str
+) -> None:
+    script = tmp_path / "train.sh"
+    for source, said in ((b"#!/bin/bash\nset -e\npython x.py\n", "line 3"), (b"# coding: foo\n", "foo")):
+        script.write_bytes(source)
+        with pytest.raises(InputError, match=f"--script .*{said}"):
+            plan(script=script, launcher=launcher)
+    for source in (b"PK\3\4\0\0", "# coding: latin-1\nx = '\xe9' is 'y'\n".encode("latin-1"), b""):
+        script.write_bytes(source)
+        assert plan(script=script, launcher=launcher).training.script == script
+
+
 @pytest.mark.parametrize("gpus", [0, 1, 8, 16])
 def test_a_script_of_ones_own_starts_as_plain_accelerate_launch_whatever_the_machine(
     tmp_path: Path, gpus: int

@@ -64,6 +64,7 @@ WORDS = {
     "expected": "期望",
     "exit code": "退出码",
     "peer": "对端",
+    "src_rank": "等待的 rank",
     "operation": "操作",
     "shape": "形状",
     "peer's operation": "对端的操作",
@@ -134,6 +135,7 @@ CAUSES = {
     "deepspeed_config": "DeepSpeed 不接受配置",
     # Communication.
     "nccl_watchdog": "集合通信超时",
+    "experts_exchange": "专家之间的数据交换超时",
     "nccl_aborted": "NCCL 通信器被中止",
     "nccl_system_error": "NCCL 报告系统错误或内部错误",
     "nccl_connect": "NCCL 无法连接对端",
@@ -175,6 +177,7 @@ CAUSES = {
     "jax_out_of_memory": "XLA 显存不足",
     "device_assert": "GPU 上的断言失败",
     "illegal_memory_access": "GPU 核函数访问了非法内存",
+    "launch_failure": "GPU 核函数中断",
     "ecc": "GPU 显存出现无法纠正的错误",
     "gpu_lost": "GPU 已掉线",
     "gpu_busy": "GPU 被其他进程占用（独占模式）",

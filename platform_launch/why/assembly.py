@@ -200,7 +200,9 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
             return root, Match(catalogue[told], 0, NOWHERE)
     if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
         return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
-    known = [(link, found) for one in chain.links for link, found in _known(one, catalogue)]
+    # What code raises of another package's, where something else failed, says only what the code made of it.
+    own = [link for link in chain.links if link is chain.links[0] or not link.is_borrowed]
+    known = [(link, found) for one in own for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
         return max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))

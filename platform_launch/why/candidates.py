@@ -21,8 +21,8 @@ _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
 # What partners of a task suffer that ended.
 _SUFFERED = frozenset(
     (
-        "abort", "connection_lost", "gloo_timeout", "nccl_aborted", "nccl_watchdog", "store_lost",
-        "store_timeout",
+        "abort", "connection_lost", "experts_exchange", "gloo_timeout", "nccl_aborted", "nccl_watchdog",
+        "store_lost", "store_timeout",
     )
 )  # fmt: skip
 # What no process goes on after.

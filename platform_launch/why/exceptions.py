@@ -48,11 +48,15 @@ _HANDS_ON = re.compile(
 )
 # Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
 _QUOTES_TASK = re.compile(
-    r"ray\.exceptions\.(?:RayTaskError\([\w.]+\)"
+    r"ray\.exceptions\.(?:RayTaskError(?:\([\w.]+\))?:"
     r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
 )
 # What Ray puts in place of a further traceback's first line in such a quotation.
 _OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
+# What jax puts before an exception whose traceback it prints whole.
+_UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
+# Between a message of torch.compile's and where in the compiled code it came up.
+_USER_CODE = re.compile(r"from user code:\s*$")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
@@ -145,6 +149,13 @@ class Raised:
         lines = [self.message, *(shown(line.text) for line in self.more)]
         return "\n".join(line for line in lines if line)
 
+    @property
+    def is_borrowed(self) -> bool:
+        """Tell whether code raised it by name that the package it is named after does not belong to."""
+        if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
+            return False
+        return self.innermost.package != self.type.split(".", 1)[0]
+
     def go_on(self, text: str, line: Line, *, whole: bool = False) -> bool:
         """Take the next line as more of the message where that had not ended; return False if it had.
 
@@ -215,6 +226,7 @@ class Traceback:
         self._frames: (
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
+        self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._idle_lines = 0
@@ -240,7 +252,7 @@ class Traceback:
         elif quoted := _QUOTES_TASK.match(text):
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
-        elif ending := _ENDING.match(text, self._indented if text[: self._indented].isspace() else 0):
+        elif ending := _ENDING.match(text, self._name_at(text)):
             self._end(_raised(ending, line, frames, handling=self._handling))
         elif frames and (glued := _GLUED.match(text)) and (ending := _ENDING.match(text, glued.end())):
             frames[-1] = replace(frames[-1], source=shown(glued[0]))
@@ -254,9 +266,15 @@ class Traceback:
             return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
         return True
 
+    def _name_at(self, text: str) -> int:
+        """Return where in a line an exception's name stands, if it has one."""
+        at = self._indented if text[: self._indented].isspace() else 0
+        return at + len(_UNFILTERED) * text.startswith(_UNFILTERED, at)
+
     def _end(self, raised: Raised) -> None:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
+        self._compiled = None
 
     def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):
@@ -275,7 +293,12 @@ class Traceback:
             self._linked, self.chain.root = True, len(self.chain.links)
             if self.chain.where.rank is None:
                 self.chain.where = self.chain.where.filled(Location(local_rank=int(spawned[1])))
+        elif _USER_CODE.match(text):
+            self._compiled = []
+        elif self._compiled is not None and text.startswith("  "):
+            self._within_compiled(text, self._compiled)
         elif text.strip():
+            self._compiled = None
             self._go_on(text, line)
             self._idle_lines += 1
             if self._idle_lines > _MOST_MESSAGE_LINES:
@@ -283,6 +306,15 @@ class Traceback:
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
+
+    def _within_compiled(self, text: str, frames: list[TracebackFrame]) -> None:
+        """Take a line of where in the user's compiled code an exception of torch.compile's came up."""
+        if frame := _FRAME.match(text):
+            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
+        elif frames and not frames[-1].source:
+            frames[-1] = replace(frames[-1], source=shown(text))
+        if own := [frame for frame in frames if not frame.is_library]:
+            self.chain.links[-1] = replace(self.chain.links[-1], frame=own[-1])
 
     def _go_on(self, text: str, line: Line) -> None:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""

@@ -13,7 +13,7 @@ from platform_launch.why.note import Note, note
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
-_WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "ddp_verification"))
+_WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "experts_exchange", "ddp_verification"))
 _ENDS = frozenset(("job_cancelled", "time_limit", "terminated", "interrupted", "killed"))
 _SOON_LINES = 20
 _CLOSE_LINES = 8

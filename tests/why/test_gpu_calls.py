@@ -25,3 +25,43 @@ def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -
     verdict = explain_text(uncaught("RuntimeError: CUDA error: invalid argument", "[rank3]: "))
     assert (verdict.cause, verdict.retry, verdict.where.rank) == ("cuda_call_refused", "no", 3)
     assert verdict.details["reason"] == "invalid argument"
+
+
+LAUNCH = "torch.AcceleratorError: CUDA error: unspecified launch failure"
+
+
+def test_launch_failure_does_not_tell_what_the_kernel_did(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught(LAUNCH, "[rank2]: "))
+    assert (verdict.cause, verdict.where.rank, verdict.retry) == ("launch_failure", 2, "another_node")
+
+
+def test_experts_that_waited_in_vain_stop_their_kernels(explain_text: Explain) -> None:
+    waited = "Warning: {} timeout for combine receive, rank 2, local_expert_idx 5, src_rank 9\n"
+    for library in ("DeepEP", "NCCL EP"):
+        verdict = explain_text(waited.format(library) + uncaught(LAUNCH, "[rank2]: "))
+        assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "experts_exchange", 2)
+        assert verdict.details["src_rank"] == "9"
+
+
+def test_experts_that_waited_for_a_rank_that_failed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("RuntimeError: CUDA error: uncorrectable ECC error encountered", "[rank9]: ")
+        + "DeepEP dispatch RDMA sender timeout, channel: 2, RDMA: 1, nvl: 4, dst RDMA lane: 0, tail: 9\n"
+        + uncaught("RuntimeError: DeepEP error: CPU recv timeout", "[rank2]: ")
+    )
+    assert (verdict.cause, verdict.where.rank) == ("ecc", 9)
+
+
+def test_place_in_compiled_code_that_torch_adds_to_its_message(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("torch._dynamo.exc.InternalTorchDynamoError: it does not go on", "[rank1]: ")
+        + "\n[rank1]: from user code:\n"
+        '[rank1]:    File "/workspace/model.py", line 40, in forward\n'
+        "[rank1]:     x = self.mix(x)\n"
+        '[rank1]:   File "/env/lib/python3.11/site-packages/einops/einops.py", line 3, in repeat\n'
+        "[rank1]:     return tensor\n"
+        "\n[rank1]: Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("torch_compile", 1)
+    assert verdict.exception is not None
+    assert verdict.exception.file == "/workspace/model.py"

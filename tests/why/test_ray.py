@@ -27,3 +27,47 @@ def test_error_while_ray_unpacks_a_task_is_not_a_cluster_that_did_not_come_up(ex
 def test_system_error_about_the_cluster_is_one(explain_text: Explain) -> None:
     verdict = explain_text("ray.exceptions.RaySystemError: System error: Failed to connect to the raylet\n")
     assert verdict.cause == "ray_start"
+
+
+TASK = """ray.exceptions.RayTaskError: ray::prepare() (pid=71, ip=10.0.0.5)
+  File "/workspace/prepare.py", line 12, in mix
+    return jnp.dot(left, right)
+TypeError: the two sides differ
+
+During handling of the above exception, another exception occurred:
+
+ray::prepare() (pid=71, ip=10.0.0.5)
+  File "/env/lib/python3.11/site-packages/fed/device.py", line 167, in prepare
+    raise ray.exceptions.WorkerCrashedError()
+ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.
+"""
+
+
+def test_exception_that_code_borrows_from_ray_does_not_hide_what_failed(explain_text: Explain) -> None:
+    verdict = explain_text(TASK)
+    assert (verdict.cause, verdict.where.host) == ("python_exception", "10.0.0.5")
+    assert "the two sides differ" in verdict.title
+    crashed = explain_text(TASK.replace("fed/device.py", "ray/_private/worker.py"))
+    assert crashed.cause == "ray_actor_died"
+
+
+def test_place_of_the_innermost_task_that_ray_quotes(explain_text: Explain) -> None:
+    outer = "ray.exceptions.RayTaskError: ray::Runtime.run() (pid=9, ip=10.0.0.9, repr=Runtime())\n"
+    could_not = "  At least one of the input arguments for this task could not be computed:\n"
+    head = "Traceback (most recent call last):\n" + outer + could_not
+    assert explain_text(head + TASK).where.host == "10.0.0.5"
+
+
+def test_exception_that_jax_shows_whole_goes_by_its_own_name(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Traceback (most recent call last):\n"
+        '  File "/workspace/train.py", line 12, in <module>\n'
+        "    step(state)\n"
+        '  File "/env/lib/python3.11/site-packages/jax/_src/lax/lax.py", line 698, in dot\n'
+        '    raise TypeError(f"Incompatible shapes for dot: {left}")\n'
+        "jax._src.traceback_util.UnfilteredStackTrace: "
+        "TypeError: Incompatible shapes for dot: got (4, 8) and (4, 8).\n"
+    )
+    assert verdict.cause == "shape_mismatch"
+    assert verdict.exception is not None
+    assert verdict.exception.type == "TypeError"

@@ -111,17 +111,9 @@ class Words(SentenceRenderer):
         """Return why a group failed, by the failure's code, else in its own English."""
         return self.translated(sentence_of(failure), failure.text)
 
-    def reason(self, worker: WorkerShape) -> str:
-        """Return why a worker is what it is; agents of earlier versions say it in English."""
-        return (
-            self.translated(worker.reason_sentence, worker.reason)
-            if worker.reason_sentence
-            else worker.reason
-        )
-
-    def quarantine(self, held: QuarantineReport) -> str:
-        """Return why a node is in quarantine; whoever put it there by hand says it in words."""
-        return self.translated(held.reason_sentence, held.reason) if held.reason_sentence else held.reason
+    def reason(self, of: WorkerShape | QuarantineReport) -> str:
+        """Return why a worker or a node is what it is; persons and older agents give words of their own."""
+        return self.translated(of.reason_sentence, of.reason) if of.reason_sentence else of.reason
 
     def verdict(self, of: GroupFailure | WorkerShape) -> str:
         """Return what ``why`` makes of a log; agents of earlier versions say it in their own language."""

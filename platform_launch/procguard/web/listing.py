@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from platform_launch.procguard.api.shapes.groups import GroupShape
-from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerStatus
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport
 from platform_launch.procguard.core.registry import natural
 from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
@@ -101,25 +101,19 @@ class NodeFilter:
         return sorted(nodes, key=key, reverse=True) if key else nodes
 
 
-def node_states(node: NodeShape) -> set[str]:
-    """Return the words for a node's state: several may hold."""
-    return _states(node.counts, node.silent, bool(node.drained_by), node.quarantine is not None)
-
-
 def _text_of(node: NodeGlance) -> str:
     return f"{node.node} {node.hostname} {' '.join(node.groups)}".lower()
 
 
 def _states_of(node: NodeGlance) -> set[str]:
+    """Return the words for a node's state: several may hold."""
     statuses = {worker.status for worker in node.workers}
-    return _states(statuses, node.silent, node.drained, node.quarantine is not None)
-
-
-def _states(statuses: Container[WorkerStatus], silent: bool, drained: bool, quarantined: bool) -> set[str]:
-    busy = WorkerStatus.RUNNING in statuses
-    failed = WorkerStatus.FAILED in statuses or WorkerStatus.FAILED_FIRST in statuses
-    words = {"silent" if silent else "heard", "busy" if busy else "free"}
-    marks = {"drained": drained, "quarantined": quarantined, "failed": failed}
+    marks = {
+        "drained": node.drained,
+        "quarantined": node.quarantine is not None,
+        "failed": not statuses.isdisjoint((WorkerStatus.FAILED, WorkerStatus.FAILED_FIRST)),
+    }
+    words = {"silent" if node.silent else "heard", "busy" if WorkerStatus.RUNNING in statuses else "free"}
     return words | {word for word, holds in marks.items() if holds}
 
 

@@ -109,7 +109,6 @@ def templates() -> Environment:
         languages=LANGUAGES,
         active=frozenset(phase.value for phase in (*ACTIVE, GroupPhase.DEGRADED)),
         gpu_use=listing.gpu_use,
-        node_states=listing.node_states,
     )
     for name in made.list_templates():
         made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s

@@ -20,7 +20,7 @@
   let generation = 0;
   let following = true;
   let turn = 0;
-  let asked = 0; // which question the page shows the answer to
+  let request = 0; // the newest: answers to earlier ones are left
   let sought = null;
 
   const time = new Intl.DateTimeFormat(document.documentElement.lang, { timeStyle: "medium", hourCycle: "h23" });
@@ -62,11 +62,11 @@
   }
 
   async function show(query = {}) {
-    const mine = (asked += 1);
+    const mine = (request += 1);
     clearTimeout(turn);
     sought = logText.sought();
     const page = await ask(sought && !("line" in query) ? { after: "" } : query);
-    if (mine !== asked) return;
+    if (mine !== request) return;
     take(page);
     text.replaceChildren(...rows(page.lines, page.target));
     [before, after] = [page.before, page.after];
@@ -80,9 +80,9 @@
   async function grow() {
     const searching = sought !== null && text.childElementCount < PAGE;
     if (document.hidden || !(following || searching) || after === null) return plan(1500);
-    const mine = asked;
+    const mine = request;
     const page = await ask({ after });
-    if (mine !== asked) return;
+    if (mine !== request) return;
     take(page);
     after = page.after;
     text.append(...rows(page.lines));
@@ -108,9 +108,9 @@
 
   older.addEventListener("click", () => attempt(async () => {
     following = false;
-    const mine = asked;
+    const mine = request;
     const page = await ask({ before });
-    if (mine !== asked) return;
+    if (mine !== request) return;
     const height = pane.scrollHeight;
     text.prepend(...rows(page.lines));
     before = page.before;

@@ -200,15 +200,15 @@
     text.hidden = !hits.hidden;
     hits.replaceChildren();
     if (sought === null) return sayState();
-    const asked = sought;
-    const window = await ask(asked.query);
-    if (asked !== sought) return;
+    const wanted = sought;
+    const window = await ask(wanted.query);
+    if (wanted !== sought) return;
     hits.replaceChildren();
     let last = 0;
     for (const match of window.matches) {
-      const made = rows(match.text, match.line, match.match ? asked.mark : null, match.offset);
+      const made = rows(match.text, match.line, match.match ? wanted.mark : null, match.offset);
       if (!match.match) made.forEach((row) => row.classList.add("beside"));
-      if (last && match.line > last + 1 && asked.query.context !== "0") hits.append(element("div", undefined, "apart"));
+      if (last && match.line > last + 1 && wanted.query.context !== "0") hits.append(element("div", undefined, "apart"));
       last = match.line;
       hits.append(...made);
     }

@@ -140,8 +140,8 @@ const logText = (() => {
     const answer = await fetch(`${address}?${new URLSearchParams(query)}`);
     if (answer.status === 401) location.reload();
     if (answer.status === 422) {
-      const said = await answer.json().catch(() => ({}));
-      throw new Error(said.error ?? "", { cause: "refused" });
+      const refusal = await answer.json().catch(() => ({}));
+      throw new Error(refusal.error ?? "", { cause: "refused" });
     }
     if (!answer.ok) throw new Error(answer.status);
     return answer.json();

@@ -58,9 +58,9 @@ function variables(text) {
 // Notices
 function notice(lines, bad = false) {
   const box = element("div", undefined, bad ? "bad" : "");
-  const said = element("div");
-  said.append(...lines.map((line) => element("p", line)));
-  box.append(said);
+  const text = element("div");
+  text.append(...lines.map((line) => element("p", line)));
+  box.append(text);
   const close = element("button", say("dismiss"), "quiet");
   close.type = "button";
   close.addEventListener("click", () => box.remove());
@@ -73,8 +73,8 @@ function notice(lines, bad = false) {
 
 function refusal(xhr) {
   try {
-    const said = JSON.parse(xhr.responseText);
-    if (said.error) return said;
+    const answer = JSON.parse(xhr.responseText);
+    if (answer.error) return answer;
   } catch { /* not the API's answer: a proxy's, or none */ }
   return { error: say("failed"), hint: "", problems: [] };
 }
@@ -114,8 +114,8 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
   const errors = source.dataset.errors && document.getElementById(source.dataset.errors);
   if (errors) errors.replaceChildren();
   if (!detail.successful) {
-    const said = refusal(detail.xhr);
-    const lines = said.problems?.length ? said.problems.map(problem) : [refused(said)];
+    const answer = refusal(detail.xhr);
+    const lines = answer.problems?.length ? answer.problems.map(problem) : [refused(answer)];
     if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
     else notice(lines, true);
     if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");
@@ -182,7 +182,7 @@ $("#theme").addEventListener("click", () => {
 // holds no connection; browsers allow only six to one server.
 const QUIET_MS = 15000;
 let source = null;
-let heard = 0;
+let lastEventAt = 0;
 let offlineSince = null;
 let pause = 1000;
 let again = 0;
@@ -206,9 +206,9 @@ function listen() {
   clearTimeout(again);
   source?.close();
   source = new EventSource("/stream");
-  heard = Date.now();
+  lastEventAt = Date.now();
   const alive = () => {
-    heard = Date.now();
+    lastEventAt = Date.now();
     pause = 1000;
     if ($("#live").dataset.state !== "live") {
       connection("live");
@@ -242,7 +242,7 @@ function lost() {
 
 if (document.body.dataset.live !== undefined) {
   listen();
-  setInterval(() => source && !document.hidden && Date.now() - heard > QUIET_MS && (connection("offline"), lost()), 2000);
+  setInterval(() => source && !document.hidden && Date.now() - lastEventAt > QUIET_MS && (connection("offline"), lost()), 2000);
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       source?.close();

@@ -290,6 +290,7 @@ CAUSES = {
     "traceback_cut": "回溯在说明原因之前被截断",
     "nodes_misplaced": "各节点的编号、地址或端口互相矛盾",
     "node_unfit": "该节点的设备已损坏",
+    "hang": "训练卡死",
     "rank_left_early": "其他 rank 仍在训练时，有 rank 无错误地结束",
     "hostfile_missing": "没有 hostfile，各节点各自训练",
     "master_refuses": "主节点的端口上还没有进程监听",

@@ -223,10 +223,15 @@ class LogReader:
             self._take_ending(ending)
             return True
         signature = self._catalogue.of_event(said)
-        # All nodes of a job name the one that failed first, that one too.
-        if signature is None or str(said.fields.get("node", "")) == str(self._filled(line.where).node):
+        if signature is None:
             return False
-        self._add(Match(signature, 0, line.where), signature.role, line, line.where)
+        where, node = line.where, str(said.fields.get("node", ""))
+        if signature.role is SignatureRole.CAUSE and node.isdecimal():  # all nodes say on which one it was
+            where = Location(node=int(node))
+        # All nodes of a job name the one that failed first, that one too.
+        elif node == str(self._filled(line.where).node):
+            return False
+        self._add(Match(signature, 0, where), signature.role, line, where)
         return True
 
     def _take_summary(self, line: Line) -> bool:

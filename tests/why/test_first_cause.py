@@ -130,6 +130,18 @@ def test_a_log_whose_only_error_is_the_launchers_gets_that_as_its_verdict(explai
     assert (verdict.kind, verdict.cause, verdict.evidence[0].line) == ("cause", "nodes_absent", 4)
 
 
+@pytest.mark.parametrize("log_of", [0, 1])
+def test_a_hang_that_the_launcher_ended_is_no_end_from_outside(explain_text: Explain, log_of: int) -> None:
+    prefix = f"[node {log_of}] "
+    verdict = explain_text(
+        f"{prefix}10:00:01 [WARN] no progress for 300 s: rank 1 sleeps [no-progress kind=hang ranks=1]\n"
+        f"{prefix}10:00:02 [INFO] the training hung: asked the training to end, 1.5 s at most [end-asked]\n"
+        f"{prefix}W1121 03:04:05.1 42 torch/distributed/elastic/agent.py:753] Received 15 death signal\n"
+        f"{prefix}10:00:04 [ERROR] the training hung at node 1 (gn1), and it ended [node-hung node=1]\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.node) == ("cause", "hang", 1)
+
+
 def test_every_refusal_of_the_doctor_is_known(explain_text: Explain) -> None:
     for name in REFUSALS:
         verdict = explain_text(f"error: what was found [{name}]\n")

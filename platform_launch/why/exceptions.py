@@ -67,6 +67,8 @@ _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
 # What serving engines put before an exception that they log without its traceback.
 _LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
+# What Triton's compiler ends its message with, below the code that it shows.
+_NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 # What torch says below many an exception.
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
@@ -161,6 +163,9 @@ class Raised:
 
         ``whole``: whatever comes next from this writer is of the message.
         """
+        if self.type.endswith("CompilationError") and _NESTED.match(text):
+            self.more[:] = [line]  # the code above says less
+            return True
         ended = (self.more[-1] if self.more else self.line).text.rstrip()
         goes_on = (
             (whole and not _ADVICE.match(text))
@@ -320,7 +325,7 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        if line.number == last.number + 1:
+        if line.number == last.number + 1 or _NESTED.match(text):
             raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 from platform_launch.why.line import Location
 
@@ -12,6 +13,7 @@ _OF_A_POD = re.compile(r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \
 _ASSIGNED = re.compile(
     rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
 )
+_NAMED = re.compile(r"\b[Pp]ods?[/=]")
 _NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
 _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
 
@@ -32,3 +34,10 @@ def pod_above(preceding: Iterable[bytes]) -> Location:
         elif named := _NAME.match(data):
             return Location(pod=named["pod"].decode(), host=host)
     return Location(host=host)
+
+
+def was_placed(text: str, following: Iterable[bytes]) -> bool:
+    """Tell whether the lines below one that says that a pod found no node say that it then had one."""
+    of_this = takewhile(lambda data: _NAME.match(data) is None, following)
+    assigned = [found["pod"].decode() for data in of_this if (found := _ASSIGNED.search(data))]
+    return bool(assigned) and (not _NAMED.search(text) or any(pod in text for pod in assigned))

@@ -67,6 +67,7 @@ _KNOWN = re.compile(
     | (?<=\dZ[ ])(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:[ ]
     | \[[ ]{{0,5}}\d{{1,10}}\.\d{{3,9}}\][ ]
     | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
+    | \[(?P<grid>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}})\][ ]
     | \[\d\d:\d\d:\d\d(?P<clocked>(?:[ ][A-Z]{{1,4}}\d{{1,4}}){{0,5}})\][ ]
     """,
     re.VERBOSE,
@@ -198,6 +199,7 @@ _IDENTITIES = frozenset(
         "worker",
         "parallel",
         "clocked",
+        "grid",
         "local_rank",
         "mpi",
         "mpi_label",
@@ -246,7 +248,7 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
         if name in found:
             place.setdefault("host", found[name])
-    for name in ("worker", "parallel", "clocked"):
+    for name in ("worker", "parallel", "clocked", "grid"):
         if name in found:
             place.setdefault("worker", found[name].strip())
     if pod := found.get("pod") or found.get("replica"):

@@ -16,7 +16,7 @@ from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
 from platform_launch.why.note import Note, note
 from platform_launch.why.own_lines import OwnLines
-from platform_launch.why.pods import LINES_OF_A_DESCRIPTION, pod_above, speaks_of_a_pod
+from platform_launch.why.pods import LINES_OF_A_DESCRIPTION, pod_above, speaks_of_a_pod, was_placed
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
@@ -259,6 +259,10 @@ class LogReader:
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
         if role is SignatureRole.CAUSE and (mention or self._was_overcome(signature.id)):
             role = SignatureRole.SUSPECT
+        if signature.id == "pod_unschedulable" and was_placed(
+            line.text, self._scanner.following(_LINES_OF_A_POD)
+        ):
+            return False
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
             match = self._catalogue.goes_on(

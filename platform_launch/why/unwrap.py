@@ -10,6 +10,14 @@ _DEEPEST = 3
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
+# SageMaker's report of what the script said last, whose line ends became blanks.
+_REPORTED = b'ErrorMessage "'
+_LINE_ENDS = re.compile(
+    rb' (?=Traceback \(most recent call last\)|File "|During handling of the above exception'
+    rb"|The above exception was the direct cause of|ERROR:torch\.)"
+)
+_FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
+
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
@@ -22,11 +30,25 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(data)
     if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
+    if _REPORTED in data and _LINE_ENDS.search(data):
+        return _of_report(data)
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b" " * 10 in data and _GLUED.search(data):
         return _GLUED.split(data.lstrip())
     return [data]
+
+
+def _of_report(data: bytes) -> list[bytes]:
+    """Return the lines of a traceback that was put on one."""
+    head, _, said = data.partition(_REPORTED)
+    lines = [head] if head.strip() else []
+    for line in _LINE_ENDS.split(said):
+        if line.startswith(b"File "):
+            lines += _FRAME_ENDS.sub(rb"\1\n    ", b"  " + line, count=1).split(b"\n")
+        else:
+            lines.append(line)
+    return lines
 
 
 def _of_json(data: bytes) -> list[bytes]:

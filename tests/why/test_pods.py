@@ -59,3 +59,27 @@ def test_without_them_no_place_is_named() -> None:
 )
 def test_only_lines_of_a_description_are_looked_up(text: str, speaks: bool) -> None:
     assert speaks_of_a_pod(text) is speaks
+
+
+WAITED = """Events:
+  Type     Reason            Age  From               Message
+  Warning  FailedScheduling  9m   default-scheduler  0/4 nodes are available: 4 Insufficient nvidia.com/gpu.
+  Normal   Scheduled         8m   default-scheduler  Successfully assigned jobs/train-0 to gpu-7
+  Normal   Started           7m   kubelet            Started container worker
+"""
+
+
+def test_pod_that_found_a_node_in_the_end_is_no_cause(explain_text: Explain) -> None:
+    assert explain_text(WAITED).kind == "nothing"
+    never = "".join(line for line in WAITED.splitlines(keepends=True) if "Normal" not in line)
+    assert explain_text(never).cause == "pod_unschedulable"
+    assert explain_text(never + "Name:  train-1\n" + WAITED).cause == "pod_unschedulable"
+
+
+def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:
+    events = (
+        "9m  Warning  FailedScheduling  pod/train-1  0/4 nodes are available: 4 Insufficient cpu.\n"
+        "8m  Normal   Scheduled         pod/train-0  Successfully assigned jobs/train-0 to gpu-7\n"
+    )
+    assert explain_text(events).cause == "pod_unschedulable"
+    assert explain_text(events.replace("train-1", "train-0")).kind == "nothing"

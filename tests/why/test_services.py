@@ -48,3 +48,26 @@ def test_status_of_a_sagemaker_job_is_no_cause(explain_text: Explain) -> None:
         'ExecuteUserScriptError:\nCommand "/opt/conda/bin/python3.11 train.py --epochs 3"\n'
     )
     assert verdict.kind == "unknown"
+
+
+REPORT = (
+    'AlgorithmError: ExecuteUserScriptError: ExitCode 1 ErrorMessage "ZeroDivisionError: division by zero '
+    "During handling of the above exception, another exception occurred Traceback (most recent call last) "
+    'File "/opt/ml/code/entry.py", line 41, in main result = train() '
+    'File "/opt/ml/code/steps.py", line 7, in share return total / parts '
+    "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 3 (pid: 19) of "
+    'binary: /opt/conda/bin/python" Command "/opt/conda/bin/python entry.py"\n'
+)
+
+
+def test_traceback_that_sagemaker_put_on_one_line(explain_text: Explain) -> None:
+    verdict = explain_text(REPORT)
+    assert (verdict.cause, verdict.title) == ("python_exception", "ZeroDivisionError: division by zero")
+    assert verdict.where.local_rank == 3
+
+
+def test_known_cause_in_sagemakers_report(explain_text: Explain) -> None:
+    verdict = explain_text(
+        REPORT.replace("ZeroDivisionError: division by zero", "OSError: [Errno 28] No space left on device")
+    )
+    assert verdict.cause == "disk_full"

@@ -9,7 +9,8 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
-from platform_launch.procguard.server.settings import ServerSettings, read_join_token, read_settings
+from platform_launch.procguard.server.join_token import join_token
+from platform_launch.procguard.server.settings import ServerSettings, read_settings
 from platform_launch.project import project_root
 
 SHIPPED = project_root() / "configs" / "procguard.yaml"
@@ -78,20 +79,20 @@ def test_a_join_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("f" * 32 + "\n")
     with pytest.raises(InputError, match="others may read"):
-        read_join_token(ServerSettings(join_token_file=file), none)
+        join_token(ServerSettings(join_token_file=file), none)
     file.chmod(0o600)
     by_file = ServerSettings(join_token_file=file)
-    assert read_join_token(ServerSettings(), none) == ""
-    assert read_join_token(by_file, none) == "f" * 32
-    assert read_join_token(by_file, given) == "t" * 16
+    assert len(join_token(ServerSettings(data=tmp_path / "data"), none).token) > 40
+    assert join_token(by_file, none).token == "f" * 32
+    assert join_token(by_file, given).token == "t" * 16
     outside = ServerSettings(listen="0.0.0.0:8765")
-    assert read_join_token(outside, given) == "t" * 16
+    assert join_token(outside, given).token == "t" * 16
     with pytest.raises(InputError, match="no join token is set"):
-        read_join_token(outside, none)
+        join_token(outside, none)
     with pytest.raises(InputError, match="PROCGUARD_JOIN_TOKEN has 3 character"):
-        read_join_token(ServerSettings(), Environment({"PROCGUARD_JOIN_TOKEN": "abc"}))
+        join_token(ServerSettings(), Environment({"PROCGUARD_JOIN_TOKEN": "abc"}))
     file.write_text("\n")
     with pytest.raises(InputError, match="is empty"):
-        read_join_token(by_file, none)
+        join_token(by_file, none)
     with pytest.raises(InputError, match="cannot be read"):
-        read_join_token(ServerSettings(join_token_file=tmp_path / os.devnull.strip("/") / "x"), none)
+        join_token(ServerSettings(join_token_file=tmp_path / os.devnull.strip("/") / "x"), none)

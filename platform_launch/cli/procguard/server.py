@@ -14,7 +14,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.server.assembly import JoinToken
+    from platform_launch.procguard.server.join_token import JoinToken
     from platform_launch.procguard.server.settings import ServerSettings
 
 
@@ -32,7 +32,8 @@ def command(config: Path | None, **flags: Any) -> int:
     env = Environment.of_this_process()
     settings = settings_from(config, flags)
     with needs_procguard():
-        from platform_launch.procguard.server.assembly import assembled, join_token, make_first_user
+        from platform_launch.procguard.server.assembly import assembled, make_first_user
+        from platform_launch.procguard.server.join_token import join_token
         from platform_launch.procguard.server.run import prepare_process, serve
     prepare_process()
     token = join_token(settings, env)

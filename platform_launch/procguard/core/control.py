@@ -247,8 +247,7 @@ class Control:
     def drain(self, node: str, drained: bool, who: str) -> NodeShape:
         """Let nothing new start on a node, or let it again; what runs goes on. Raises NotFound."""
         with self._ledger.writing:
-            self.queries.node(node)
-            entry = self._registry.nodes[node]
+            entry = self._registry.node(node)
             if bool(entry.node.drained_by) != drained:
                 changed = replace(entry.node, drained_by=who if drained else "")
                 with self._ledger.change(self._ledger.world) as change:
@@ -261,8 +260,7 @@ class Control:
     def release(self, node: str, who: str) -> NodeShape:
         """Let a node's agent end its quarantine. Raises NotFound, RequestRefused where it is in none."""
         with self._ledger.writing:
-            self.queries.node(node)
-            entry = self._registry.nodes[node]
+            entry = self._registry.node(node)
             held = entry.quarantine
             if held is None:
                 raise RequestRefused(

@@ -6,7 +6,7 @@ import secrets
 from hashlib import sha256
 
 from platform_launch.procguard.api.ranks import WorkerName
-from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.wire import JoinRequest
 from platform_launch.procguard.core.clock import ServerClock
 from platform_launch.procguard.core.ledger import Ledger, WorkerRow
@@ -66,12 +66,11 @@ class Joining:
         return credential
 
     def forget(self, name: str, who: str) -> None:
-        """Remove a node that is gone. Raises RequestRefused while it is alive or its workers are in a run."""
-        entry = self._registry.nodes.get(name)
-        if entry is None:
-            raise NotFound(
-                f"no node {name!r}", "it may have been removed already", code="no-node", node=name[:80]
-            )
+        """Remove a node that is gone.
+
+        Raises NotFound, or RequestRefused while its agent is alive or its workers are in a run.
+        """
+        entry = self._registry.node(name)
         if self._is_alive(entry):
             raise RequestRefused(
                 f"the agent of {name} is alive",

@@ -107,12 +107,7 @@ class Queries:
 
     def node(self, name: str) -> NodeShape:
         """Return a node. Raises NotFound."""
-        entry = self._registry.nodes.get(name)
-        if entry is None:
-            raise NotFound(
-                f"no node {shown(name)}", "look at the list of nodes", code="no-node", node=name[:80]
-            )
-        return self._node(entry, self._clock.moment())
+        return self._node(self._registry.node(name), self._clock.moment())
 
     def preview(self, name: str, settings: GroupSettings | None = None) -> RankPreview:
         """Return the rank table as it would be, with these settings or the group's own. Raises NotFound."""

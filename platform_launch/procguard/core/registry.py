@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
+from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.api.wire import (
     Heartbeat,
     MachineReport,
@@ -163,6 +165,15 @@ class Registry:
         for entry in entries.values():
             registry.put(entry)
         return registry
+
+    def node(self, name: str) -> NodeEntry:
+        """Return a node. Raises NotFound."""
+        entry = self.nodes.get(name)
+        if entry is None:
+            raise NotFound(
+                f"no node {shown(name)}", "look at the list of nodes", code="no-node", node=name[:80]
+            )
+        return entry
 
     def in_order(self) -> tuple[NodeEntry, ...]:
         """Return all nodes by name, sorted when one came or went: every second somebody looks."""

@@ -99,7 +99,10 @@ class Writer:
 
     def _verify(self, connection: Connection) -> None:
         if connection.scalar(select(server.c.token).where(server.c.id == 1)) != self._token:
-            raise _superseded()
+            raise Superseded(
+                "the database was out of reach, and another server has served it since",
+                "stop this server; people and agents should use the other one",
+            )
 
     def close(self) -> None:
         """Let the connection go, and in PostgreSQL the claim with it."""
@@ -108,10 +111,3 @@ class Writer:
             with suppress(DBAPIError):
                 connection.invalidate()
                 connection.close()
-
-
-def _superseded() -> Superseded:
-    return Superseded(
-        "the database was out of reach, and another server has served it since",
-        "stop this server; people and agents should use the other one",
-    )

@@ -49,7 +49,6 @@ def build_app(parts: ServerParts) -> FastAPI:
         redoc_url=None,
     )
     app.state.parts = parts
-    app.state.gate = parts.gate
     add_answers(app)
     for room in (agents, groups, inspect, workers, charts, people, events, health):
         app.include_router(room.router)

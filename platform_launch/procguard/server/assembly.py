@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.environment import Environment
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.api.wire import JOIN_TOKEN
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
@@ -26,33 +23,13 @@ from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.periodic import PeriodicThread
 from platform_launch.procguard.server.private import check_ours, check_private, read_or_make
 from platform_launch.procguard.server.sessions import Sessions
-from platform_launch.procguard.server.settings import ServerSettings, read_join_token
+from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.procguard.server.throttle import Throttle
 from platform_launch.procguard.server.webhooks import Webhooks
 
 FIRST_USER = "admin"
 _MIB, _GIB = 2**20, 2**30
 _TICK_S = 0.5
-
-
-@dataclass(frozen=True)
-class JoinToken:
-    """What agents join with, and the file it lies in; None where it came by a variable."""
-
-    token: str
-    file: Path | None
-
-
-def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
-    """Return the token that was set, or for a server only this machine can reach a random one.
-
-    Raises InputError where none is set and others could reach the server.
-    """
-    token = read_join_token(settings, env)
-    if token:
-        return JoinToken(token, None if JOIN_TOKEN in env else settings.join_token_file)
-    path = settings.data / "join-token"
-    return JoinToken(read_or_make(path), path)
 
 
 def initial_password(settings: ServerSettings) -> Path:

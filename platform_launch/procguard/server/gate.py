@@ -136,11 +136,6 @@ def _host(origin: str) -> str:
         return ""
 
 
-def gate_of(request: Request) -> Gate:
-    """Return the gate of the app that serves a request."""
-    return cast(Gate, request.app.state.gate)
-
-
 def _viewer(
     request: Request,
     _token: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
@@ -148,7 +143,7 @@ def _viewer(
     _page: Annotated[str | None, Security(_csrf)],
 ) -> Person:
     # The parameters only tell the OpenAPI document how to log in.
-    return gate_of(request).admit(request)
+    return cast(Gate, request.app.state.parts.gate).admit(request)
 
 
 Viewer = Annotated[Person, Depends(_viewer)]

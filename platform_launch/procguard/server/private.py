@@ -23,7 +23,9 @@ def read_or_make(path: Path) -> str:
     """
     try:
         if not path.exists():
-            write_private(path, secrets.token_urlsafe(32))
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):  # another process was faster: its secret counts
+                write_new(path, secrets.token_urlsafe(32) + "\n", mode=PRIVATE)
         check_private(path)
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -50,10 +52,3 @@ def _check(path: Path, forbidden: int, mend: str) -> None:
     problem = foreign_problem(path.stat(), forbidden)
     if problem:
         raise InputError(f"{path}: {problem}", f"let it belong to the user that runs the server; {mend}")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a new file for this user only. An existing one stays as it is. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with suppress(FileExistsError):  # another process was faster: its secret counts
-        write_new(path, text + "\n", mode=PRIVATE)

@@ -9,13 +9,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from platform_launch.environment import Environment
 from platform_launch.errors import InputError, shown
-from platform_launch.procguard.api.wire import JOIN_TOKEN
-from platform_launch.procguard.server.private import check_ours, check_private
-
-SHORTEST_TOKEN = 16
-"""Characters: shorter ones can be guessed."""
+from platform_launch.procguard.server.private import check_ours
 
 _LARGEST_FILE = 1024 * 1024  # bytes
 
@@ -140,44 +135,6 @@ def read_settings(path: Path | None) -> ServerSettings:
         raise InputError(
             f"{path}: {lines}", f"the keys are {known}; configs/procguard.yaml explains them"
         ) from error
-
-
-def read_join_token(settings: ServerSettings, environment: Environment) -> str:
-    """Return the token that agents join with, empty where none is set.
-
-    Raises InputError where it is too short, or where a server that others can reach has none.
-    """
-    token, source = _token(settings, environment)
-    if token and len(token) < SHORTEST_TOKEN:
-        raise InputError(
-            f"the join token of {source} has {len(token)} character(s): expected at least {SHORTEST_TOKEN}",
-            "take a random one: openssl rand -hex 32",
-        )
-    if not token and not settings.loopback:
-        raise InputError(
-            f"listen={settings.listen} can be reached from other machines, and no join token is set",
-            f"set {JOIN_TOKEN} or join_token_file, so that not everybody's agent can join; "
-            "or listen on 127.0.0.1",
-        )
-    return token
-
-
-def _token(settings: ServerSettings, environment: Environment) -> tuple[str, str]:
-    value = environment.text(JOIN_TOKEN)
-    if value is not None:
-        return value.value, JOIN_TOKEN
-    path = settings.join_token_file
-    if path is None:
-        return "", ""
-    try:
-        check_private(path)
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InputError(f"join_token_file={path} cannot be read: {reason}", "correct the path") from error
-    if not token:
-        raise InputError(f"join_token_file={path} is empty", "write a random token: openssl rand -hex 32")
-    return token, str(path)
 
 
 def _problem_text(problem: Any) -> str:

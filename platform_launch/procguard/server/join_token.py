@@ -1,0 +1,65 @@
+"""What agents join with: from a variable, a file, or made for a server that only this machine reaches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from platform_launch.environment import Environment
+from platform_launch.errors import InputError
+from platform_launch.procguard.api.wire import JOIN_TOKEN
+from platform_launch.procguard.server.private import check_private, read_or_make
+from platform_launch.procguard.server.settings import ServerSettings
+
+SHORTEST = 16
+"""Characters: shorter ones can be guessed."""
+
+
+@dataclass(frozen=True)
+class JoinToken:
+    """What agents join with, and the file it lies in; None where it came by a variable."""
+
+    token: str
+    file: Path | None
+
+
+def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
+    """Return the token that was set, or for a server only this machine can reach a random one.
+
+    Raises InputError where it is too short, or where none is set and others could reach the server.
+    """
+    value = env.text(JOIN_TOKEN)
+    if value is not None and value.value:
+        return JoinToken(_long_enough(value.value, JOIN_TOKEN), None)
+    path = settings.join_token_file
+    if path is not None:
+        return JoinToken(_long_enough(_read(path), str(path)), path)
+    if not settings.loopback:
+        raise InputError(
+            f"listen={settings.listen} can be reached from other machines, and no join token is set",
+            f"set {JOIN_TOKEN} or join_token_file, so that not everybody's agent can join; "
+            "or listen on 127.0.0.1",
+        )
+    path = settings.data / "join-token"
+    return JoinToken(read_or_make(path), path)
+
+
+def _read(path: Path) -> str:
+    try:
+        check_private(path)
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"join_token_file={path} cannot be read: {reason}", "correct the path") from error
+    if not token:
+        raise InputError(f"join_token_file={path} is empty", "write a random token: openssl rand -hex 32")
+    return token
+
+
+def _long_enough(token: str, source: str) -> str:
+    if len(token) < SHORTEST:
+        raise InputError(
+            f"the join token of {source} has {len(token)} character(s): expected at least {SHORTEST}",
+            "take a random one: openssl rand -hex 32",
+        )
+    return token

@@ -15,6 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from threading import Lock
 
+from platform_launch import streams
+
 ENTRY = "_helper"
 PACKAGE = Path(__file__).resolve().parent
 
@@ -41,6 +43,7 @@ def command(
 
 def main(arguments: Sequence[str]) -> int:
     """Be the helper that is named first, and return its exit code."""
+    streams.ensure()
     run: Callable[[Sequence[str]], int] = import_module(HELPERS[arguments[0]]).main
     return run(arguments[1:])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from platform_launch import streams
 from platform_launch.console import Console
 from platform_launch.errors import InputError, LaunchError, UsageError
 
@@ -19,7 +20,9 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 # A disk, a quota or a limit of the shell that ends what standard output goes to; such an error names no file.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # A path of the user's that leads nowhere: pathlib asks whether a file exists, and raises these as the answer.
-_CLOSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO})
+_CLOSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO, errno.EROFS, *_FULL}
+)
 
 
 class Commands(click.Group):
@@ -65,6 +68,7 @@ class Commands(click.Group):
 
 def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command line and return the exit code. Turns every expected failure into error and hint."""
+    streams.ensure()
     try:
         code = group.main(args=arguments, prog_name=name, standalone_mode=False)
     except LaunchError as error:
@@ -93,11 +97,8 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             )
         if error.filename is None or error.errno not in _CLOSED:
             raise
-        return show(
-            InputError(
-                f"{os.fsdecode(error.filename)}: {error.strerror}", "correct the path or its permissions"
-            )
-        )
+        todo = "free room there" if error.errno in _FULL else "correct the path or its permissions"
+        return show(InputError(f"{os.fsdecode(error.filename)}: {error.strerror}", todo))
     return code if isinstance(code, int) else 0
 
 

@@ -36,6 +36,9 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     from platform_launch.launch import rehearsal
     from platform_launch.launch.simulate import simulate
     from platform_launch.supervise import DEFAULT_GRACE_S, Command
+    from platform_launch.supervise.processes import fill_closed_descriptors
+
+    fill_closed_descriptors()
 
     # Refuse a wrong option here, once, instead of on every node.
     values = run.command.make_context("run", list(run_options)).params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -35,7 +36,7 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         installation=_installation(env, plan),
         storage={
             "logs": storage.read(plan.log_path.parent),
-            "output": storage.read(output or Path.cwd()),
+            "output": storage.read(output or _working_folder()),
             "temporary": storage.read(storage.temporary_folder()),
             "shm": storage.read(Path("/dev/shm")),  # noqa: S108 - looked at, never written
         },
@@ -106,4 +107,11 @@ def own_address(plan: LaunchPlan) -> str | None:
 def _extensions(env: Environment, plan: LaunchPlan) -> Path:
     chosen = {variable.name: variable.value for variable in plan.env}
     folder = chosen.get("TORCH_EXTENSIONS_DIR") or env.get("TORCH_EXTENSIONS_DIR")
-    return Path(folder) if folder else Path.home() / ".cache" / "torch_extensions"
+    return Path(folder or os.path.expanduser("~/.cache/torch_extensions"))  # noqa: PTH111 - a user may have no home
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # removed meanwhile
+        return Path()

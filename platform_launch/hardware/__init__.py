@@ -50,7 +50,7 @@ def detect(
     ``assume`` replaces the GPUs, see :func:`assumed.parse`, and the CPUs are those of the Slurm job that is
     pretended, where its variables are set; all else is read from the machine. The roots
     let recorded trees stand in for it. Raises HardwareError for a driver that answers with an error,
-    UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read.
+    UsageError for an ``assume`` or CUDA_VISIBLE_DEVICES that cannot be read, InstallationError without /proc.
     """
     if assume is None:
         found = visible.narrow(nvml.read(sys_root=sys_root, proc_root=proc_root), environment)

@@ -25,7 +25,9 @@ class BuildLock:
 
 def locks(extensions: Path, proc_root: Path = Path("/proc")) -> tuple[BuildLock, ...]:
     """Return the locks in a TORCH_EXTENSIONS_DIR: ``<op>/lock``, or one folder deeper by Python and CUDA."""
-    found = sorted({*extensions.glob("*/lock"), *extensions.glob("*/*/lock")})
+    found: list[Path] = []
+    with suppress(OSError):  # somebody else's
+        found = sorted({*extensions.glob("*/lock"), *extensions.glob("*/*/lock")})
     if not found:
         return ()
     opened = holders({str(path.resolve()) for path in found}, proc_root)

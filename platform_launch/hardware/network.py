@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from platform_launch.errors import InstallationError
 from platform_launch.hardware import names
 
 # Made by container engines, cluster networks and virtual machines for traffic inside one machine, or
@@ -46,7 +47,7 @@ class Link:
 
 
 def find() -> tuple[Interface, ...]:
-    """Return this machine's interfaces that can carry training."""
+    """Return this machine's interfaces that can carry training. Raises InstallationError without /proc."""
     return usable(_links())
 
 
@@ -68,7 +69,13 @@ def usable(links: Iterable[Link]) -> tuple[Interface, ...]:
 def _links() -> list[Link]:
     import psutil  # costs 10 ms
 
-    states = psutil.net_if_stats()
+    try:
+        states = psutil.net_if_stats()
+    except OSError as error:
+        raise InstallationError(
+            f"{error.filename or 'the network interfaces'} cannot be read: {error.strerror}",
+            "give the container or chroot a /proc (mount -t proc proc /proc): processes are seen there too",
+        ) from error
     return [
         Link(
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -50,17 +51,27 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of those of the packages that are installed.
 
     Read from the names of their ``{name}-{version}.dist-info`` folders (packaging.python.org, "Recording
-    installed projects"): importlib.metadata costs every start some 40 ms for the same answer.
+    installed projects"): importlib.metadata costs every start some 40 ms for the same answer. Like Python, it
+    passes over an entry of the path that cannot be read: PYTHONPATH may name what was root's in the image.
     """
     wanted = {re.sub(r"[-_.]+", "-", name).lower(): name for name in names}
     found: dict[str, str] = {}
     for folder in sys.path:
-        for entry in Path(folder or ".").glob("*.dist-info"):
-            name, _, version = entry.name.removesuffix(".dist-info").partition("-")
+        for entry in _entries(folder):
+            if not entry.endswith(".dist-info"):
+                continue
+            name, _, version = entry.removesuffix(".dist-info").partition("-")
             asked = wanted.get(re.sub(r"[-_.]+", "-", name).lower())
             if asked is not None:
                 found.setdefault(asked, version)
     return {name: found[name] for name in wanted.values() if name in found}
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder or ".")  # noqa: PTH208 - names alone are wanted
+    except OSError:  # not there, an archive, or somebody else's
+        return []
 
 
 def torch_build(torch: Module) -> TorchBuild | None:

@@ -31,7 +31,8 @@ class Storage:
 def read(folder: Path) -> Storage:
     """Measure the file system of a folder, or of the nearest one above it that exists. Writes nothing."""
     existing = folder
-    while not existing.exists() and existing != existing.parent:
+    # By os.path, to which what may not be looked into is not there; pathlib raises.
+    while not os.path.exists(existing) and existing != existing.parent:  # noqa: PTH110
         existing = existing.parent
     problem = "" if existing.is_dir() else f"{existing} is not a folder"
     numbers = os.statvfs(existing)
@@ -64,5 +65,5 @@ def temporary_folder() -> Path:
     except FileNotFoundError as error:
         raise HardwareError(
             f"no folder for temporary files can be written to ({error.strerror or error})",
-            "free some room in /tmp, or name another folder with TMPDIR",
+            "make one of them writable or free some room there, or name another folder with TMPDIR",
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -189,9 +190,8 @@ class HangWatch:
 
     def _record(self, report: HangReport) -> Path | None:
         """Keep what all ranks were doing beside the log, and what an earlier start left there."""
-        path = next(
-            path for n in count(1) if not (path := self._options.log.with_suffix(f".hang{n}.json")).exists()
-        )
+        names = (self._options.log.with_suffix(f".hang{n}.json") for n in count(1))
+        path = next(path for path in names if not os.path.exists(path))  # noqa: PTH110 - never raises
         document = {
             "hang": {
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

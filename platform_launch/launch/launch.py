@@ -62,8 +62,6 @@ def run_node(
 ) -> int:
     """Be the node that the variables, or a folder of ranks, say; return the exit code. See :func:`launch`."""
     fill_closed_descriptors()
-    _expect_descriptors()
-    _expect_threads()
     inbox = SignalInbox().open()
     try:
         with ExitStack() as stack:
@@ -108,7 +106,8 @@ def _expect_threads() -> None:
         raise InstallationError(
             f"only {started} more threads and processes can be started here: expected {_FEWEST_THREADS} at "
             "least, and a training needs hundreds",
-            "raise the limit of this container (pids) or user (ulimit -u)",
+            "raise the limit of this container (pids), of this user (ulimit -u), or of the memory that a "
+            "process may address (ulimit -v)",
         ) from error
     finally:
         tried.set()
@@ -135,6 +134,8 @@ def launch(
     console = Console(prefix, node_rank=topology.node_rank)
     try:
         with inbox.raising(), telling_the_others(topology, env, together, console, inbox):
+            _expect_descriptors()
+            _expect_threads()
             machine = hardware.detect(env, master_addr=topology.master_addr)
             quarantine = quarantine_file(env, together.quarantine)
             refuse_if_quarantined(quarantine, env, machine.gpus.devices)

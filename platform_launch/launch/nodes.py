@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platform_launch.console import Console
@@ -211,10 +211,14 @@ def _health_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) ->
 def telling_the_others(
     topology: Topology, env: Environment, flags: TogetherFlags, console: Console, inbox: SignalInbox
 ) -> Iterator[None]:
-    """Let the other nodes know why this one does not start: they would wait for it, and not know why."""
+    """Let the other nodes know why this one does not start: they would wait for it, and not know why.
+
+    Whatever it was: also of what nobody expected here they hear at once.
+    """
     try:
         yield
-    except LaunchError as error:
+    except Exception as error:
+        refusal = error if isinstance(error, LaunchError) else LaunchError(f"{type(error).__name__}: {error}")
         # A spare that cannot start is one spare less, and no reason for the others to end.
         if topology.nnodes > 1 and not flags.no_roll_call and not topology.is_spare:
             fingerprint = Fingerprint(
@@ -224,11 +228,13 @@ def telling_the_others(
                 (env.address,) if env.address != env.hostname else (),
                 _identity(),
                 topology.job_id,
-                refusal=error.message,
-                refusal_code=error.exit_code,
+                refusal=refusal.message,
+                refusal_code=refusal.exit_code,
             )
-            console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
-            tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
+            said = {"what": refusal.message, "message": refusal.message}
+            console.tell(Event(refusal.event, "ERROR", fields=said))
+            with suppress(OSError, RuntimeError):  # what this node lacks, its telling may lack as well
+                tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
         raise
 
 

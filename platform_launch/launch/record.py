@@ -79,8 +79,8 @@ def first_failed(records: Iterable[Path]) -> int | None:
 
 def write_termination_message(text: str, path: Path = _TERMINATION_LOG) -> None:
     """Leave the reason of a failure where Kubernetes looks for it; elsewhere there is no such file."""
-    if path.exists():
-        with suppress(OSError):
+    with suppress(OSError):
+        if path.exists():
             path.write_bytes(text.encode(errors="backslashreplace")[:_TERMINATION_BYTES])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -110,8 +111,9 @@ class HangMonitor:
 
     def start(self) -> None:
         """Begin to watch."""
-        if self._log is not None and self._log.exists():
-            self._position = self._log.stat().st_size
+        if self._log is not None:
+            with suppress(OSError):  # none yet, or none that may be written
+                self._position = self._log.stat().st_size
         self._thread.start()
 
     def stop(self) -> None:

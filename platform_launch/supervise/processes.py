@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.errors import LaunchError
+from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.process_stat import read_stat
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -52,9 +52,18 @@ def start(command: Command, descriptors: Mapping[int, int]) -> int:
 
 
 def fill_closed_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
+    """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number.
+
+    Raises InstallationError where there is none.
+    """
+    try:
+        while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(fd, True)
+    except OSError as error:
+        raise InstallationError(
+            f"{os.devnull} cannot be opened: {error.strerror}",
+            "give the container or chroot a /dev; its runtime makes one",
+        ) from error
     os.close(fd)
 
 

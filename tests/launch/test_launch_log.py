@@ -245,3 +245,23 @@ def test_ctrl_c_is_a_warning_and_no_error(started: subprocess.Popen[str], tmp_pa
     assert "[ERROR]" not in rest
     assert "[WARN] training was stopped after" in rest
     assert explain_file(next((tmp_path / "logs").glob("*.log"))).cause == "interrupted"
+
+
+def test_paths_that_nobody_may_look_into_do_not_keep_a_training_from_its_end(script: Path) -> None:
+    """What an image's user left for others, such as PYTHONPATH=/root/lib; and a folder that was removed."""
+    closed = f"/{'x' * 300}"  # no such name can be looked up, as in a folder of root's by somebody else
+    line = f"mkdir gone && cd gone && rmdir ../gone && exec {shlex.join(command(Path(closed), script))}"
+    variables = dict.fromkeys(("PYTHONPATH", "TORCH_EXTENSIONS_DIR", "VIRTUAL_ENV", "HOME"), closed)
+    done = subprocess.run(
+        ["sh", "-c", line],
+        env=environment(S="0", **variables),
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "training\n" in done.stdout
+    assert "[log-lost]" in done.stderr
+    assert "Traceback" not in done.stderr

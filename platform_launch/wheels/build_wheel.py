@@ -7,7 +7,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +65,6 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
     names = ops.parse_names(request.ops)
     wanted = None if request.arch == "auto" else architectures.parse(request.arch)
     source.check(request.version, request.source)
-    output = _writable(request.output)
     tools = _look(env)
     aim = target.choose(
         tools.torch,
@@ -74,7 +74,8 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
         accelerator=env.get("DS_ACCELERATOR"),
     )
     _introduce(tools, aim, env, console)
-    with tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True) as name:
+    temporary = tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True)
+    with _writable(request.output) as output, temporary as name:
         folder = Path(name)
         _require(_machine_requirements(tools, aim, names, folder), console)
         tree, suffix = _source(request, tools.interpreter, env, folder, console)
@@ -100,17 +101,28 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
         return _deliver(wheel, job, tools, output, console)
 
 
-def _writable(output: Path) -> Path:
-    """Create the folder now: an hour of compiling must not end at a read-only disk."""
+@contextmanager
+def _writable(output: Path) -> Iterator[Path]:
+    """Create the folder now: an hour of compiling must not end at a read-only disk.
+
+    One that was made here and stays empty goes again.
+    """
     output = output.absolute()
+    was_there = output.exists()
     try:
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
-            return output
+            pass
     except OSError as error:
         raise InputError(
             f"--output {output} cannot be written: {error.strerror}", "give another folder"
         ) from error
+    try:
+        yield output
+    finally:
+        with suppress(OSError):
+            if not was_there:
+                output.rmdir()
 
 
 def _look(env: Environment) -> BuildTools:

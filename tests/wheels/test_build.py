@@ -139,9 +139,12 @@ def test_what_cannot_be_built_is_refused_in_words(
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_compiler_is_found_before_and_mended_in_words(wheel: Run, tiny_source: Path) -> None:
+def test_a_missing_compiler_is_found_before_and_mended_in_words(
+    wheel: Run, tiny_source: Path, tmp_path: Path
+) -> None:
     done = wheel("build", "--source", str(tiny_source), "--ops", "cpu_adam", CXX="/no/such compiler")
     assert done.returncode == REFUSED
+    assert not list(tmp_path.rglob("dist")), "a folder for wheels that were never built"
     assert "[ERROR] C++ compiler: /no/such compiler: " in done.stderr
     assert "hint:  C++ compiler: apt-get install g++" in done.stderr
 

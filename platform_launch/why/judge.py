@@ -94,7 +94,8 @@ def _choose(
     if waited_for := ended_before(chosen, nodes, catalogue):
         return waited_for, []
     if chosen is not None:
-        return chosen, error_above(chosen, nodes)
+        beside = [event for event in events if not is_sequel(event, events)]
+        return chosen, [*also(chosen, chosen, beside), *error_above(chosen, nodes)]
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
     return None, [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]

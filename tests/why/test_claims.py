@@ -126,6 +126,7 @@ def test_a_line_above_a_consequence_stays_the_cause_unless_work_went_on(explain_
     assert explain_text(OFI + steps(3) + WATCHDOG).cause == "efa"
     verdict = explain_text(OFI + steps(12) + WATCHDOG)
     assert (verdict.kind, verdict.cause) == ("consequence", "nccl_watchdog")
+    assert [one.id for one in verdict.noted] == ["also"]
     assert explain_text(OFI + steps(2000) + WATCHDOG).cause == "nccl_watchdog"
 
 

@@ -198,6 +198,7 @@ CAUSES = {
     "invalid_device": "进程数多于可见的 GPU",
     "npu_error": "昇腾 NPU 调用失败",
     "hccl_init": "昇腾 HCCL 无法启动",
+    "nccl_gpu_memory": "NCCL 的缓冲区没有得到显存",
     "nccl_cuda_error": "NCCL 内部的 CUDA 调用失败",
     "nccl_invalid_usage": "NCCL 拒绝了这种用法",
     "gloo_families": "部分 rank 用 IPv4，部分用 IPv6",

@@ -65,3 +65,22 @@ def test_place_in_compiled_code_that_torch_adds_to_its_message(explain_text: Exp
     assert (verdict.cause, verdict.where.rank) == ("torch_compile", 1)
     assert verdict.exception is not None
     assert verdict.exception.file == "/workspace/model.py"
+
+
+REFUSED = (
+    "[TP0] Failed to CUDA calloc 268435456 bytes\n"
+    "[TP0] Failed to update: NCCL error in: NCCLUtils.cpp:94, unhandled cuda error\n"
+    "[TP0] ncclUnhandledCudaError: Call to CUDA function failed.\n"
+)
+
+
+def test_memory_that_nccl_did_not_get_is_likely_what_failed(explain_text: Explain) -> None:
+    verdict = explain_text(REFUSED)
+    assert (verdict.kind, verdict.cause, verdict.where.worker) == ("suspect", "nccl_gpu_memory", "TP0")
+    full = "gpu-1:7:9 [0] include/alloc.h:250 NCCL WARN Cuda failure 2 'out of memory'\n"
+    assert explain_text(full + REFUSED).cause == "cuda_out_of_memory"
+
+
+def test_shared_memory_is_as_small_on_another_node(explain_text: Explain) -> None:
+    verdict = explain_text("[gpu-3:189:0:189] Caught signal 7 (Bus error: nonexistent physical address)\n")
+    assert (verdict.cause, verdict.retry) == ("bus_error", "no")

@@ -22,7 +22,8 @@ from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
 from platform_launch.launch.hang_watch import HangWatch
 from platform_launch.launch.health_watch import HealthWatch
-from platform_launch.launch.link import HelperLink, HelperSilent
+from platform_launch.launch.lasting_link import LastingLink
+from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
@@ -45,7 +46,6 @@ from platform_launch.rendezvous.run.launcher import (
     Moved,
     RendezvousLost,
     RequestReceived,
-    RunSoFar,
     RunTask,
     Settled,
     Standby,
@@ -58,12 +58,6 @@ from platform_launch.supervise.signals import Interrupted, SignalInbox
 
 # A training that hangs will not write a last checkpoint.
 HANG_GRACE_S = 5.0
-# A helper that is lost again and again is started anew less and less often.
-_QUICK_REJOINS = 3
-_MOST_PAUSE_S = 60.0
-# Once the training has ended, what the other nodes still say is not worth more tries.
-_LATE_REJOINS = 2
-_AGAIN_S = 1.0
 # Of what is said of a hang, what a job's end repeats.
 _MOST_LINES = 8
 
@@ -119,10 +113,6 @@ class Attempt:
         self._left: NodeEnding | None = None
         self._alone = self._failed = False
         self._started = self._running = False
-        self._rejoins = self._late_rejoins = 0
-        self._so_far: RunSoFar | None = None
-        self._sent: dict[type[Message], Message] = {}
-        self._closed = threading.Event()
         self._lock = threading.Lock()
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
@@ -130,8 +120,9 @@ class Attempt:
         self.hung = False
         self._hang_s = 0.0
         self.health: NodeHealth | None = None
+        self._link = LastingLink(task, self._on_message, self._still_s)
         self._prepare(training)
-        self._link = self._connect(task)
+        self._link.open(training.command.env)
 
     def _prepare(self, training: TrainingCommand) -> None:
         self._training = training
@@ -147,14 +138,14 @@ class Attempt:
             inbox=self._inbox,
             temporary=training.temporary,
         )
-        self._health = HealthWatch(training.health, self._supervisor.tell, lambda said: self._link.send(said))
+        self._health = HealthWatch(training.health, self._supervisor.tell, self._link.send)
         self._reporter.watched_by(self._health, self._supervisor.tell)
         self._hang_watch = (
             HangWatch(
                 training.hangs,
                 self._supervisor.tell,
                 self._on_hang,
-                lambda said: self._link.send(said),
+                self._link.send,
                 self._reporter.overview,
             )
             if training.hangs is not None
@@ -164,10 +155,7 @@ class Attempt:
     def close(self) -> None:
         """Leave the rendezvous."""
         self._health.stop()
-        self._closed.set()
-        with self._lock:
-            link = self._link
-        link.close()
+        self._link.close()
 
     def meet(self) -> None:
         """Wait for the others; then ``place`` is that of this node.
@@ -232,7 +220,7 @@ class Attempt:
         with self._lock:
             if not self._started:
                 told = self._of_this_node(EndKind.STOPPED, 128 + number, stopped_by=number.name)
-                self._tell(StopAll(told))
+                self._link.tell(StopAll(told))
                 return None
             self._running = False
         self._on_ending(number.name)
@@ -251,7 +239,7 @@ class Attempt:
         """Tell how the training ended, and return what that means for the whole job."""
         if was_failure(outcome):
             self.health = self._health.ask()
-        self._tell(TrainingEnded(self._ending(outcome), not_again))
+        self._link.tell(TrainingEnded(self._ending(outcome), not_again))
         alone = RunOutcome(0)
         while not self._alone and self._lost is None:
             try:
@@ -268,11 +256,6 @@ class Attempt:
             return alone
         restart = outcome.exit_code != 0 and not_again is None
         return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
-
-    def _tell(self, message: StopAll | TrainingEnded) -> None:
-        """Say what must reach the others, also where the helper process is lost on the way."""
-        self._sent[type(message)] = message
-        self._link.send(message)
 
     def _ending(self, outcome: Outcome) -> NodeEnding:
         kind = EndKind.FINISHED
@@ -312,9 +295,6 @@ class Attempt:
             return error.known_as("other-node-refused")
         return error.known_as("nodes-misplaced") if isinstance(error, TopologyError) else error
 
-    def _connect(self, task: RunTask) -> HelperLink:
-        return HelperLink(task, self._training.command.env, self._on_message, self._still_s)
-
     def _still_s(self) -> float | None:
         """Return for how long nothing has moved in the training of this node, None where nobody can tell."""
         if self._hang_watch is None:
@@ -338,9 +318,6 @@ class Attempt:
             if self._hang_watch is not None:
                 self._hang_watch.receive(message)
             return
-        if isinstance(message, RunSoFar):
-            self._so_far = message
-            return
         if isinstance(message, HelperSilent):
             if self._running:
                 self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
@@ -360,10 +337,9 @@ class Attempt:
             self._stop_for(message.ending)
         elif isinstance(message, Settled) and message.outcome.closed:
             self._alone = True
+            self._link.let_go()
         elif isinstance(message, RendezvousLost):
             self._on_lost(message.ending)
-        elif message is None and self._rejoin():
-            return
         self._heard.put(message)
         self._inbox.wake()
 
@@ -395,6 +371,7 @@ class Attempt:
             self._task, node=node, spare=False, master_addr=message.host, rendezvous_port=message.port
         )
         self._prepare(self._training_at(self.place, self.restarts))
+        self._link.keep(self._task, self._training.command.env, self._supervisor)
 
     def _stop_for(self, ending: NodeEnding) -> None:
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
@@ -404,45 +381,15 @@ class Attempt:
         with self._lock:
             if self._started:
                 self._lost = ending
+                self._link.let_go()
                 self._stop_for(ending)
-
-    def _rejoin(self) -> bool:
-        """Start another helper where ours was lost during the run, which is no reason to stop."""
-        while True:
-            ended = TrainingEnded in self._sent
-            if not self._started or self._lost is not None or self._alone or self._closed.is_set():
-                return False
-            if ended and self._late_rejoins == _LATE_REJOINS:
-                return False
-            if self._task.leads and self._so_far is None:
-                self._on_lost(self._of_this_node(EndKind.HELPER_KILLED, NodesAbsentError.exit_code))
-                return False
-            self._late_rejoins += ended
-            pause_s = _AGAIN_S if ended else min(2 ** (self._rejoins + 1), _MOST_PAUSE_S)
-            if self._rejoins >= _QUICK_REJOINS and self._closed.wait(pause_s):
-                return False
-            try:
-                with self._lock:
-                    if self._closed.is_set():
-                        return False
-                    self._link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
-                    self._supervisor.spare(self._link.pid)
-            except (LaunchError, OSError, RuntimeError) as error:  # no process, descriptor or thread is left
-                self._supervisor.tell(event("helper-not-started", problem=str(error)))
-                if self._closed.wait(_AGAIN_S):
-                    return False
-                continue
-            self._rejoins += 1
-            for message in list(self._sent.values()):
-                self._link.send(message)
-            return True
 
     def _on_ending(self, reason: str) -> None:
         """A signal reached this node alone: the others end with it, in good order."""
         if self._hang_watch is not None:
             self._hang_watch.hush()
         if reason in signal.Signals.__members__:
-            self._tell(StopAll(self._of_this_node(EndKind.STOPPED, 0, stopped_by=reason)))
+            self._link.tell(StopAll(self._of_this_node(EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self, report: HangReport) -> None:
         """End the training of all nodes, which hangs."""
@@ -453,7 +400,7 @@ class Attempt:
         ending = self._of_this_node(EndKind.HUNG, HangError.exit_code, cause)
         if culprit is not None and culprit.node_rank is not None:
             ending = replace(ending, node_rank=culprit.node_rank, host=culprit.host)
-        self._tell(StopAll(ending))
+        self._link.tell(StopAll(ending))
         self._stop_for(ending)
 
     def _on_exit(self, code: int) -> None:
@@ -463,4 +410,4 @@ class Attempt:
             if code and not self.hung and self._supervisor.stopped_by is None:
                 self._hang_watch.say_who_left(self._supervisor.tail, failed_here=self._failed)
         if code and not self.hung:
-            self._tell(StopAll(self._of_this_node(EndKind.FAILED, code)))
+            self._link.tell(StopAll(self._of_this_node(EndKind.FAILED, code)))

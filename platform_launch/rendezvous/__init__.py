@@ -9,6 +9,7 @@ launcher too. Importing torch costs more memory than a supervisor may take, so b
     protocol         what lies in the store under which key
     purpose          which messages travel, and the name of the protocol that follows from them
     coordinator      node 0's side        membership   who holds which rank; spares; who comes back
+                     own_entries, open_requests, strangers: what it writes, passes on, turns away
     participant      a node's side        liveness     who has gone silent
     connecting       the way to node 0    reach        its name, its address, its port
 

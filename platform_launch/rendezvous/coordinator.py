@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from platform_launch import __version__
-from platform_launch.rendezvous import protocol
-from platform_launch.rendezvous.authentication import Seal, Secret, UnauthenticatedError
+from platform_launch.rendezvous import protocol, strangers
+from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.liveness import Liveness
 from platform_launch.rendezvous.membership import Change, ChangeKind, Member, Membership
 from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, M, Message
+from platform_launch.rendezvous.open_requests import OpenRequests
+from platform_launch.rendezvous.own_entries import OwnEntries
 from platform_launch.rendezvous.protocol import (
     Announcement,
     Hello,
@@ -27,11 +29,8 @@ from platform_launch.rendezvous.protocol import (
     Members,
     NodeHeartbeat,
     NodeRequests,
-    Now,
-    OpenRequest,
     Rejection,
     RejectionKind,
-    Requests,
     Seat,
     describe_rejection,
 )
@@ -52,7 +51,7 @@ _MOST_WARNINGS = 200
 
 @dataclass
 class _Slot:
-    """What is known of one slot: the last bytes seen there, and whose heartbeat they are."""
+    """What is known of one slot: the last bytes seen there, whose heartbeat they are, what it published."""
 
     seen: bytes = b""
     session: str = ""
@@ -61,6 +60,7 @@ class _Slot:
     written: int = -1
     left: bool = False
     free_at: float | None = None
+    values: dict[type[Message], Message] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -92,16 +92,11 @@ class Coordinator:
         self._say = say
         self._kinds = tuple(values)
         self._seal = Seal(secret, purpose.name, os.urandom(16).hex())
-        self._first_seal = replace(self._seal, nonce="")  # its reader learns the nonce from what it closes
         self._slots = [_Slot() for _ in range(me.nnodes + spares + _RESERVE)]
         self._liveness: Liveness[int] = Liveness()
-        self._values: dict[tuple[type[Message], int], Message] = {}
-        self._requests: dict[tuple[int, int], tuple[OpenRequest, float]] = {}
-        self._last_request: dict[int, int] = {}
+        self._requests = OpenRequests()
+        self._own = OwnEntries(store, self._seal)
         self._warned: set[str] = set()
-        self._mine: dict[str, bytes] = {}
-        self._editions = dict.fromkeys((protocol.STATE, protocol.MEMBERS, protocol.REQUESTS), 0)
-        self._count = 0
         self._looked = self._checked = time.monotonic()
         self.membership = Membership(me, same_nnodes=same_nnodes)
         for seat in members:
@@ -119,19 +114,20 @@ class Coordinator:
             self._publish_members()
         if now - self._checked >= _CHECK_EVERY_S:
             self._checked = now
-            self._repair()
-        self._write_now()
+            for key in self._own.restore():
+                self._warn(key, f"the entry {key}, which is node 0's own, was changed; it is written again")
+        self._own.write_now()
         return changes
 
     def publish(self, state: Message) -> None:
         """Let every node know what the purpose makes of it so far."""
         self._purpose.require(state)
-        self._put(protocol.STATE, state)
-        self._write_now()
+        self._own.put(protocol.STATE, state)
+        self._own.write_now()
 
     def value_of(self, member: Member, kind: type[M]) -> M | None:
         """Return what a node has published last, None where it has not."""
-        value = self._values.get((kind, member.slot))
+        value = self._slots[member.slot].values.get(kind)
         return value if isinstance(value, kind) else None
 
     def fetch(self, member: Member, kind: type[M]) -> M | None:
@@ -148,7 +144,7 @@ class Coordinator:
     @property
     def members(self) -> tuple[Seat, ...]:
         """Who takes part, as every node knows it."""
-        return tuple(_seat(member) for member in self.membership.everyone)
+        return tuple(member.seat for member in self.membership.everyone)
 
     def silent_s(self, member: Member) -> float:
         """Return for how long a member has been silent; one that has left is silent for ever."""
@@ -166,14 +162,14 @@ class Coordinator:
     def assign(self, spare: Member, rank: int) -> Member:
         """Give a free rank to a spare; it hears of that with its next heartbeat."""
         member = self.membership.assign(spare, rank)
-        self._notify(member.slot, JoinNotice(member.node.identity, rank))
+        self._own.notify(member.slot, JoinNotice(member.node.identity, rank))
         self._publish_members()
         return member
 
     def remove(self, member: Member) -> None:
         """Let a member's place be taken by others, or by itself, if it is heard again."""
         self.membership.remove(member)
-        self._drop_values(member.slot)
+        self._requests.forget(member.slot)
         seen = self._slots[member.slot].seen
         self._slots[member.slot] = _Slot(seen, free_at=time.monotonic() + _FAREWELL_S)
         self._publish_members()
@@ -184,25 +180,22 @@ class Coordinator:
         empty = [(key, b"") for slot in slots for key in (f"join/{slot}", f"notice/{slot}")]
         self._store.write_all([*empty, *((f"heartbeat/{slot}", b"") for slot in slots)])
         self._publish_members()
-        self._put(protocol.REQUESTS, Requests(()))
-        self._hello = Hello(
-            self._purpose.protocol, __version__, self._me.node_rank, self._me.place, self._me.job_id
-        )
-        self._mine[protocol.HELLO] = self._first_seal.close(protocol.HELLO, self._hello)
-        self._store.write(protocol.HELLO, self._mine[protocol.HELLO])
+        self._own.put(protocol.REQUESTS, self._requests.entry)
+        me, nonce = self._me, self._seal.nonce
+        self._hello = Hello(self._purpose.protocol, __version__, me.node_rank, me.place, me.job_id)
         self.announcement = Announcement(
             self._purpose.name,
-            self._me.identity,
-            self._me.place,
-            self._seal.nonce,
-            self._me.nnodes,
+            me.identity,
+            me.place,
+            nonce,
+            me.nnodes,
             len(self._slots),
-            round_of or self._seal.nonce,
+            round_of or nonce,
             job,
         )
-        sealed = self._first_seal.close(protocol.ANNOUNCEMENT, self.announcement)
-        self._mine[protocol.ANNOUNCEMENT] = sealed
-        self._store.write(protocol.ANNOUNCEMENT, sealed)
+        unbound = replace(self._seal, nonce="")  # its reader learns the nonce from the announcement
+        self._own.put(protocol.HELLO, self._hello, unbound)
+        self._own.put(protocol.ANNOUNCEMENT, self.announcement, unbound)
 
     def _look(self, now: float) -> list[Change]:
         keys = [f"heartbeat/{slot}" for slot in range(len(self._slots))]
@@ -228,11 +221,11 @@ class Coordinator:
     def _hear(self, slot: int, data: bytes) -> Change | None:
         """Read a heartbeat that is new, and the rest of what its writer wrote."""
         known, key = self._slots[slot], f"heartbeat/{slot}"
+        known.seen = data
         try:
             heartbeat = self._seal.open(key, data, NodeHeartbeat)
         except InvalidMessageError as error:
-            return self._turn_away_stranger(slot, data) or self._turn_away_entry(slot, key, error)
-        known.seen = data
+            return self._turn_away_entry(slot, key, error)
         change = None
         if heartbeat.session != known.session:
             change = self._receive(slot, heartbeat)
@@ -271,7 +264,8 @@ class Coordinator:
             self._store.write(f"heartbeat/{slot}", b"")
             return None
         count = heartbeat.count
-        self._slots[slot] = _Slot(self._slots[slot].seen, heartbeat.session, count, count)
+        known = self._slots[slot]
+        self._slots[slot] = _Slot(known.seen, heartbeat.session, count, count, values=known.values)
         return self.membership.receive(slot, join)
 
     def _read_values(self, slot: int) -> None:
@@ -282,25 +276,12 @@ class Coordinator:
             if data:
                 value = self._open_entry(key, data, kind)
                 if value is not None:
-                    self._values[kind, slot] = value
+                    self._slots[slot].values[kind] = value
         if requests:
             entry = self._open_entry(f"requests/{slot}", requests, NodeRequests)
-            for request in entry.requests if entry is not None else ():
-                if request.number > self._last_request.get(slot, 0):
-                    self._last_request[slot] = request.number
-                    to = tuple(
-                        _seat(member)
-                        for member in self.membership.everyone
-                        if member.slot != slot
-                        and member.rank is not None  # spares have nothing to say of the training
-                        and (request.to is None or member.rank in request.to)
-                    )
-                    until = time.monotonic() + min(request.limit_s, 3600.0)
-                    self._requests[slot, request.number] = (
-                        OpenRequest(slot, request.number, to, request.body),
-                        until,
-                    )
-                    self._publish_requests()
+            everyone = self.membership.everyone
+            if entry and self._requests.receive(slot, entry, everyone, time.monotonic()):
+                self._own.put(protocol.REQUESTS, self._requests.entry)
 
     def _open_entry(self, key: str, data: bytes, kind: type[M]) -> M | None:
         try:
@@ -313,137 +294,61 @@ class Coordinator:
         """Tell the node what became of it."""
         member, before = change.member, change.before
         if before is not None and before.slot != member.slot:
-            self._drop_values(before.slot)
+            self._requests.forget(before.slot)
+            self._slots[before.slot].values.clear()
             self._slots[before.slot].free_at = now + _FAREWELL_S
             if change.kind is ChangeKind.REPLACED:
                 lost = Rejection(RejectionKind.REPLACED, before.node.node_rank, before.place, member.place)
-                self._notify(before.slot, JoinNotice(before.node.identity, rejection=lost))
+                self._own.notify(before.slot, JoinNotice(before.node.identity, rejection=lost))
         if change.rejection is not None:
             stranger = change.rejection.kind is RejectionKind.OTHER_PROTOCOL
             self._slots[member.slot].free_at = now + (_STRANGER_FAREWELL_S if stranger else _FAREWELL_S)
             text, hint = describe_rejection(change.rejection), launch_error(change.rejection).hint
             self._warn(f"{change.rejection.kind} {member.place} {text}", f"{text}; {hint}")
-            self._notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
+            self._own.notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
         else:
-            self._notify(member.slot, JoinNotice(member.node.identity, member.rank))
-
-    def _turn_away_stranger(self, slot: int, data: bytes) -> Change | None:
-        """Turn away a node that speaks another protocol; None for all else."""
-        if self._holder(slot) is not None:
-            return None
-        kind = RejectionKind.OTHER_PROTOCOL
-        try:
-            theirs = self._first_seal.open(protocol.HELLO, data, Hello)
-        except UnauthenticatedError as error:
-            theirs, kind = error.claim, _without_our_secret(error)
-        except InvalidMessageError:
-            return None
-        ours = self._hello
-        if theirs.job_id and ours.job_id and theirs.job_id != ours.job_id:
-            kind = RejectionKind.OTHER_JOB
-        rank, place = theirs.node_rank, theirs.place
-        builds = (
-            (theirs.job_id or "", ours.job_id or "")
-            if kind is RejectionKind.OTHER_JOB
-            else (theirs.build, ours.build)
-        )
-        rejection = Rejection(kind, rank, place, ours.place, *builds)
-        self._slots[slot].seen = data
-        node = Fingerprint(rank, self._me.nnodes, place, (), "", theirs.job_id)
-        return Change(ChangeKind.REJECTED, Member(slot, rank, node), rejection=rejection)
+            self._own.notify(member.slot, JoinNotice(member.node.identity, member.rank))
 
     def _turn_away_entry(self, slot: int, key: str, error: InvalidMessageError) -> Change | None:
-        """Remove an entry that cannot be used; a node that only lacks the secret is told so by name."""
-        holder = self._holder(slot)
-        join = self._claim(slot) if isinstance(error, UnauthenticatedError) else None
-        if holder is None and join is not None and isinstance(error, UnauthenticatedError):
-            node = join.node
-            rejection = Rejection(_without_our_secret(error), node.node_rank, node.place, self._me.place)
-            self._slots[slot].seen = self._store.read([f"heartbeat/{slot}"])[0] or b""
-            rank = None if join.spare else node.node_rank
-            return Change(ChangeKind.REJECTED, Member(slot, rank, node), rejection=rejection)
+        """Remove an entry that cannot be used; a node that has left it is told why."""
+        holder, join_key = self._holder(slot), f"join/{slot}"
+        if holder is None:
+            join = self._store.read([join_key])[0] or b""
+            heartbeat, ours = self._slots[slot].seen, self._hello
+            change = strangers.of_another_build(slot, heartbeat, self._seal, ours)
+            change = change or strangers.without_our_secret(slot, join, error, self._seal, ours)
+            if change is not None:
+                return change
         where = f" at the place of {holder.place}" if holder is not None else ""
         self._warn(f"slot {slot}", f"the entry {key}{where}: {error}")
         self._store.write(f"heartbeat/{slot}", b"")
+        self._slots[slot].seen = b""
         if holder is None:
-            self._store.write(f"join/{slot}", b"")
+            self._store.write(join_key, b"")
         return None
 
     def _holder(self, slot: int) -> Member | None:
         return next((m for m in self.membership.everyone if m.slot == slot), None)
-
-    def _claim(self, slot: int) -> Join | None:
-        """Return what an entry without our seal says, to name its writer; None for rubbish."""
-        key = f"join/{slot}"
-        data = self._store.read([key])[0]
-        if not data:
-            return None
-        try:
-            return replace(self._seal, secret=None).open(key, data, Join)
-        except InvalidMessageError:
-            return None
 
     def _forget(self, now: float) -> None:
         """Free the slots of those who take no part any more, and end requests whose time is up."""
         for slot, known in enumerate(self._slots):
             if known.free_at is not None and (now >= known.free_at or known.left):
                 self._slots[slot] = _Slot()
-                self._drop_values(slot)
-                self._mine.pop(f"notice/{slot}", None)
+                self._requests.forget(slot)
+                self._own.forget_notice(slot)
                 self._store.write_all([(f"{kind}/{slot}", b"") for kind in ("heartbeat", "notice", "join")])
-        over = [key for key, (_, until) in self._requests.items() if now >= until]
-        for key in over:
-            request, _ = self._requests.pop(key)
+        over = self._requests.expire(now)
+        for request in over:
             self._store.delete([request.answer_key(seat.slot) for seat in request.to])
         if over:
-            self._publish_requests()
-
-    def _drop_values(self, slot: int) -> None:
-        self._last_request.pop(slot, None)
-        self._values = {key: value for key, value in self._values.items() if key[1] != slot}
-
-    def _repair(self) -> None:
-        """Write again what somebody else changed or took away."""
-        keys = list(self._mine)
-        for key, found in zip(keys, self._store.read(keys), strict=True):
-            if found != self._mine[key]:
-                self._warn(key, f"the entry {key}, which is node 0's own, was changed; it is written again")
-                self._store.write(key, self._mine[key])
-
-    def _write_now(self) -> None:
-        self._count += 1
-        editions = (self._editions[key] for key in (protocol.STATE, protocol.MEMBERS, protocol.REQUESTS))
-        self._store.write(protocol.NOW, self._close(protocol.NOW, Now(self._count, *editions)))
+            self._own.put(protocol.REQUESTS, self._requests.entry)
 
     def _publish_members(self) -> None:
-        self._put(protocol.MEMBERS, Members(self.members))
-
-    def _publish_requests(self) -> None:
-        self._put(protocol.REQUESTS, Requests(tuple(request for request, _ in self._requests.values())))
-
-    def _put(self, key: str, entry: Message) -> None:
-        self._mine[key] = self._close(key, entry)
-        self._store.write(key, self._mine[key])
-        self._editions[key] += 1
-
-    def _notify(self, slot: int, notice: JoinNotice) -> None:
-        key = f"notice/{slot}"
-        self._mine[key] = self._close(key, notice)
-        self._store.write(key, self._mine[key])
-
-    def _close(self, key: str, entry: Message) -> bytes:
-        return self._seal.close(key, entry)
+        self._own.put(protocol.MEMBERS, Members(self.members))
 
     def _warn(self, about: str, text: str) -> None:
         """Warn once of each thing, and of no more things than anybody reads."""
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
             self._say(ConsoleLine("WARN", f"turned away: {text}", "rendezvous-turned-away"))
-
-
-def _without_our_secret(error: UnauthenticatedError[Message]) -> RejectionKind:
-    return RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.NO_SECRET
-
-
-def _seat(member: Member) -> Seat:
-    return Seat(member.slot, member.rank, member.node.identity, member.place)

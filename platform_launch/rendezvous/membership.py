@@ -33,6 +33,11 @@ class Member:
         """Where it runs."""
         return self.node.place
 
+    @property
+    def seat(self) -> Seat:
+        """What every node knows of it."""
+        return Seat(self.slot, self.rank, self.node.identity, self.place)
+
 
 class ChangeKind(Enum):
     """What happened to a node."""

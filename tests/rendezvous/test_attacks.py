@@ -34,7 +34,7 @@ def assert_works(rendezvous: Live, node: Participant) -> None:
     before = rendezvous.coordinator.membership.ranks[1]
     with rendezvous.lock:
         rendezvous.coordinator.publish(Bulletin(os.urandom(4).hex()))
-        news = rendezvous.coordinator._mine["state"]
+        news = rendezvous.store.read(["state"])[0]
     node.publish(Health(30))
     until(lambda: rendezvous.coordinator.values(Health) == {1: Health(30)}, node)
     until(lambda: node._seal.close("state", node._state or Health(0)) == news, node)

@@ -221,29 +221,31 @@ def event(event_id: str, /, **fields: object) -> Event:
     return Event(event_id, CATALOGUE[event_id].level, fields=fields)
 
 
-def line(said: Event) -> str:
+def line(event: Event) -> str:
     """Return the line for people. A finding, which is not in the catalogue, brings its own words."""
-    kind = CATALOGUE.get(said.id)
+    kind = CATALOGUE.get(event.id)
     if kind is None:
-        return "; ".join(str(_shown(said.fields[name])) for name in ("what", "hint") if said.fields.get(name))
-    return filled(said, kind.template)
+        return "; ".join(
+            str(_shown(event.fields[name])) for name in ("what", "hint") if event.fields.get(name)
+        )
+    return filled(event, kind.template)
 
 
-def filled(said: Event, template: str) -> str:
+def filled(event: Event, template: str) -> str:
     """Return an event's line by a template, which names its fields."""
-    shown = {name: _shown(value) for name, value in said.fields.items()}
+    shown = {name: _shown(value) for name, value in event.fields.items()}
     try:
         return printable(template.format(**shown))
     except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
-        return printable(f"{said.id}: {shown}")
+        return printable(f"{event.id}: {shown}")
 
 
-def mark(said: Event) -> str:
+def mark(event: Event) -> str:
     """Return what closes the event's line in a text that programs may read: ``[id key=value]``."""
-    kind = CATALOGUE.get(said.id)
-    values = {name: str(said.fields.get(name, "")) for name in (kind.marked if kind else ())}
+    kind = CATALOGUE.get(event.id)
+    values = {name: str(event.fields.get(name, "")) for name in (kind.marked if kind else ())}
     told = [f"{name}={value}" for name, value in values.items() if _IN_A_MARK.fullmatch(value)]
-    return f"[{' '.join([said.id, *told])}]"
+    return f"[{' '.join([event.id, *told])}]"
 
 
 def marked(text: str) -> tuple[str, Event] | None:
@@ -256,22 +258,22 @@ def marked(text: str) -> tuple[str, Event] | None:
     if opening is None or found is None:
         return None
     fields = dict(pair.split("=", 1) for pair in found["fields"].split())
-    said = Event(found["id"], opening["level"] or "ERROR", fields=fields)
-    return text[opening.end() : found.start()], said
+    found_event = Event(found["id"], opening["level"] or "ERROR", fields=fields)
+    return text[opening.end() : found.start()], found_event
 
 
-def in_text(said: Event) -> str:
+def in_text(event: Event) -> str:
     """Return the event as the end of a line in a log: level, words and mark."""
-    return f"[{said.level}] {line(said)} {mark(said)}"
+    return f"[{event.level}] {line(event)} {mark(event)}"
 
 
-def as_json(said: Event, node_rank: int) -> bytes:
+def as_json(event: Event, node_rank: int) -> bytes:
     """Return the event's line in an event file, stamped with the time of now."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    document = {"time": now, "node_rank": node_rank, "id": said.id, "level": said.level}
-    if said.where:
-        document["where"] = said.where
-    document["fields"] = dict(said.fields)
+    document = {"time": now, "node_rank": node_rank, "id": event.id, "level": event.level}
+    if event.where:
+        document["where"] = event.where
+    document["fields"] = dict(event.fields)
     return json.dumps(document, default=str).encode() + b"\n"
 
 
@@ -289,7 +291,7 @@ def read(path: Path) -> list[Event] | None:
     except OSError:
         return None
     found = (_event(data) for data in lines)
-    return [said for said in found if said is not None]
+    return [event for event in found if event is not None]
 
 
 def printable(text: str) -> str:
@@ -306,9 +308,9 @@ def _shown(value: object) -> object:
 
 def _event(data: bytes) -> Event | None:
     try:
-        said: dict[str, Any] = json.loads(data)
-        known = {name: said[name] for name in ("id", "level", "fields", "time")}
-        rank, where = said["node_rank"], said.get("where", "")
+        document: dict[str, Any] = json.loads(data)
+        known = {name: document[name] for name in ("id", "level", "fields", "time")}
+        rank, where = document["node_rank"], document.get("where", "")
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     texts = (known["id"], known["level"], known["time"], where)

@@ -110,7 +110,7 @@ def _summary(checked: Sequence[str]) -> str:
     topics: dict[str, list[str]] = {}
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)
-    said = "; ".join(
+    counts = "; ".join(
         topic + (f": {', '.join(whats)}" if any(whats) else "") for topic, whats in topics.items()
     )
-    return textwrap.fill(f"{len(checked)} checks: {said}", 100, subsequent_indent="  ")
+    return textwrap.fill(f"{len(checked)} checks: {counts}", 100, subsequent_indent="  ")

@@ -68,8 +68,8 @@ def _processes(answer: Mapping[str, object]) -> str:
 
 
 def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
-    said, still = answer.get("nodes"), answer.get("still_s")
-    nodes = said if isinstance(said, list) else []
+    found, still = answer.get("nodes"), answer.get("still_s")
+    nodes = found if isinstance(found, list) else []
     ranks = _counted(sum(len(node["ranks"]) for node in nodes), "rank")
     since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
     width = sys.maxsize if stacks else 200
@@ -84,6 +84,6 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _texts(said: object) -> list[str]:
+def _texts(value: object) -> list[str]:
     """Return the lines of a part of the answer, which an older launch may not know."""
-    return [str(one) for one in said] if isinstance(said, list) else [str(said)] if said else []
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []

@@ -54,8 +54,8 @@ def command(
 
     TARGET is slurm, kubernetes, jobset, pytorchjob, trainjob, leaderworkerset, volcano or kubebrain.
     """
-    said = description(flags, ctx.meta["script_args"])
-    told = merge(read(read_text(file), str(file)), said) if file is not None else said
+    flag_values = description(flags, ctx.meta["script_args"])
+    told = merge(read(read_text(file), str(file)), flag_values) if file is not None else flag_values
     job = build(target, told)
     text = jobs.render(job, target)
     console = Console()

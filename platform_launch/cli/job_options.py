@@ -56,19 +56,19 @@ def job_options(function: Function) -> Function:
 
 def description(flags: dict[str, Any], script_arguments: tuple[str, ...]) -> dict[str, Value]:
     """Return what was said by flag, in the form of a job file. Raises UsageError for a pair without =."""
-    said: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name, value in flags.items():
         if value is None or value == ():
             continue
         if name in MAPPINGS:
-            said[name] = dict(_pair(name, text) for text in value)
+            values[name] = dict(_pair(name, text) for text in value)
         elif name in LISTS:
-            said[name] = list(value)
+            values[name] = list(value)
         else:
-            said[name] = str(value).lower() if isinstance(value, bool) else value
+            values[name] = str(value).lower() if isinstance(value, bool) else value
     if script_arguments:
-        said["arguments"] = list(script_arguments)
-    return said
+        values["arguments"] = list(script_arguments)
+    return values
 
 
 def _pair(name: str, text: str) -> tuple[str, str]:

@@ -74,13 +74,13 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
     except LaunchError as error:
         return show(error)
     except click.UsageError as error:
-        said = error.format_message()
-        if said.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
-            click.echo(said, err=True)
+        message = error.format_message()
+        if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
+            click.echo(message, err=True)
             return UsageError.exit_code
         where, of = (error.ctx.command_path, error.ctx.command) if error.ctx is not None else (name, None)
         listed = "commands" if isinstance(of, Commands) else "options"
-        return show(UsageError(said, f"{where} --help lists the {listed}"))
+        return show(UsageError(message, f"{where} --help lists the {listed}"))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -69,8 +69,8 @@ class Console:
         self._log.open_new()
         if self._log.path is not None:
             self._events = EventFile(self._log.path, self._node_rank)
-            for said in self._waiting:
-                self._events.append(said)
+            for event in self._waiting:
+                self._events.append(event)
         self._waiting.clear()
         return self._log.path
 
@@ -88,18 +88,18 @@ class Console:
             if file is not None:
                 file.close()
 
-    def tell(self, said: Event, lines: Sequence[str] = ()) -> None:
+    def tell(self, event: Event, lines: Sequence[str] = ()) -> None:
         """Say an event: for people its line, or these ``lines``; for programs the event itself."""
-        self.note(said)
-        for text in lines or (event_line(said),):
-            self._put(said.level, text, said)
+        self.note(event)
+        for text in lines or (event_line(event),):
+            self._put(event.level, text, event)
 
-    def note(self, said: Event) -> None:
+    def note(self, event: Event) -> None:
         """Put an event into the event file alone."""
         if self._events is not None:
-            self._events.append(said)
+            self._events.append(event)
         elif self._log is None and len(self._waiting) < _MOST_WAITING:
-            self._waiting.append(said)
+            self._waiting.append(event)
 
     def info(self, text: str) -> None:
         """Say a fact."""
@@ -177,9 +177,9 @@ class Console:
         for text in _refusal(error):
             self._screen.write(f"{text}\n")
 
-    def _put(self, level: str, text: str, said: Event | None = None) -> None:
+    def _put(self, level: str, text: str, event: Event | None = None) -> None:
         lead, flat = f"{self.prefix}{_now()} ", printable(text)
-        full = f"{flat} {mark(said)}" if said is not None else flat
+        full = f"{flat} {mark(event)}" if event is not None else flat
         self._keep(f"{lead}[{level}] {full}")
         if level == "INFO" and not self._facts_are_shown:
             return
@@ -191,8 +191,8 @@ class Console:
         if not self._screen.is_terminal:
             self._screen.write(banner.tagged(lead, level, full, None))
             return
-        if said is not None and said.id not in CATALOGUE:
-            flat += f" [{said.id}]"  # a finding, which docs/reference/findings.md explains
+        if event is not None and event.id not in CATALOGUE:
+            flat += f" [{event.id}]"  # a finding, which docs/reference/findings.md explains
         self._screen.write(banner.tagged(self.prefix, level, flat, self._screen.width))
 
     def _keep(self, text: str) -> None:
@@ -210,14 +210,14 @@ def _of_this_process() -> Console:
     return Console()
 
 
-def in_a_log(said: Event) -> str:
+def in_a_log(event: Event) -> str:
     """Return an event's line as it stands in a log or a pipe: with the time, and the mark at its end."""
-    return f"{_now()} [{said.level}] {event_line(said)} {mark(said)}"
+    return f"{_now()} [{event.level}] {event_line(event)} {mark(event)}"
 
 
-def on_a_terminal(said: Event) -> str:
+def on_a_terminal(event: Event) -> str:
     """Return an event's line as it stands on a terminal that shows a training's output."""
-    return f"[{said.level}] {event_line(said)}"
+    return f"[{event.level}] {event_line(event)}"
 
 
 def _refusal(error: LaunchError) -> list[str]:

@@ -19,12 +19,12 @@ class EventFile:
         with suppress(OSError):
             self._writer = LogWriter(files.create_new([beside(log)])[0])
 
-    def append(self, said: Event) -> None:
+    def append(self, event: Event) -> None:
         """Write an event down."""
         if self._writer is None:
             return
         try:
-            self._writer.write(as_json(said, self.node_rank))
+            self._writer.write(as_json(event, self.node_rank))
         except OSError:
             self._writer = None
 

@@ -31,33 +31,33 @@ def current(env: Mapping[str, str] | None = None) -> str:
     if _chosen:
         return _chosen[0]
     env = Environment.of_this_process() if env is None else env
-    said = next((env[name] for name in (VARIABLE, *_OF_THE_SYSTEM) if env.get(name)), "")
-    return "zh" if said.lower().startswith("zh") else "en"
+    setting = next((env[name] for name in (VARIABLE, *_OF_THE_SYSTEM) if env.get(name)), "")
+    return "zh" if setting.lower().startswith("zh") else "en"
 
 
-def event_line(said: Event) -> str:
+def event_line(event: Event) -> str:
     """Return the line for people, as :func:`platform_launch.events.line` does in English."""
     if current() == "en":
-        return line(said)
+        return line(event)
     from platform_launch.console import chinese
 
-    template = chinese.EVENTS.get(said.id)
+    template = chinese.EVENTS.get(event.id)
     if template is not None:
-        if said.id == "run-cost":
-            said = replace(said, fields={"text": cost_words("", said.fields)})
-        what = chinese.WHAT.get(str(said.fields.get("what", "")))
+        if event.id == "run-cost":
+            event = replace(event, fields={"text": cost_words("", event.fields)})
+        what = chinese.WHAT.get(str(event.fields.get("what", "")))
         if what is not None:
-            said = replace(said, fields={**said.fields, "what": what})
-        return filled(_with_ranks_in_chinese(said), template)
-    title = chinese.TITLES.get(said.id) if said.id not in CATALOGUE else None
-    return f"{title}：{line(said)}" if title else line(said)
+            event = replace(event, fields={**event.fields, "what": what})
+        return filled(_with_ranks_in_chinese(event), template)
+    title = chinese.TITLES.get(event.id) if event.id not in CATALOGUE else None
+    return f"{title}：{line(event)}" if title else line(event)
 
 
-def _with_ranks_in_chinese(said: Event) -> Event:
+def _with_ranks_in_chinese(event: Event) -> Event:
     """Put what is seen of ranks, which an event carries as codes and values, into Chinese words."""
     from platform_launch.console.chinese_ranks import RANKS
 
-    words, fields = SentenceRenderer(RANKS), dict(said.fields)
+    words, fields = SentenceRenderer(RANKS), dict(event.fields)
     headlines = fields.get("headlines")
     # Another version's sentence keeps its English words.
     with suppress(KeyError, ValueError):
@@ -65,7 +65,7 @@ def _with_ranks_in_chinese(said: Event) -> Event:
             fields["headline"] = "；".join(words.render(Sentence.read(one)) for one in headlines)
         if "sentence" in fields:
             fields["text"] = f"  {words.render(Sentence.read(fields['sentence']))}"
-    return replace(said, fields=fields)
+    return replace(event, fields=fields)
 
 
 def stage_title(number: int, english: str) -> str:

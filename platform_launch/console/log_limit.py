@@ -41,8 +41,8 @@ class LogLimit:
             head, start = self._most_bytes // 2, size - self._most_bytes // 4
             start += os.pread(fd, _STEP_BYTES, start).find(b"\n") + 1
             self._left_out_bytes += start - head
-            said = in_text(event("log-cut", left_out_mib=round(self._left_out_bytes / 2**20, 1)))
-            end = head + os.pwrite(fd, f"\n{said}\n".encode(), head)
+            text = in_text(event("log-cut", left_out_mib=round(self._left_out_bytes / 2**20, 1)))
+            end = head + os.pwrite(fd, f"\n{text}\n".encode(), head)
             while data := os.pread(fd, min(_STEP_BYTES, size - start), start):
                 start += len(data)
                 end += os.pwrite(fd, data, end)

@@ -265,4 +265,4 @@ class JobRun:
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
-        return LogFile(path, lambda said: self._output.say(said.level, line(said)))
+        return LogFile(path, lambda event: self._output.say(event.level, line(event)))

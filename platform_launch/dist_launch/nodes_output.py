@@ -163,11 +163,11 @@ class _LineFolder:
 
     def add(self, rank: int, lines: bytes, is_stderr: bool) -> None:
         for line in lines.splitlines(keepends=True):
-            said = (_TIME.sub(b"", line), is_stderr)
-            held = self._held.setdefault(said, _HeldLine(line))
+            key = (_TIME.sub(b"", line), is_stderr)
+            held = self._held.setdefault(key, _HeldLine(line))
             if rank in held.ranks:  # the same again: what came before must stay before
                 self.flush()
-                held = self._held.setdefault(said, _HeldLine(line))
+                held = self._held.setdefault(key, _HeldLine(line))
             held.ranks.append(rank)
         if all(len(held.ranks) == len(self._ranks) for held in self._held.values()):
             self.flush()

@@ -42,7 +42,7 @@ def ssh_command(host: str, folder: Path, command: str) -> list[str]:
 def address_of(host: str) -> str:
     """Return the address that the user's configuration of SSH gives a host, the host itself without one."""
     try:
-        said = subprocess.run(
+        listing = subprocess.run(
             ["ssh", "-G", "--", host],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -52,5 +52,5 @@ def address_of(host: str) -> str:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return host
-    words = (line.split() for line in said.splitlines())
+    words = (line.split() for line in listing.splitlines())
     return next((rest[0] for key, *rest in words if key == "hostname" and rest), host)

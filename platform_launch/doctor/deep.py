@@ -19,40 +19,42 @@ LIMIT_S = 240.0
 
 def try_torch(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
     """Import torch and use each GPU, in a child process with the training's environment."""
-    said = _ask("torch_starts.py", plan.argv[0], env, limit_s)
-    return [said] if isinstance(said, Finding) else list(of_torch(said, len(plan.hardware.gpus.devices)))
+    answer = _ask("torch_starts.py", plan.argv[0], env, limit_s)
+    return (
+        [answer] if isinstance(answer, Finding) else list(of_torch(answer, len(plan.hardware.gpus.devices)))
+    )
 
 
 def try_jax(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
     """Import JAX and use its devices, in a child process with the training's environment."""
-    said = _ask("jax_starts.py", plan.argv[0], env, limit_s)
-    return [said] if isinstance(said, Finding) else list(of_jax(said, len(plan.hardware.gpus.devices)))
+    answer = _ask("jax_starts.py", plan.argv[0], env, limit_s)
+    return [answer] if isinstance(answer, Finding) else list(of_jax(answer, len(plan.hardware.gpus.devices)))
 
 
-def of_torch(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
+def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge torch's answer on a node where NVML shows ``gpus``."""
-    if problem := said.get("import_problem"):
+    if problem := answer.get("import_problem"):
         yield error("torch-import-failed", f"torch cannot be imported: {problem}", "torch", _REINSTALL)
         return
-    where = f"torch {said['version']}"
+    where = f"torch {answer['version']}"
     if not gpus:
         return
-    if said["cuda_problem"]:
-        yield error("cuda-unavailable", f"CUDA does not start: {said['cuda_problem']}", where, _CUDA_HINT)
+    if answer["cuda_problem"]:
+        yield error("cuda-unavailable", f"CUDA does not start: {answer['cuda_problem']}", where, _CUDA_HINT)
         return
-    built_for_gpus = said["cuda"] is not None or said["hip"] is not None
-    if built_for_gpus and said["devices"] != gpus:
+    built_for_gpus = answer["cuda"] is not None or answer["hip"] is not None
+    if built_for_gpus and answer["devices"] != gpus:
         yield error(
             "gpu-count-differs",
-            f"NVML shows {gpus} GPU(s), torch uses {said['devices']}",
+            f"NVML shows {gpus} GPU(s), torch uses {answer['devices']}",
             where,
             "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; look in dmesg for Xid errors",
         )
-    if built_for_gpus and not said["nccl"]:
+    if built_for_gpus and not answer["nccl"]:
         yield warning(
             "nccl-missing", f"{where} was built without NCCL", where, "install a torch with NCCL (Linux CUDA)"
         )
-    for index, problem in said["allocation_problems"].items():
+    for index, problem in answer["allocation_problems"].items():
         yield error(
             "gpu-allocation-failed",
             f"GPU {index} cannot be used: {problem}",
@@ -61,26 +63,26 @@ def of_torch(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
         )
 
 
-def of_jax(said: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
+def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge JAX's answer on a node where NVML shows ``gpus``."""
-    if problem := said.get("import_problem"):
+    if problem := answer.get("import_problem"):
         yield error("jax-import-failed", f"JAX cannot be imported: {problem}", "jax", _REINSTALL)
         return
-    where = f"jax {said['version']}"
-    if said["device_problem"]:
+    where = f"jax {answer['version']}"
+    if answer["device_problem"]:
         yield error(
-            "jax-devices", f"JAX finds no device it can use: {said['device_problem']}", where, _JAX_HINT
+            "jax-devices", f"JAX finds no device it can use: {answer['device_problem']}", where, _JAX_HINT
         )
-    elif gpus and (said["backend"] == "cpu" or said["devices"] != gpus):
+    elif gpus and (answer["backend"] == "cpu" or answer["devices"] != gpus):
         yield error(
             "jax-devices",
-            f"NVML shows {gpus} GPU(s), JAX uses {said['devices']} {said['backend']} device(s)",
+            f"NVML shows {gpus} GPU(s), JAX uses {answer['devices']} {answer['backend']} device(s)",
             where,
             _JAX_HINT,
         )
     else:
-        kinds = ", ".join(said.get("kinds", ()))
-        yield info("jax-uses", f"JAX uses {said['devices']} {said['backend']} device(s): {kinds}", where)
+        kinds = ", ".join(answer.get("kinds", ()))
+        yield info("jax-uses", f"JAX uses {answer['devices']} {answer['backend']} device(s): {kinds}", where)
 
 
 def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]:
@@ -103,10 +105,10 @@ def _ask(probe: str, python: str, env: Mapping[str, str], limit_s: float) -> Fin
     command = Command((python, str(_PROBES / probe), str(int(limit_s) + 5)), env)
     answer = capture(command, timeout_s=limit_s)
     try:
-        said: dict[str, Any] = json.loads(answer_line(answer.stdout))
+        content: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
         return _unanswered(probe, answer, limit_s)
-    return said
+    return content
 
 
 def _unanswered(probe: str, answer: Answer, limit_s: float) -> Finding:

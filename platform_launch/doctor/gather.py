@@ -75,10 +75,10 @@ def output_folder(plan: LaunchPlan) -> Path | None:
     if plan.training.config is None:
         return None
     try:
-        said = read_literals(plan.training.config).get("output_dir")
+        output_dir = read_literals(plan.training.config).get("output_dir")
     except InputError:  # a config of another kind, for a script of the user's own
         return None
-    return Path(said) if isinstance(said, str) else None
+    return Path(output_dir) if isinstance(output_dir, str) else None
 
 
 def _installation(env: Environment, plan: LaunchPlan) -> Installation:

@@ -15,13 +15,13 @@ def library_is_here() -> bool:
     try:
         ctypes.CDLL(LIBRARY)
     except OSError as error:
-        said = str(error)
+        message = str(error)
         # An empty file is a mount point that the container toolkit left behind in an image. Other complaints
         # are of a real library: built for another architecture, or missing what it needs.
-        if LIBRARY in said and ("No such file" in said or "file too short" in said):
+        if LIBRARY in message and ("No such file" in message or "file too short" in message):
             return False
         raise HardwareError(
-            f"the NVIDIA driver's library cannot be loaded: {said}",
+            f"the NVIDIA driver's library cannot be loaded: {message}",
             "it must belong to the host's driver: let the container runtime mount it, not the image carry it",
         ) from error
     return True

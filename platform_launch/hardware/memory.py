@@ -18,8 +18,8 @@ def available_gib(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")
 
 
 def _available_bytes(proc_root: Path) -> int | None:
-    said = _fields(proc_root / "meminfo").get("MemAvailable", "").split()
-    return int(said[0]) * 1024 if said else None  # the kernel's "kB" are KiB
+    field = _fields(proc_root / "meminfo").get("MemAvailable", "").split()
+    return int(field[0]) * 1024 if field else None  # the kernel's "kB" are KiB
 
 
 def may_lock_any(proc_root: Path = Path("/proc")) -> bool:

@@ -61,12 +61,12 @@ _FAULTS = {
 }
 
 
-def broken(code: int, said: str, query: str, gpu: int | None = None) -> HardwareError:
+def broken(code: int, text: str, query: str, gpu: int | None = None) -> HardwareError:
     """Return the error for a driver that answered ``query`` with ``code``; ``gpu`` is NVML's index."""
     where = "the NVIDIA driver" if gpu is None else f"GPU {gpu}"
     if code not in _FAULTS:
-        return HardwareError(f"{where} answered {query} with NVML error {code} ({said})", _XID)
+        return HardwareError(f"{where} answered {query} with NVML error {code} ({text})", _XID)
     name, cause, remedy = _FAULTS[code]
     return HardwareError(
-        f"{where} answered {query} with NVML_ERROR_{name} ({code}, {said}), usually because {cause}", remedy
+        f"{where} answered {query} with NVML_ERROR_{name} ({code}, {text}), usually because {cause}", remedy
     )

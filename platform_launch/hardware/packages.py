@@ -82,10 +82,10 @@ def torch_build(torch: Module) -> TorchBuild | None:
         text = (torch.origin.parent / "version.py").read_text(encoding="utf-8")
     except OSError:
         return None
-    said = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]*)['\"]", text, flags=re.MULTILINE))
-    if "__version__" not in said:
+    values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*['\"]([^'\"]*)['\"]", text, flags=re.MULTILINE))
+    if "__version__" not in values:
         return None
-    return TorchBuild(said["__version__"], said.get("cuda"), said.get("hip"))
+    return TorchBuild(values["__version__"], values.get("cuda"), values.get("hip"))
 
 
 def user_site() -> Path | None:

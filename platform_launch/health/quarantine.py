@@ -82,19 +82,19 @@ def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
     found: dict[str, QuarantinedNode] = {}
     for line in lines:
         with suppress(ValueError, TypeError, KeyError, RecursionError):
-            said = json.loads(line)
-            node = str(said["node"])
-            if said["event"] == "released":
+            entry = json.loads(line)
+            node = str(entry["node"])
+            if entry["event"] == "released":
                 found.pop(node, None)
-            elif said["event"] == "quarantined":
+            elif entry["event"] == "quarantined":
                 found[node] = QuarantinedNode(
                     node,
-                    _moment(said["since"]),
-                    None if said.get("until") is None else _moment(said["until"]),
-                    _text(said.get("reason")),
-                    _text(said.get("job")),
-                    tuple(_text(gpu) for gpu in said.get("gpus") or ()),
-                    told if isinstance(told := said.get("sentence"), dict) else {},
+                    _moment(entry["since"]),
+                    None if entry.get("until") is None else _moment(entry["until"]),
+                    _text(entry.get("reason")),
+                    _text(entry.get("job")),
+                    tuple(_text(gpu) for gpu in entry.get("gpus") or ()),
+                    told if isinstance(told := entry.get("sentence"), dict) else {},
                 )
     return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
 

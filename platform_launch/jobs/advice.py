@@ -12,19 +12,19 @@ _CPUS_PER_GPU = 4
 
 def advice(job: Job, target: str) -> list[str]:
     """Return what to think over before a job is submitted."""
-    said = []
+    found = []
     gpus = job.nodes * job.gpus_per_node
     if target != "slurm" and job.nodes > 1 and gpus >= _GPUS_THAT_WANT_RDMA and job.rdma is None:
-        said.append(
+        found.append(
             f"{job.nodes} × {job.gpus_per_node} GPUs and no RDMA resource: NCCL would use sockets; "
             "--rdma names the cluster's (kubectl describe node shows it beside nvidia.com/gpu)"
         )
     if job.script is not None and not job.script.startswith("/"):
         where = "the folder of sbatch" if target == "slurm" else "the image's working directory"
-        said.append(f"the path of the script is relative to {where}: an absolute one is safer")
+        found.append(f"the path of the script is relative to {where}: an absolute one is safer")
     if job.cpus is not None and job.gpus_per_node and job.cpus < _CPUS_PER_GPU * job.gpus_per_node:
-        said.append(
+        found.append(
             f"{job.cpus} CPUs feed {job.gpus_per_node} GPUs: expected {_CPUS_PER_GPU} or more for each, "
             "for its process, data loading and NCCL"
         )
-    return said
+    return found

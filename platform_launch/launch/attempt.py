@@ -279,12 +279,12 @@ class Attempt:
         node = self._task.node
         return NodeEnding(kind, node.node_rank, node.place, exit_code, cause, stopped_by)
 
-    def _hear(self, said: ConsoleLine) -> None:
+    def _hear(self, line: ConsoleLine) -> None:
         """Say what the helper has to say; a line without an event belongs to the one before."""
-        if said.event:
-            self._console.tell(Event(said.event, said.level, fields={"what": said.text}))
+        if line.event:
+            self._console.tell(Event(line.event, line.level, fields={"what": line.text}))
         else:
-            self._console.say(said.level, said.text)
+            self._console.say(line.level, line.text)
 
     def _error(self, message: CannotStart) -> LaunchError:
         """Return the error of the family that the exit code stands for, whichever node it comes from."""
@@ -347,9 +347,9 @@ class Attempt:
         """Return that the others lost their connection to a rank of this node, which ended too early."""
         watch = self._hang_watch
         tail = self._supervisor.tail
-        said = watch.say_who_left(tail, failed_here=self._failed) if watch is not None else ""
-        cause = Cause("rank_left", (said,), (said,))
-        return self._of_this_node(EndKind.LEFT, exit_code, cause) if said else None
+        line = watch.say_who_left(tail, failed_here=self._failed) if watch is not None else ""
+        cause = Cause("rank_left", (line,), (line,))
+        return self._of_this_node(EndKind.LEFT, exit_code, cause) if line else None
 
     def _take_over(self) -> None:
         """Say where node 0 is now, and speak as the node whose place this one takes, if it is another's."""

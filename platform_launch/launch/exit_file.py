@@ -61,8 +61,8 @@ class ExitFile:
             return None, ""
         try:
             with self._path.open("rb") as file:
-                said = json.loads(file.read(_LARGEST))
-            code, reason = said["exit_code"], said.get("reason")
+                content = json.loads(file.read(_LARGEST))
+            code, reason = content["exit_code"], content.get("reason")
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None, ""
         if not isinstance(code, int) or isinstance(code, bool) or not 0 < code < 256:

@@ -72,7 +72,7 @@ class HangWatch:
         self._tell = tell
         self._act = act
         self._probe: NodeProbe | None = None
-        self._said_of_left: Event | None = None
+        self._told_of_left: Event | None = None
         self._monitor: HangMonitor | None = None
         self._control: ControlSocket | None = None
         self._peers = LinkPeers(send, self._reply, self._on_notice) if send is not None else None
@@ -133,11 +133,11 @@ class HangWatch:
         left = self._probe.left(failed_local_ranks(tail), ended_at, failed_here=failed_here)
         if not left:
             return ""
-        said = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))
-        if said != self._said_of_left:
-            self._said_of_left = said
-            self._tell(said)
-        return line(said)
+        left_event = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))
+        if left_event != self._told_of_left:
+            self._told_of_left = left_event
+            self._tell(left_event)
+        return line(left_event)
 
     def receive(self, message: Message) -> None:
         """Take a message of the link that may be the monitors'."""
@@ -185,8 +185,8 @@ class HangWatch:
             )
         )
         for text, one in zip(lines, finding.details(), strict=True):
-            said = {} if isinstance(one, str) else {"sentence": one.document()}
-            self._tell(event(f"{name}-detail", text=text, **said))
+            values = {} if isinstance(one, str) else {"sentence": one.document()}
+            self._tell(event(f"{name}-detail", text=text, **values))
 
     def _record(self, report: HangReport) -> Path | None:
         """Keep what all ranks were doing beside the log, and what an earlier start left there."""

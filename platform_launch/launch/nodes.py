@@ -59,16 +59,16 @@ def train(
     Raises LaunchError when the nodes cannot start together, Interrupted when a signal comes before they do,
     and SpareNotNeededError.
     """
-    with exit_file() as said:
+    with exit_file() as reported:
 
         def training_at(place: NodePlace) -> TrainingCommand:
             plan = plan_at(place)
             return TrainingCommand(
-                said.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
+                reported.passed_to(Command(plan.argv, plan.child_environment(env.inherited()))),
                 plan.log_path,
                 node_prefix(place.node_rank) if topology.nnodes > 1 else "",
                 DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
-                said,
+                reported,
                 _hang_options(plan, env, flags, memory),
                 _health_options(plan, env, flags),
                 int(request.log_limit_gib * _GIB),

@@ -21,21 +21,21 @@ def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> li
 
     ``quote`` repeats what the log of the node says that the others followed.
     """
-    said: list[tuple[Event, list[str]]] = []
+    events: list[tuple[Event, list[str]]] = []
     if run.ending is not None:
-        said.append((ending_event(run.ending), []))
+        events.append((ending_event(run.ending), []))
         quoted = quote_event(run.ending) if quote else None
         if quoted is not None:
-            said.append(quoted)
-    said += [(_unwell(node), []) for node in run.unwell]
+            events.append(quoted)
+    events += [(_unwell(node), []) for node in run.unwell]
     if run.well and not run.stopped:
-        said.append((event("nodes-well", nodes=run.well), []))
+        events.append((event("nodes-well", nodes=run.well), []))
     not_again = run.not_again
-    if said and not_again is not None and not_again.kind is not NotAgainKind.NOT_ASKED_FOR:
-        said.append((event("not-restarted", reason=describe_not_again(not_again)), []))
-    for one, lines in said:
+    if events and not_again is not None and not_again.kind is not NotAgainKind.NOT_ASKED_FOR:
+        events.append((event("not-restarted", reason=describe_not_again(not_again)), []))
+    for one, lines in events:
         console.tell(one, lines)
-    return [text for one, lines in said for text in lines or [line(one)]]
+    return [text for one, lines in events for text in lines or [line(one)]]
 
 
 def _unwell(node: UnwellNode) -> Event:

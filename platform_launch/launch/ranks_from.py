@@ -67,23 +67,23 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
     Raises UsageError without a number of nodes or beside flags that give a rank, else as
     :meth:`RankFolder.take`.
     """
-    said = request.overrides
-    if said.nnodes is None:
+    flags = request.overrides
+    if flags.nnodes is None:
         raise UsageError("--ranks-from without --nnodes: expected the number of nodes", "add --nnodes N")
-    if said.node_rank is not None or said.master_addr is not None:
+    if flags.node_rank is not None or flags.master_addr is not None:
         raise UsageError(
             "--ranks-from beside --node-rank or --master-addr: expected one of them",
             "leave the others out",
         )
     console = Console()
     script = str(request.script.resolve()) if request.script else ""
-    command = (str(said.nnodes), request.launcher, script, *request.script_args)
+    command = (str(flags.nnodes), request.launcher, script, *request.script_args)
     me = NodeIdentity(env.hostname, env.address, command)
-    ranks = RankFolder(folder.absolute(), said.nnodes, request.job_name or "job", console.info)
+    ranks = RankFolder(folder.absolute(), flags.nnodes, request.job_name or "job", console.info)
     claim = ranks.take(me, timeout_s)
     try:
-        console.info(f"rank {claim.node_rank} of {said.nnodes} from {folder}; node 0 is {claim.master_addr}")
-        yield replace(said, node_rank=claim.node_rank, master_addr=claim.master_addr)
+        console.info(f"rank {claim.node_rank} of {flags.nnodes} from {folder}; node 0 is {claim.master_addr}")
+        yield replace(flags, node_rank=claim.node_rank, master_addr=claim.master_addr)
     finally:
         claim.release()
 
@@ -144,7 +144,7 @@ class RankFolder:
         return claim
 
     def _take_rank(self, me: NodeIdentity) -> RankClaim:
-        said = False
+        announced = False
         while True:
             claims = self._look(me)
             for rank in range(self._nnodes):
@@ -161,8 +161,8 @@ class RankFolder:
                     "this is a node too many",
                     "start as many nodes as --nnodes says; give a second job its own --job-name or folder",
                 )
-            if not said:
-                said = True
+            if not announced:
+                announced = True
                 self._say(
                     f"all ranks in {self._folder} have an owner: watching for {_LEFT_OVER_S:g} s who is left"
                 )

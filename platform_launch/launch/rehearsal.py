@@ -76,7 +76,7 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
-        verdicts = [said for said in (events_of(log) or () if log else ()) if said.id == "verdict"]
+        verdicts = [event for event in (events_of(log) or () if log else ()) if event.id == "verdict"]
         if verdicts:
             verdict = Verdict.told(verdicts[-1].fields)
             rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
@@ -104,7 +104,7 @@ def _is_of(plan: LaunchPlan, log: Path) -> bool:
     """Whether the launch that wrote a log was one of this job's nodes: nobody else has its master port."""
     master = f"{plan.topology.master_addr}:{plan.topology.master_port}"
     return any(
-        said.id == "launch-opened" and said.fields.get("master") == master for said in events_of(log) or ()
+        event.id == "launch-opened" and event.fields.get("master") == master for event in events_of(log) or ()
     )
 
 

@@ -75,10 +75,10 @@ class RunReporter:
         """Another start begins: ``health`` watches its devices, ``tell(event)`` says something during it."""
         self._health, self._tell = health, tell
 
-    def tell(self, said: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Say an event where the training's output goes."""
         if self._tell is not None:
-            self._tell(said)
+            self._tell(event)
 
     def report(self, *, of_all_nodes: bool) -> RunReport:
         """Return how the run goes; of the other nodes only when asked to, which may take seconds."""

@@ -78,16 +78,16 @@ class _Simulation:
             return
         self._failures.append(code if code > 0 else 128 - code)
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-        said = f"{self._label_of[pid]} ended with {how}"
+        text = f"{self._label_of[pid]} ended with {how}"
         if len(self._failures) <= self._spares:
-            self._tell(event("simulated-node-lost", what=said))
+            self._tell(event("simulated-node-lost", what=text))
         elif self._watch.stopped_by is None and self._timer is None:
-            self._timer = Timer(_SETTLED_AFTER_S, self._watch.stop, [said])
+            self._timer = Timer(_SETTLED_AFTER_S, self._watch.stop, [text])
             self._timer.daemon = True
             self._timer.start()
 
-    def _tell(self, said: Event) -> None:
-        text = on_a_terminal(said) if os.isatty(_STDOUT) else in_a_log(said)
+    def _tell(self, event: Event) -> None:
+        text = on_a_terminal(event) if os.isatty(_STDOUT) else in_a_log(event)
         self._outlet.write(f"{text}\n".encode(errors="backslashreplace"))
 
 

@@ -25,8 +25,8 @@ def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:
 def _moment(text: str, now: datetime) -> float:
     """Read a time without a year, which is the last one that it can be."""
     try:
-        said = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
-        return (said if said <= now else said.replace(year=now.year - 1)).timestamp()
+        moment = datetime.strptime(f"{now.year} {text}", "%Y %m%d %H:%M:%S.%f")
+        return (moment if moment <= now else moment.replace(year=now.year - 1)).timestamp()
     except ValueError:
         return 0.0
 

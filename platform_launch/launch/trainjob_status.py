@@ -94,11 +94,11 @@ class TrainJobStatus:
             headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
             connection.request("POST", url.path or "/", body, headers)
             answer = connection.getresponse()
-            said = answer.read(_MOST_BYTES)
+            content = answer.read(_MOST_BYTES)
         finally:
             connection.close()
         if answer.status != 200:
-            raise StatusRefusedError(f"{url.hostname} answers {answer.status}: {_message(said)}")
+            raise StatusRefusedError(f"{url.hostname} answers {answer.status}: {_message(content)}")
 
     def _connection(self, host: str | None, port: int | None) -> HTTPSConnection:
         """Connect to the controller itself: by no proxy, and wherever it redirects to is not asked."""
@@ -147,9 +147,9 @@ def trainer_status(report: RunReport) -> dict[str, object]:
     return status
 
 
-def _message(said: bytes) -> str:
+def _message(answer: bytes) -> str:
     try:
-        return str(json.loads(said)["message"])[:200]
+        return str(json.loads(answer)["message"])[:200]
     except (ValueError, TypeError, KeyError, RecursionError):
         return "no reason given"
 

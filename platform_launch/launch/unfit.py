@@ -23,14 +23,14 @@ from platform_launch.health.quarantine import (
 
 def node_name(env: Environment) -> str:
     """Return the name by which a scheduler knows this machine; a pod's own name says nothing of it."""
-    said = env.text(NODE_NAME_VARIABLE) or env.text("SLURMD_NODENAME")
-    return said.value if said is not None and said.value else env.hostname
+    variable = env.text(NODE_NAME_VARIABLE) or env.text("SLURMD_NODENAME")
+    return variable.value if variable is not None and variable.value else env.hostname
 
 
 def quarantine_file(env: Environment, flag: Path | None) -> Path | None:
     """Return the file that was named by flag or variable."""
-    said = env.text(FILE_VARIABLE)
-    return flag or (Path(said.value) if said is not None and said.value else None)
+    variable = env.text(FILE_VARIABLE)
+    return flag or (Path(variable.value) if variable is not None and variable.value else None)
 
 
 def held_by(file: Path, env: Environment, gpus: Sequence[Gpu]) -> QuarantinedNode | None:

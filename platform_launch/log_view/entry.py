@@ -80,10 +80,10 @@ class EntryReader:
     def __init__(self, events: Iterable[Event], began: datetime | None) -> None:
         self._expected: dict[str, deque[float]] = {}
         first: float | None = None
-        for said in events:
-            moment = _moment(said.time)
+        for event in events:
+            moment = _moment(event.time)
             if moment is not None:
-                self._expected.setdefault(said.id, deque()).append(moment)
+                self._expected.setdefault(event.id, deque()).append(moment)
                 first = moment if first is None else first
         local = _as_if_utc(began) if began is not None else None
         if first is not None and local is not None:

@@ -47,7 +47,7 @@ class NodeLog:
     @property
     def has_ended(self) -> bool:
         """Tell whether its launcher has said how the training ended, or why none began."""
-        return any(said.id in CLOSING or said.id.startswith("refused-") for said in self.events())
+        return any(event.id in CLOSING or event.id.startswith("refused-") for event in self.events())
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def missing_nodes(logs: Sequence[NodeLog]) -> list[int]:
     counts = [
         count
         for log in logs
-        for said in log.events()
-        if said.id == "launch-opened" and isinstance(count := said.fields.get("nnodes"), int)
+        for event in log.events()
+        if event.id == "launch-opened" and isinstance(count := event.fields.get("nnodes"), int)
     ]
     here = {log.node for log in logs}
     return [node for node in range(min(max(counts, default=0), 1 << 16)) if node not in here]
@@ -116,13 +116,13 @@ def first_cause(logs: Sequence[NodeLog]) -> CauseLine | None:
     """
     verdicts, failed = [], None
     for log in logs:
-        for said in log.events():
-            if said.id == "verdict":
-                verdicts.append(said)
-            elif said.id == "node-failed" and failed is None:
-                failed = said.fields.get("node")
-    verdicts.sort(key=lambda said: (said.node_rank != failed, said.time))
-    return next((place for said in verdicts for place in _places(said)), None)
+        for event in log.events():
+            if event.id == "verdict":
+                verdicts.append(event)
+            elif event.id == "node-failed" and failed is None:
+                failed = event.fields.get("node")
+    verdicts.sort(key=lambda event: (event.node_rank != failed, event.time))
+    return next((place for event in verdicts for place in _places(event)), None)
 
 
 def _places(verdict: Event) -> Iterator[CauseLine]:

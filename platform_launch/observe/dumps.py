@@ -172,9 +172,9 @@ def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> di
         name_of = {**dict(by_creation), **name_of}
     groups: dict[str, GroupStatus] = {}
     for name in names:
-        said = config.get(name)
-        said = said if isinstance(said, dict) else {}
-        groups[name] = GroupStatus(name, str(said.get("desc", "")), _ranks(said.get("ranks")))
+        group = config.get(name)
+        group = group if isinstance(group, dict) else {}
+        groups[name] = GroupStatus(name, str(group.get("desc", "")), _ranks(group.get("ranks")))
     for pg_id, counts in status.items():
         name = name_of.get(str(pg_id), str(pg_id))
         if not isinstance(counts, dict):
@@ -216,29 +216,29 @@ def _collective(entry: dict[str, object], group: str) -> Collective:
 
 
 def _group_of(entry: dict[str, object]) -> str:
-    said = entry.get("process_group")
-    return str(said[0]) if isinstance(said, (list, tuple)) and said else str(entry.get("pg_id", ""))
+    group = entry.get("process_group")
+    return str(group[0]) if isinstance(group, (list, tuple)) and group else str(entry.get("pg_id", ""))
 
 
 def _description_of(entry: dict[str, object]) -> str:
-    said = entry.get("process_group")
-    text = str(said[1]) if isinstance(said, (list, tuple)) and len(said) > 1 else ""
+    group = entry.get("process_group")
+    text = str(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else ""
     return "" if text == "undefined" else text
 
 
-def _ranks(said: object) -> tuple[int, ...]:
-    if isinstance(said, str):
+def _ranks(ranks: object) -> tuple[int, ...]:
+    if isinstance(ranks, str):
         try:
-            said = json.loads(said)
+            ranks = json.loads(ranks)
         except ValueError:
             return ()
-    return tuple(rank for rank in said if isinstance(rank, int)) if isinstance(said, list) else ()
+    return tuple(rank for rank in ranks if isinstance(rank, int)) if isinstance(ranks, list) else ()
 
 
-def _whole(said: object) -> int | None:
+def _whole(value: object) -> int | None:
     """Read a number that may be written as text; the recorder's -1 is a 0, nothing has happened yet."""
     try:
-        return max(0, int(str(said)))
+        return max(0, int(str(value)))
     except ValueError:
         return None
 

@@ -161,13 +161,13 @@ class NodeProbe:
         if hooked.socket.exists() and (surely or hooked.pid not in self._without_gil):
             limit_s = _SURE_LIMIT_S if surely else _TORCH_LIMIT_S
             try:
-                said = ask_torch(hooked, "dump_traceback", limit_s)
+                traceback = ask_torch(hooked, "dump_traceback", limit_s)
             except NoAnswerError:
                 # Each further question would block one of the few threads of that server.
                 self._without_gil.add(hooked.pid)
             else:
                 self._without_gil.discard(hooked.pid)
-                return said.decode(errors="replace")
+                return traceback.decode(errors="replace")
         return ask_faulthandler(hooked, hooked.pid, _SIGNAL_LIMIT_S)
 
     def _snapshot(self, hooked: HookedProcess) -> RankSnapshot:

@@ -24,14 +24,14 @@ def ask_py_spy(pid: int) -> tuple[ThreadStack, ...]:
             timeout=_LIMIT_S,
             check=False,
         )
-        said = json.loads(done.stdout or b"null")
+        dump = json.loads(done.stdout or b"null")
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise NoAnswerError(f"py-spy did not answer: {error}") from error
-    if not isinstance(said, list):
+    if not isinstance(dump, list):
         why = done.stderr.decode(errors="replace").strip().splitlines()
         raise NoAnswerError(f"py-spy cannot read it: {why[0] if why else 'no reason given'}")
     threads = []
-    for thread in said:
+    for thread in dump:
         frames = tuple(
             PythonFrame(str(f.get("filename")), int(f.get("line") or 0), str(f.get("name")))
             for f in thread.get("frames", [])

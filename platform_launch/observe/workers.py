@@ -58,17 +58,17 @@ def find_hooked(folder: Path) -> list[HookedProcess]:
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            said = json.loads(path.read_bytes())
+            document = json.loads(path.read_bytes())
             found.append(
                 HookedProcess(
                     folder,
                     int(path.stem),
-                    _number(said["rank"]),
-                    _number(said["local_rank"]),
-                    _number(said["main_thread"]),
-                    int(said["signal"]),
-                    int(said["descriptor"]),
-                    bool(said.get("finished")),
+                    _number(document["rank"]),
+                    _number(document["local_rank"]),
+                    _number(document["main_thread"]),
+                    int(document["signal"]),
+                    int(document["descriptor"]),
+                    bool(document.get("finished")),
                     path.stat().st_mtime,
                 )
             )

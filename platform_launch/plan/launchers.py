@@ -49,8 +49,8 @@ def processes_per_node(request: Request, topology: Topology, hardware: Hardware)
     """Return how many processes of the training run on this node, and who says so."""
     if _one_jax_process(request):
         return 1, "--launcher jax: one process drives all GPUs of its node"
-    said, source = topology.nproc_per_node, topology.sources.get("nproc_per_node", "")
-    return processes.processes_per_node(said, source, hardware)
+    given, source = topology.nproc_per_node, topology.sources.get("nproc_per_node", "")
+    return processes.processes_per_node(given, source, hardware)
 
 
 def unused_gpus(request: Request, nproc_per_node: int, hardware: Hardware) -> list[str]:

@@ -17,23 +17,23 @@ from platform_launch.plan.variables import EnvVar, Removal
 NODE_LEVEL = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
-def processes_per_node(said: int | None, source: str, hardware: Hardware) -> tuple[int, str]:
+def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tuple[int, str]:
     """Return the number of processes on this node and where it came from: one a GPU, or one on a CPU machine.
 
     Raises TopologyError when more processes are asked for than GPUs are visible, because the surplus would
     fail late with ``invalid device ordinal``.
     """
     gpus = len(hardware.gpus.devices)
-    if said is None:
+    if given is None:
         return (gpus, f"GPUs counted ({hardware.gpus.source})") if gpus else (1, "one process: no GPU")
-    if gpus and said > gpus:
+    if gpus and given > gpus:
         raise TopologyError(
-            f"{said} processes per node ({source}) but {gpus} GPU(s) visible: "
+            f"{given} processes per node ({source}) but {gpus} GPU(s) visible: "
             "expected at most one process a GPU",
             f"pass --nproc-per-node {gpus}, or give the container more GPUs "
             "(CUDA_VISIBLE_DEVICES limits what is visible)",
         )
-    return said, source
+    return given, source
 
 
 def unused_gpus(nproc_per_node: int, hardware: Hardware) -> list[str]:

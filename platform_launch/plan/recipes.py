@@ -140,19 +140,19 @@ def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None
 
 def read_numbers(path: Path) -> TrainingNumbers:
     """Read what a training config says of its batch. Raises InputError as :func:`read_literals`."""
-    said = read_literals(path)
+    values = read_literals(path)
     return TrainingNumbers(
-        batch_size=_whole(said, "batch_size"),
-        gradient_accumulation_steps=_whole(said, "gradient_accumulation_steps"),
-        learning_rate=_real(said, "learning_rate"),
-        loader_gib=_loader_gib(said),
+        batch_size=_whole(values, "batch_size"),
+        gradient_accumulation_steps=_whole(values, "gradient_accumulation_steps"),
+        learning_rate=_real(values, "learning_rate"),
+        loader_gib=_loader_gib(values),
     )
 
 
-def _loader_gib(said: Mapping[str, object]) -> float | None:
+def _loader_gib(values: Mapping[str, object]) -> float | None:
     """Return what two batches of uint8 RGB frames a worker take: torch's loader works that far ahead."""
     keys = ("num_workers", "batch_size", "num_frames", "height", "width")
-    numbers = [_whole(said, key) for key in keys]
+    numbers = [_whole(values, key) for key in keys]
     return None if None in numbers else 2 * 3 * math.prod(n for n in numbers if n is not None) / 2**30
 
 
@@ -169,15 +169,15 @@ def read_literals(path: Path) -> dict[str, object]:
         raise InputError(f"{path} cannot be read: {error}", "check --config") from error
     except SyntaxError as error:
         raise InputError(f"{path}, line {error.lineno} is not Python: {error.msg}") from error
-    said: dict[str, object] = {}
+    keywords: dict[str, object] = {}
     for statement in tree.body:
         if (
             isinstance(statement, ast.Assign)
             and isinstance(statement.value, ast.Call)
             and any(isinstance(t, ast.Name) and t.id == "config" for t in statement.targets)
         ):
-            said = {k.arg: _literal(k.value) for k in statement.value.keywords if k.arg is not None}
-    return said
+            keywords = {k.arg: _literal(k.value) for k in statement.value.keywords if k.arg is not None}
+    return keywords
 
 
 def _literal(node: ast.expr) -> object:
@@ -187,11 +187,11 @@ def _literal(node: ast.expr) -> object:
         return None
 
 
-def _whole(said: Mapping[str, object], key: str) -> int | None:
-    value = said.get(key)
+def _whole(values: Mapping[str, object], key: str) -> int | None:
+    value = values.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _real(said: Mapping[str, object], key: str) -> float | None:
-    value = said.get(key)
+def _real(values: Mapping[str, object], key: str) -> float | None:
+    value = values.get(key)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -29,13 +29,13 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
 
     Raises TopologyError with the reading so far, or UsageError for a flag that cannot be used.
     """
-    said = apply_flags(reading, overrides)
-    if overrides.spares and "nnodes" in said and reading.nnodes:
+    by_flag = apply_flags(reading, overrides)
+    if overrides.spares and "nnodes" in by_flag and reading.nnodes:
         # The flag counts the nodes that train; a platform counts what it starts.
         reading.nnodes = Sourced(reading.nnodes.value + overrides.spares, f"{FLAGS['nnodes']} and --spares")
     if reading.nnodes and reading.nnodes.value == 1:
         _complete_single_node(reading)
-    _check_hosts(reading, environment, said)
+    _check_hosts(reading, environment, by_flag)
     _check_range(reading)
     for name in ("nnodes", "hosts", "node_rank", "master_addr", "master_port", "nproc_per_node"):
         if name in reading.problems:
@@ -63,8 +63,8 @@ def is_complete(overrides: Overrides) -> bool:
 
 def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
     """Put the flags over the reading and drop what they settle; return the fields they gave."""
-    said = frozenset(name for name in FLAGS if getattr(overrides, name) is not None)
-    for name in said:
+    by_flag = frozenset(name for name in FLAGS if getattr(overrides, name) is not None)
+    for name in by_flag:
         value = getattr(overrides, name)
         if name == "master_addr":
             value = _host_of_flag(value)
@@ -72,9 +72,9 @@ def apply_flags(reading: Reading, overrides: Overrides) -> frozenset[str]:
         reading.problems.pop(name, None)
         reading.doubts.pop(name, None)
         reading.missing.pop(name, None)
-    if "nnodes" in said:
+    if "nnodes" in by_flag:
         reading.problems.pop("hosts", None)
-    return said
+    return by_flag
 
 
 def _host_of_flag(value: str) -> str:
@@ -96,14 +96,14 @@ def _complete_single_node(reading: Reading) -> None:
     reading.master_addr = reading.master_addr or Sourced(LOOPBACK, "the only node")
 
 
-def _check_hosts(reading: Reading, environment: Environment, said: frozenset[str]) -> None:
+def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[str]) -> None:
     """Compare the host list with the counts: it must have one entry a node, and this node at its rank."""
     if reading.hosts is None or reading.nnodes is None:
         return
     hosts, source = reading.hosts.value, reading.hosts.source
     if len(hosts) != reading.nnodes.value:
         message = f"{source} lists {len(hosts)} host(s), {reading.nnodes.source} says {reading.nnodes.value}"
-        if "nnodes" in said:
+        if "nnodes" in by_flag:
             reading.warnings.append(f"{message}: the list is not used")
             reading.hosts = None
         else:
@@ -116,7 +116,7 @@ def _check_hosts(reading: Reading, environment: Environment, said: frozenset[str
             f"this node ({hosts[place]}) stands at place {place} of {source} ({shown_list(hosts)}), "
             f"but {reading.node_rank.source} says rank {reading.node_rank.value}"
         )
-        if "node_rank" in said:
+        if "node_rank" in by_flag:
             reading.warnings.append(message)
         else:
             reading.refuse("node_rank", f"{message}: expected both to agree")

@@ -83,9 +83,9 @@ def _of_the_training(lines: Sequence[str]) -> list[str]:
     """Leave out what the launcher said, in the same log, and all that came before the training."""
     kept: list[str] = []
     for line in lines:
-        said = marked(line)
-        if said is None:
+        of_launcher = marked(line)
+        if of_launcher is None:
             kept.append(line)
-        elif said[1].id == "roll-call-complete":
+        elif of_launcher[1].id == "roll-call-complete":
             kept.clear()
     return kept

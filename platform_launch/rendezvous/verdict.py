@@ -40,8 +40,8 @@ class Difference:
 
     def in_words(self) -> str:
         """Return it as one line."""
-        said = "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
-        return f"{self.name}: {said}" + (f" ({_REMARKS[self.name]})" if self.name in _REMARKS else "")
+        values = "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
+        return f"{self.name}: {values}" + (f" ({_REMARKS[self.name]})" if self.name in _REMARKS else "")
 
 
 @dataclass(frozen=True)

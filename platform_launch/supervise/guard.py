@@ -40,14 +40,14 @@ def main() -> None:
     own: dict[int, str] = {}
     _remember(own, set(_children(launcher)))
     known: dict[int, str] = {}
-    said = b""
+    held = b""
     while True:
         if select.select([0], [], [], _LOOK_S)[0]:
             data = os.read(0, 4096)
             if not data:
                 break
-            said += data
-            *lines, said = said.split(b"\n")
+            held += data
+            *lines, held = held.split(b"\n")
             for line in lines:
                 _remember(own if line.startswith(b"-") else known, {abs(int(line))})
         _remember(known, set(_children(launcher)) - own.keys())

@@ -121,9 +121,9 @@ class Supervisor:
         """
         self._watch.stop(reason, grace_s, signal_name)
 
-    def tell(self, said: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Say an event where the command's output goes; callable from any thread during the run."""
-        self._watch.do(lambda: self._tell(said))
+        self._watch.do(lambda: self._tell(event))
 
     def spare(self, pid: int) -> None:
         """Leave a child alone that is not the command's: one that the caller started during the run."""
@@ -183,12 +183,12 @@ class Supervisor:
             for fd in writing.values():
                 os.close(fd)
 
-    def _tell(self, said: Event) -> None:
+    def _tell(self, event: Event) -> None:
         """Say it where the output goes: into the log as well, and never waiting for a reader."""
         fd = max(self._tees)
-        kept = in_a_log(said)
-        self._tees[fd].say(on_a_terminal(said) if os.isatty(fd) else kept, kept)
-        self._on_event(said)
+        kept = in_a_log(event)
+        self._tees[fd].say(on_a_terminal(event) if os.isatty(fd) else kept, kept)
+        self._on_event(event)
 
     def _on_lost(self, error: OSError) -> None:
         place = f"it goes on in {self._log.path}" if self._log.path else "the training goes on without it"

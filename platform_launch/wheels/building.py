@@ -106,9 +106,9 @@ def run(
     wheels = sorted(build.into.glob("*.whl"))
     if codes != [0] or len(wheels) != 1:
         cause = failure(output.text())
-        said = "\n       ".join(cause.lines) or "it printed nothing"
+        excerpt = "\n       ".join(cause.lines) or "it printed nothing"
         raise InstallationError(
-            f"the build failed at {output.step.op or 'its preparation'}:\n       {said}",
+            f"the build failed at {output.step.op or 'its preparation'}:\n       {excerpt}",
             "; ".join(filter(None, (cause.hint, f"the whole output: {log.path or 'lost'}"))),
         )
     return wheels[0]

@@ -33,9 +33,9 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
     argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
     answer = capture(Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent), timeout_s=600)
     if answer.exit_code != 0:
-        said = answer.stderr.strip().splitlines() or ["it printed nothing"]
+        lines = answer.stderr.strip().splitlines() or ["it printed nothing"]
         raise InstallationError(
-            f"pip could not install {wheel.name}: {said[-1]}", f"to see all: {shlex.join(argv)}"
+            f"pip could not install {wheel.name}: {lines[-1]}", f"to see all: {shlex.join(argv)}"
         )
     console.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
     warn(ask_this_node(python, env, timeout_s=300), console)

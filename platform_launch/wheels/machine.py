@@ -154,11 +154,11 @@ def ask_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
     torch = interpreter.torch
     command = torch.compiler if torch is not None else env.get("CXX", "c++")
     words = tuple(shlex.split(command))
-    said = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
-    if said.exit_code != 0:
-        return Compiler(command, "", (), (said.stderr.strip().splitlines() or ["it does not run"])[-1])
+    answer = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
+    if answer.exit_code != 0:
+        return Compiler(command, "", (), (answer.stderr.strip().splitlines() or ["it does not run"])[-1])
     numbers = capture(Command((*words, "-dumpfullversion", "-dumpversion"), env), timeout_s=_LIMIT_S)
-    family = "clang" if "clang" in said.stdout else "gcc"
+    family = "clang" if "clang" in answer.stdout else "gcc"
     return Compiler(command, family, version_numbers(numbers.stdout), _trial(words, interpreter, env))
 
 
@@ -183,9 +183,9 @@ def ask_toolkit(torch: Torch, env: Mapping[str, str]) -> Toolkit | None:
     if torch.cuda_home is None:
         return None
     nvcc = torch.cuda_home / "bin" / "nvcc"
-    said = capture(Command((str(nvcc), "--version"), env), timeout_s=_LIMIT_S)
-    release = re.search(r"release ([0-9]+\.[0-9]+)", said.stdout)
-    if said.exit_code != 0 or release is None:
+    answer = capture(Command((str(nvcc), "--version"), env), timeout_s=_LIMIT_S)
+    release = re.search(r"release ([0-9]+\.[0-9]+)", answer.stdout)
+    if answer.exit_code != 0 or release is None:
         return Toolkit(nvcc)
     codes = capture(Command((str(nvcc), "--list-gpu-code"), env), timeout_s=_LIMIT_S)
     return Toolkit(nvcc, release[1], frozenset(codes.stdout.split()))

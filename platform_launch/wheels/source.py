@@ -66,9 +66,9 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
 
 def _newest(reason: str) -> str:
     """Leave the newest versions of those that pip lists, which it does from old to new."""
-    said, found, versions = reason.partition("(from versions: ")
+    words, found, versions = reason.partition("(from versions: ")
     known = versions.removesuffix(")").split(", ")
-    return f"{said}(newest: {', '.join(known[-_VERSIONS:])})" if found and len(known) > _VERSIONS else reason
+    return f"{words}(newest: {', '.join(known[-_VERSIONS:])})" if found and len(known) > _VERSIONS else reason
 
 
 def copy_of(source: Path, folder: Path) -> Path:

@@ -49,11 +49,11 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
 
 def contradictions(facts: Facts) -> Iterator[Finding]:
     """NCCL obeys one of two variables in silence, and it is rarely the one that was meant."""
-    env, said = facts.env, "variable-contradiction"
+    env, finding_id = facts.env, "variable-contradiction"
     infiniband_off = env.get("NCCL_IB_DISABLE", "0").strip() != "0"
     if infiniband_off and "NCCL_IB_HCA" in env:
         yield warning(
-            said,
+            finding_id,
             f"NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} turns InfiniBand off, "
             f"so NCCL_IB_HCA={env['NCCL_IB_HCA']} is not used",
             "NCCL_IB_DISABLE",
@@ -62,7 +62,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     if infiniband_off and env.get("NCCL_NET", "").strip().upper() == "IB":
         level = error if facts.is_distributed and facts.has_gpus else warning
         yield level(
-            said,
+            finding_id,
             f"NCCL_NET=IB demands InfiniBand, NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} forbids it: "
             "NCCL finds no network",
             "NCCL_NET",
@@ -72,7 +72,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     family, master = env.get("NCCL_SOCKET_FAMILY", ""), facts.plan.topology.master_addr
     if family.strip() == "AF_INET6" and master.replace(".", "").isdigit():
         yield warning(
-            said,
+            finding_id,
             f"NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
             "NCCL_SOCKET_FAMILY",
             "unset NCCL_SOCKET_FAMILY",

@@ -84,7 +84,7 @@ class CollectiveWorkers:
         try:
             self._stdin.write(json.dumps(orders).encode() + b"\n")
             line = self._line(time.monotonic() + self._task.collective_limit_s + _MARGIN_S)
-            return [_share(said) for said in json.loads(line)]
+            return [_share(share) for share in json.loads(line)]
         except TimeoutError:
             problem = f"the collective did not end within {self._task.collective_limit_s:g} s"
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -95,14 +95,14 @@ class CollectiveWorkers:
 
     def _line(self, deadline: float) -> str:
         """Return the next answer, '' where none can come any more."""
-        said = b""
-        while not (said.endswith(b"\n") and (line := answer_line(said.decode(errors="replace")))):
+        output = b""
+        while not (output.endswith(b"\n") and (line := answer_line(output.decode(errors="replace")))):
             if not select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TimeoutError
             more = self._stdout.read(2**16)
             if not more:
                 return ""
-            said += more
+            output += more
         return line
 
     def _end(self) -> None:

@@ -41,7 +41,7 @@ class CollectiveProcess:
     """One process of a collective."""
 
     def __init__(self, backend: str, order: dict[str, Any], outlet: int) -> None:
-        self._said, self._errors = os.memfd_create("answer"), os.memfd_create("errors")
+        self._answer, self._errors = os.memfd_create("answer"), os.memfd_create("errors")
         self._pid = os.fork()
         if self._pid == 0:
             os.close(outlet)  # whose end tells that the process that forks is gone
@@ -58,15 +58,15 @@ class CollectiveProcess:
             answer = {"problem": "", **library.collective({**order, "backend": backend})}
         except BaseException as error:
             answer = {"problem": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
-        os.write(self._said, json.dumps(answer).encode())
+        os.write(self._answer, json.dumps(answer).encode())
         os._exit(0)  # communicators wait for peers that may be gone
 
     def answer(self) -> object:
         """Wait for the end of the process and return what it said."""
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        said, errors = (_contents(descriptor) for descriptor in (self._said, self._errors))
-        if said:
-            return json.loads(said)
+        output, errors = (_contents(descriptor) for descriptor in (self._answer, self._errors))
+        if output:
+            return json.loads(output)
         code = code if code >= 0 else 128 - code
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         return {"problem": f"the worker ended with exit code {code}: {last[0][:300]}"}

@@ -69,8 +69,8 @@ def check(rank: int, processes: int, device: Any) -> str:
         return f"all-reduce gave {int(numbers[at])} instead of {int(expected[at])} at element {at}"
     gathered = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(processes)]
     dist.all_gather(gathered, torch.tensor([rank], device=device))
-    said = [int(value) for value in gathered]
-    return "" if said == list(range(processes)) else f"all-gather gave {said}"
+    values = [int(value) for value in gathered]
+    return "" if values == list(range(processes)) else f"all-gather gave {values}"
 
 
 def bandwidth_gbps(processes: int, device: Any, largest: int) -> float:

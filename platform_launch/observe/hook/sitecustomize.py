@@ -106,11 +106,11 @@ class _Process:
             "descriptor": self.descriptor,
             "finished": self.finished,
         }
-        said = ", ".join('"%s": %s' % (name, "null" if n is None else n) for name, n in known.items())
+        content = ", ".join('"%s": %s' % (name, "null" if n is None else n) for name, n in known.items())
         descriptor = os.open(
             self.stem + ".part", os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600
         )
-        os.write(descriptor, ("{%s}\n" % said).encode())
+        os.write(descriptor, ("{%s}\n" % content).encode())
         os.close(descriptor)
         os.rename(self.stem + ".part", self.stem + ".json")
 

@@ -182,8 +182,8 @@ class Stay:
             found = participant.value_of(0, LauncherSilence)
             text = self._silent_coordinator.news(found.silent_s if found is not None else 0.0)
             if text is SilenceNews.SILENT and found is not None:
-                said = f"the launcher of node 0 was stopped or is stuck: silent for {found.silent_s:.0f} s"
-                self._say("WARN", said, "launcher-is-silent")
+                stuck = f"the launcher of node 0 was stopped or is stuck: silent for {found.silent_s:.0f} s"
+                self._say("WARN", stuck, "launcher-is-silent")
 
     def _on_command(self, command: Message | None) -> None:
         if command is None and self._finished_at < float("inf"):

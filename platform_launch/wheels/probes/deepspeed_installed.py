@@ -53,13 +53,13 @@ def deepspeed_facts() -> dict[str, object]:
 def op_facts(builder: object, compiled: bool) -> dict[str, object]:
     """Import a compiled op, ask whether another could be compiled; an empty problem means yes."""
     problem = ""
-    said: list[str] = []
-    builder.warning = said.append  # type: ignore[attr-defined]
+    warnings: list[str] = []
+    builder.warning = warnings.append  # type: ignore[attr-defined]
     try:
         if compiled:
             importlib.import_module(builder.absolute_name())  # type: ignore[attr-defined]
         elif not builder.is_compatible(verbose=True):  # type: ignore[attr-defined]
-            problem = "; ".join(said) or "DeepSpeed calls it incompatible with this machine"
+            problem = "; ".join(warnings) or "DeepSpeed calls it incompatible with this machine"
     except Exception as error:  # undefined symbols, missing CUDA, anything
         problem = f"{type(error).__name__}: {error}"
     return {"compiled": compiled, "problem": problem}

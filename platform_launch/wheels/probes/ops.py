@@ -38,11 +38,11 @@ def main() -> None:
 
 def problem(builder: object) -> str:
     """Return why an op would be left out or would stop the build, empty when it can be compiled."""
-    said: list[str] = []
-    builder.warning = said.append  # type: ignore[attr-defined]
+    warnings: list[str] = []
+    builder.warning = warnings.append  # type: ignore[attr-defined]
     try:
         if not builder.is_compatible(verbose=True):  # type: ignore[attr-defined]
-            return "; ".join(said) or "DeepSpeed calls it incompatible with this machine"
+            return "; ".join(warnings) or "DeepSpeed calls it incompatible with this machine"
         builder.builder()  # type: ignore[attr-defined]
     except Exception as error:  # builders raise anything: mismatch, missing CUDA, bad architecture
         return f"{type(error).__name__}: {error}"

@@ -18,6 +18,7 @@ from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.programs import (
     BEAT_S,
     MISSED_BEATS,
+    REMOTE_QUIET_S,
     Feed,
     NodeProgram,
     NodeUnreachableError,
@@ -103,7 +104,7 @@ class _SshProgram(asyncssh.SSHClientSession[bytes]):
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._ending = ProgramEnd(self.abort)
+        self._ending = ProgramEnd(self.abort, REMOTE_QUIET_S)
         self.done = self._ending.done
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:

@@ -10,8 +10,10 @@ Feed = Callable[[bytes, bool], None]
 
 BEAT_S = 5.0
 MISSED_BEATS = 4
-# Longer than a stall that a connection survives: what is still on its way must not be lost.
-_QUIET_S = BEAT_S * (MISSED_BEATS + 1)
+# Longer than a stall that a connection survives: what is still on its way must not be lost. In a pipe nothing
+# is on its way.
+REMOTE_QUIET_S = BEAT_S * (MISSED_BEATS + 1)
+_LOCAL_QUIET_S = 5.0
 
 
 class NodeUnreachableError(Exception):
@@ -52,14 +54,15 @@ async def start_here(argv: Sequence[str], feed: Feed) -> NodeProgram:
 class ProgramEnd:
     """Tells when a program is done: it has ended, and so has its output, or nothing of it came for a while.
 
-    What a program that was killed has left behind may hold its output for ever. ``let_go`` is called then;
-    ``paused`` says that nothing is read for now.
+    What a program that was killed has left behind may hold its output for ever: ``let_go`` is called when
+    none came for ``quiet_s``. ``paused`` says that nothing is read for now.
     """
 
-    def __init__(self, let_go: Callable[[], None]) -> None:
+    def __init__(self, let_go: Callable[[], None], quiet_s: float) -> None:
         self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.paused = False
         self._let_go = let_go
+        self._quiet_s = quiet_s
         self._code: int | None = None
         self._heard = False
 
@@ -87,7 +90,7 @@ class ProgramEnd:
             return
         if self._heard or self.paused:
             self._heard = False
-            asyncio.get_running_loop().call_later(_QUIET_S, self._look)
+            asyncio.get_running_loop().call_later(self._quiet_s, self._look)
             return
         self.done.set_result(self._code)
         self._let_go()
@@ -98,7 +101,7 @@ class _LocalProgram(asyncio.SubprocessProtocol):
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._ending = ProgramEnd(lambda: self._process.close())
+        self._ending = ProgramEnd(lambda: self._process.close(), _LOCAL_QUIET_S)
         self.done = self._ending.done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

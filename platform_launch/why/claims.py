@@ -88,7 +88,7 @@ class Claims:
         worked_at = self._worked_at(above, proof.start, number)
         for one in above:
             self._open.remove(one)
-            stood = 0 < one.suffered_at < proof.start or _are_apart(one.event, proof)
+            stood = 0 < one.suffered_at < proof.start
             if one.event.last < worked_at or (not stood and _has_own_cause(proof, one.event)):
                 one.holder.overcome(one.event)
 
@@ -105,12 +105,6 @@ class Claims:
             if steps == FEW_STEPS:
                 return start - distance
         return 0
-
-
-def _are_apart(claim: Occurrence, proof: Occurrence) -> bool:
-    """Tell whether a claim is known to be of other processes than a proof."""
-    mine = {name: value for name, value in vars(proof.where).items() if value is not None}
-    return all(any(vars(place)[name] not in (None, mine[name]) for name in mine) for place in claim.wheres)
 
 
 def _has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:

@@ -100,11 +100,6 @@ def test_a_traceback_with_a_cause_of_its_own_outranks_a_line_above_it(
             "library_missing",
         ),
         (
-            "[rank3]: " + MPI,
-            "[rank1]: ValueError: 3 of 4 tasks came",
-            "library_missing",
-        ),
-        (
             "ERROR: cannot read: botocore.exceptions.ClientError: An error occurred (AccessDenied)\n",
             "FileNotFoundError: [Errno 2] No such file or directory: '/cache/a.tar'",
             "storage_credentials",
@@ -134,6 +129,12 @@ def test_a_fault_of_the_hardware_that_work_outlived_is_still_suspected(explain_t
     down = "mlx5_core 0000:86:00.0 mlx5_4: Link DOWN\n"
     verdict = explain_text(down + steps(12) + WATCHDOG)
     assert (verdict.kind, verdict.cause) == ("suspect", "ib_port")
+
+
+def test_what_one_rank_got_over_is_not_why_another_one_ended(explain_text: Explain) -> None:
+    skipped = "[rank3]: ERROR:data:An error occurred (AccessDenied) when calling GetObject; skipped\n"
+    verdict = explain_text(skipped + uncaught("KeyError: 'ids'", "[rank5]: "))
+    assert (verdict.title, verdict.where.rank) == ("KeyError: 'ids'", 5)
 
 
 def test_a_line_that_is_said_again_at_the_end_is_the_cause_again(explain_text: Explain) -> None:

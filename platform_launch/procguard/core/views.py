@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName
@@ -157,8 +157,24 @@ class NodeGlance(NamedTuple):
     @property
     def gpus(self) -> list[GpuReport]:
         """Return its GPUs by index."""
-        found = {gpu.index: gpu for one in self.workers if one.report for gpu in one.report.gpus}
-        return [found[index] for index in sorted(found)]
+        return _by_index(gpu for one in self.workers if one.report for gpu in one.report.gpus)
+
+
+def _by_index(gpus: Iterable[GpuReport]) -> list[GpuReport]:
+    found = {gpu.index: gpu for gpu in gpus}
+    return [found[index] for index in sorted(found)]
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known, None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the values that are known, None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, silent: bool) -> WorkerGlance:
@@ -246,7 +262,6 @@ def worker_shape(
 
 def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float) -> NodeShape:
     """Return a node as people see it; ``workers`` are its own."""
-    gpus = {gpu.index: gpu for worker in workers for gpu in worker.gpus}
     return NodeShape(
         node=entry.node.name,
         hostname=entry.node.hostname,
@@ -261,7 +276,7 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         release_requested=entry.release is not None,
         limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
         machine=entry.machine,
-        gpus=[gpus[index] for index in sorted(gpus)],
+        gpus=_by_index(gpu for worker in workers for gpu in worker.gpus),
     )
 
 

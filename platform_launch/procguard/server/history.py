@@ -18,7 +18,7 @@ from typing import TypeVar
 from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, known_mean, known_sum
 from platform_launch.procguard.database.measurements import Measurements
 
 EVERY_S = 20.0
@@ -130,7 +130,7 @@ class History:
                 continue
             with self._lock:
                 rows = [
-                    (name, {series: _known_mean(self._line(ring)[-count:]) for series, ring in rings.items()})
+                    (name, {series: known_mean(self._line(ring)[-count:]) for series, ring in rings.items()})
                     for (of, name), rings in self._rings.items()
                     if of is kind
                 ]
@@ -151,10 +151,9 @@ def _of_worker(worker: WorkerGlance) -> Values:
     report = worker.report
     if worker.silent or report is None:
         return {}
-    used = [gpu.memory_used_gib for gpu in report.gpus if gpu.memory_used_gib is not None]
     return {
-        "gpu": _known_mean([gpu.utilization_percent for gpu in report.gpus]),
-        "gpu_memory": sum(used) if used else None,
+        "gpu": known_mean([gpu.utilization_percent for gpu in report.gpus]),
+        "gpu_memory": known_sum([gpu.memory_used_gib for gpu in report.gpus]),
         "steps": report.steps_per_s if worker.status is WorkerStatus.RUNNING else None,
     }
 
@@ -163,10 +162,9 @@ def _of_node(node: NodeGlance) -> Values:
     if node.silent:
         return {}
     gpus = node.gpus
-    used = [gpu.memory_used_gib for gpu in gpus if gpu.memory_used_gib is not None]
     return {
-        "gpu": _known_mean([gpu.utilization_percent for gpu in gpus]),
-        "gpu_memory": sum(used) if used else None,
+        "gpu": known_mean([gpu.utilization_percent for gpu in gpus]),
+        "gpu_memory": known_sum([gpu.memory_used_gib for gpu in gpus]),
         "cpu": node.machine.cpu_percent if node.machine else None,
         "memory": node.machine.memory_used_gib if node.machine else None,
     }
@@ -175,22 +173,16 @@ def _of_node(node: NodeGlance) -> Values:
 def _of_group(values: list[Values], machines: list[Values]) -> Values:
     if not values:
         return {}
-    memory = [one for value in values if (one := value.get("gpu_memory")) is not None]
     return {
-        "gpu": _known_mean([value.get("gpu") for value in values]),
+        "gpu": known_mean([value.get("gpu") for value in values]),
         "gpu_lowest": min((one for value in values if (one := value.get("gpu")) is not None), default=None),
-        "gpu_memory": sum(memory) if memory else None,
-        "steps": _known_mean([value.get("steps") for value in values]),
-        "cpu": _known_mean([value.get("cpu") for value in machines]),
-        "memory": _known_mean([value.get("memory") for value in machines]),
+        "gpu_memory": known_sum([value.get("gpu_memory") for value in values]),
+        "steps": known_mean([value.get("steps") for value in values]),
+        "cpu": known_mean([value.get("cpu") for value in machines]),
+        "memory": known_mean([value.get("memory") for value in machines]),
     }
 
 
-def _known_mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
 def _mean(values: Iterable[float | None]) -> float:
-    found = _known_mean(values)
+    found = known_mean(values)
     return float("inf") if found is None else found

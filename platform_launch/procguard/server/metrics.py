@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState
 from platform_launch.procguard.core.queries import Queries
+from platform_launch.procguard.core.views import known_mean
 
 _KEPT_S = 1.0
 
@@ -88,9 +89,8 @@ class _CurrentState(Collector):
             by_state.add_metric([state.value], states[state])
         yield by_state
         gpus = [gpu for node in nodes for gpu in node.gpus]
-        known = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
         yield GaugeMetricFamily("procguard_gpus", "GPUs that agents report.", len(gpus))
-        mean = sum(known) / len(known) if known else None
+        mean = known_mean(gpu.utilization_percent for gpu in gpus)
         yield GaugeMetricFamily("procguard_gpu_utilization_percent", "Mean use of all GPUs.", mean)
         restarts = sum(group.restarts_used for group in groups_now)
         yield GaugeMetricFamily(

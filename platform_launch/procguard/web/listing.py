@@ -13,7 +13,7 @@ from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport
 from platform_launch.procguard.core.registry import natural
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance
+from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, known_mean, known_sum
 
 if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries
@@ -121,8 +121,8 @@ NODE_STATES = ("busy", "free", "heard", "silent", "quarantined", "drained", "fai
 
 
 def _gpu_percent(node: NodeGlance) -> float:
-    known = [gpu.utilization_percent for gpu in node.gpus if gpu.utilization_percent is not None]
-    return sum(known) / len(known) if known else -1.0
+    percent = known_mean(gpu.utilization_percent for gpu in node.gpus)
+    return -1.0 if percent is None else percent
 
 
 NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
@@ -292,12 +292,9 @@ def gpu_use(gpus: Sequence[GpuReport]) -> GpuSummary | None:
     """Sum up a worker's GPUs; None where it has none."""
     if not gpus:
         return None
-    percents = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
-    used = [gpu.memory_used_gib for gpu in gpus if gpu.memory_used_gib is not None]
-    total = [gpu.memory_total_gib for gpu in gpus if gpu.memory_total_gib is not None]
     return GpuSummary(
         len(gpus),
-        sum(percents) / len(percents) if percents else None,
-        sum(used) if used else None,
-        sum(total) if total else None,
+        known_mean(gpu.utilization_percent for gpu in gpus),
+        known_sum(gpu.memory_used_gib for gpu in gpus),
+        known_sum(gpu.memory_total_gib for gpu in gpus),
     )

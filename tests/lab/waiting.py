@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 def until(
-    answer: Callable[[], Answer], what: str | Callable[[], str] = "waited in vain", *, pause_s: float = 0.02
+    answer: Callable[[], Answer], what: str | Callable[[], str] = "the condition", *, pause_s: float = 0.02
 ) -> Answer:
     """Ask until the answer is true and return it; fail with ``what`` when that never comes."""
     deadline = time.monotonic() + LIMIT_S
@@ -27,7 +27,7 @@ def until(
         if found := answer():
             return found
         cost_s = _spent_s() - before_s
-        assert time.monotonic() < deadline, what if isinstance(what, str) else what()
+        assert time.monotonic() < deadline, f"waited in vain: {what if isinstance(what, str) else what()}"
         time.sleep(max(pause_s, min(_OF_ITS_COST * cost_s, _LONGEST_PAUSE_S)))
 
 

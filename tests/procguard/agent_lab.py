@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,17 +19,11 @@ from urllib.parse import parse_qs, urlsplit
 from platform_launch.hardware import running
 from platform_launch.procguard.agent.launch import MARKER
 from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
-from tests.lab.waiting import LIMIT_S as LIMIT_S
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "join-token-of-the-test"
 MAIN = "import sys; from platform_launch.cli.procguard import main; sys.exit(main())"
-
-
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until something is so; fail saying what was waited for."""
-    until(condition, f"waited too long for {what}")
 
 
 class WireServer:
@@ -82,7 +76,7 @@ class WireServer:
         return (report.state, report.generation) if report else None
 
     def wait(self, state: WorkerState, generation: int, number: int = 0) -> WorkerReport:
-        wait_for(
+        until(
             lambda: self.state(number) == (state, generation), f"{state.value} {generation}: {self.reports}"
         )
         return self.reports[number]
@@ -238,7 +232,7 @@ class AgentNode:
             self.kill()
         for process in self.processes():
             running.end(process, signal.SIGKILL)
-        wait_for(lambda: not self.processes(), "processes of the test to end")
+        until(lambda: not self.processes(), "processes of the test to end")
 
 
 @contextmanager

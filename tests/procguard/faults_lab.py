@@ -18,7 +18,8 @@ from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.netns import Host
-from tests.procguard.agent_lab import TOKEN, AgentNode, node_in, wait_for
+from tests.lab.waiting import until
+from tests.procguard.agent_lab import TOKEN, AgentNode, node_in
 from tests.procguard.server_process import Running, server
 
 PASSWORD = "operate-the-lab"
@@ -82,9 +83,7 @@ class Site:
 
     def wait_heard(self, *names: str) -> None:
         """Wait until nodes are heard."""
-        wait_for(
-            lambda: all(self.worker(name)["heartbeat_age_s"] is not None for name in names), "heartbeats"
-        )
+        until(lambda: all(self.worker(name)["heartbeat_age_s"] is not None for name in names), "heartbeats")
 
     def launch(self, code: str = TRAIN, **settings: Any) -> None:
         """Start all nodes as the group ``train``."""
@@ -117,14 +116,14 @@ class Site:
 
     def reach(self, *phases: str) -> dict[str, Any]:
         """Wait for the group to be in a phase."""
-        wait_for(lambda: self.group()["phase"] in phases, f"{phases}: {self.group()}")
+        until(lambda: self.group()["phase"] in phases, f"{phases}: {self.group()}")
         return self.group()
 
     def pids(self) -> list[int]:
         """Return the trainings' processes, once all are known."""
         names = [node.name for node in self.nodes]
         try:
-            wait_for(lambda: all(self.worker(name)["pid"] for name in names), "a process on each node")
+            until(lambda: all(self.worker(name)["pid"] for name in names), "a process on each node")
         except AssertionError as error:
             raise AssertionError(f"{self.group()} {self.actions()}") from error
         return [self.worker(name)["pid"] for name in names]
@@ -140,7 +139,7 @@ class Site:
 
     def only_agents_are_left(self) -> None:
         """Wait until no training and no supervisor is there."""
-        wait_for(lambda: all(len(node.processes()) == 1 for node in self.nodes), "trainings to be gone")
+        until(lambda: all(len(node.processes()) == 1 for node in self.nodes), "trainings to be gone")
 
     def _serve(self, *flags: str) -> None:
         config = ("--config", str(self._folder / "server.yaml"))

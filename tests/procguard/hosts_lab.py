@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.lab.browser import CHROMIUM, chromium
 from tests.lab.netns import Host, hosts
-from tests.lab.waiting import LIMIT_S as LIMIT_S
+from tests.lab.waiting import LIMIT_S
 
 PROGRAM = (sys.executable, "-m", "platform_launch", "procguard")
 SERVER = "http://server:8765"

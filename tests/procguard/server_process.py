@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.procguard.serving import LIMIT_S, until
+from tests.lab.waiting import LIMIT_S, until
 
 _ADDRESS = re.compile(r"ProcGuard\s+(https?://\S+)")
 

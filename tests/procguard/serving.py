@@ -19,8 +19,7 @@ from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.procguard.server.run import configured, listening
 from platform_launch.procguard.server.settings import ServerSettings
-from tests.lab.waiting import LIMIT_S as LIMIT_S
-from tests.lab.waiting import until as until
+from tests.lab.waiting import LIMIT_S, until
 
 TOKEN = "a join token of tests"
 PASSWORD = "correct horse battery"

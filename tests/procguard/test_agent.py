@@ -19,7 +19,8 @@ from platform_launch.hardware import running
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
-from tests.procguard.agent_lab import LIMIT_S, TOKEN, AgentNode, WireServer, node_in, serving, wait_for
+from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.agent_lab import TOKEN, AgentNode, WireServer, node_in, serving
 
 HOSTILE = [
     "two words",
@@ -74,7 +75,7 @@ def stop(generation: int, grace_s: float = 20.0) -> WorkerOrder:
 
 def training(server: WireServer) -> int:
     """Return the process id of worker 0's training, as reported."""
-    wait_for(lambda: server.reports[0].pid, "the training's process id")
+    until(lambda: server.reports[0].pid, "the training's process id")
     pid = server.reports[0].pid
     assert pid is not None
     return pid
@@ -93,7 +94,7 @@ def test_start_log_exit_and_the_next_generation(server: WireServer, node: AgentN
     ended = server.wait(WorkerState.EXITED, 4)
     assert (ended.exit_code, ended.stop_requested, ended.reason, ended.verdict) == (0, False, "", "")
     assert ended.ended_s_ago is not None
-    wait_for(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
+    until(lambda: len(log(server, 4)) == ended.log_bytes, "the whole log")
     words, variables, directory = json.loads(log(server, 4))
     assert words == HOSTILE
     assert (variables["RANK"], variables["MASTER_ADDR"]) == ("3", "localhost")
@@ -102,12 +103,12 @@ def test_start_log_exit_and_the_next_generation(server: WireServer, node: AgentN
     assert not (node.work / "owned").exists()
     # RUN is repeated with every heartbeat, and starts nothing again.
     beats = server.beats
-    wait_for(lambda: server.beats > beats + 5, "more heartbeats")
+    until(lambda: server.beats > beats + 5, "more heartbeats")
     assert server.state() == (WorkerState.EXITED, 4)
     started(server, 5, python("import sys; print('RuntimeError: CUDA out of memory'); sys.exit(3)"))
     failed = server.wait(WorkerState.EXITED, 5)
     assert failed.exit_code == 3
-    wait_for(lambda: "memory" in server.reports[0].verdict, "the verdict")
+    until(lambda: "memory" in server.reports[0].verdict, "the verdict")
     assert node.end() == 0
     assert not node.processes()
 
@@ -118,7 +119,7 @@ def test_a_group_is_stopped_and_obeys_or_is_killed(server: WireServer, node: Age
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); time.sleep(300)"
     )
     started(server, 1, python(stubborn))
-    wait_for(lambda: b"deaf" in log(server, 1), "the training")
+    until(lambda: b"deaf" in log(server, 1), "the training")
     pid = training(server)
     server.order(0, stop(1, grace_s=60))
     server.wait(WorkerState.STOPPING, 1)
@@ -165,22 +166,22 @@ def test_an_agent_that_is_killed_finds_its_training_again(server: WireServer, no
     ticks = NOTE + "import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"
     started(server, 1, python(ticks))
     server.wait(WorkerState.RUNNING, 1)
-    wait_for(lambda: b"\n5\n" in log(server, 1), "output")
+    until(lambda: b"\n5\n" in log(server, 1), "output")
     pid, supervisor = training(server), node.supervisor(1)
     node.kill()
     reached = (node.run_folder(1) / "output.log").stat().st_size
-    wait_for(lambda: (node.run_folder(1) / "output.log").stat().st_size > reached, "output without an agent")
+    until(lambda: (node.run_folder(1) / "output.log").stat().st_size > reached, "output without an agent")
     server.reports.clear()
     node.start(server.url)
     server.wait(WorkerState.RUNNING, 1)
     assert training(server) == pid
     assert node.supervisor(1) == supervisor
     assert len(server.joins) == 1  # it kept its credential
-    wait_for(lambda: len(log(server, 1)) > reached, "the log to go on")
+    until(lambda: len(log(server, 1)) > reached, "the log to go on")
     server.order(0, stop(1))
     ended = server.wait(WorkerState.EXITED, 1)
     assert ended.stop_requested
-    wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
+    until(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
     numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
     assert numbers == list(range(len(numbers)))  # nothing lost, nothing twice
     assert (node.work / "starts").read_text() == "x"
@@ -191,7 +192,7 @@ def test_a_training_that_ends_without_an_agent_is_reported_later(server: WireSer
     started(server, 1, python("import time; time.sleep(0.7); raise SystemExit(7)"))
     server.wait(WorkerState.RUNNING, 1)
     node.kill()
-    wait_for((node.run_folder(1) / "ended.json").exists, "the end")
+    until((node.run_folder(1) / "ended.json").exists, "the end")
     time.sleep(0.3)
     node.start(server.url)
     ended = server.wait(WorkerState.EXITED, 1)
@@ -210,10 +211,10 @@ def test_a_supervisor_that_is_killed_takes_its_training_along(server: WireServer
         f"import subprocess, sys; subprocess.run([sys.executable, '-uc', {child!r}], start_new_session=True)"
     )
     started(server, 1, python(parent))
-    wait_for(lambda: b"child" in log(server, 1), "both processes")
+    until(lambda: b"child" in log(server, 1), "both processes")
     os.kill(node.supervisor(1), signal.SIGKILL)
     assert "supervisor is gone" in server.wait(WorkerState.LOST, 1).reason
-    wait_for(lambda: len(node.processes()) == 1, "only the agent to be left")
+    until(lambda: len(node.processes()) == 1, "only the agent to be left")
     started(server, 2, python(NOTE))
     server.wait(WorkerState.EXITED, 2)
 
@@ -223,9 +224,9 @@ def test_a_server_that_is_away_changes_nothing(server: WireServer, node: AgentNo
     started(server, 1, python("import time\nfor n in range(3000):\n    print(n); time.sleep(0.02)"))
     server.wait(WorkerState.RUNNING, 1)
     pid = training(server)
-    wait_for(lambda: len(log(server, 1)) > 10, "output")
+    until(lambda: len(log(server, 1)) > 10, "output")
     server.stop()
-    wait_for(lambda: "cannot reach" in node.said.read_text(), "the agent to notice")
+    until(lambda: "cannot reach" in node.said.read_text(), "the agent to notice")
     time.sleep(1.0)
     # A server with a new memory: it knows neither the credential nor half of the log.
     server.reports.clear()
@@ -236,7 +237,7 @@ def test_a_server_that_is_away_changes_nothing(server: WireServer, node: AgentNo
     assert len(server.joins) == 2
     server.order(0, stop(1))
     ended = server.wait(WorkerState.EXITED, 1)
-    wait_for(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
+    until(lambda: len(log(server, 1)) == ended.log_bytes, "the whole log")
     numbers = [int(line) for line in log(server, 1).splitlines() if line.isdigit()]
     assert numbers == list(range(len(numbers)))
     said = node.said.read_text()
@@ -294,7 +295,7 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: A
         "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
     )
     started(server, 1, python(polite + "print('begun'); time.sleep(300)"))
-    wait_for(lambda: b"begun" in log(server, 1), "the training")
+    until(lambda: b"begun" in log(server, 1), "the training")
     assert node.end() == 0
     report = server.reports[0]
     assert (report.state, report.exit_code) == (WorkerState.EXITED, 0)
@@ -306,10 +307,10 @@ def test_sigterm_ends_the_trainings_and_says_goodbye(server: WireServer, node: A
 def test_trainings_left_running_end_when_no_agent_comes(server: WireServer, node: AgentNode) -> None:
     node.start(server.url, "--leave-running", "--orphan-after", "15")
     started(server, 1, SLEEP)
-    wait_for(lambda: server.reports[0].pid is not None, "the training's own process, after its supervisor's")
+    until(lambda: server.reports[0].pid is not None, "the training's own process, after its supervisor's")
     assert node.end() == 0
     assert len(node.processes()) >= 2
-    wait_for(lambda: not node.processes(), "the end of what nobody can stop")
+    until(lambda: not node.processes(), "the end of what nobody can stop")
     ended = json.loads((node.run_folder(1) / "ended.json").read_text())
     assert (ended["stop_requested"], ended["reason"]) == (False, "the agent of this node is gone")
 
@@ -342,9 +343,9 @@ def test_two_agents_one_folder_wrong_token_taken_node(
         assert "this agent was given no join token" in other.said.read_text()
         server.taken = True
         waiting = other.start(server.url)
-        wait_for(lambda: "another agent is node gn6" in other.said.read_text(), "the refusal")
+        until(lambda: "another agent is node gn6" in other.said.read_text(), "the refusal")
         server.taken = False
-        wait_for(lambda: len(server.joins) == 2, "the node to be free")
+        until(lambda: len(server.joins) == 2, "the node to be free")
         assert waiting.poll() is None
 
 
@@ -381,9 +382,9 @@ def test_changed_flags_are_told_and_surplus_workers_end(server: WireServer, node
     server.wait(WorkerState.RUNNING, 1, number=1)
     node.kill()
     node.start(server.url, workers=1)
-    wait_for((node.run_folder(1, number=1) / "ended.json").exists, "the end of the second worker")
-    wait_for(lambda: [join.workers for join in server.joins] == [2, 1], "the server to be told")
-    wait_for(lambda: len(node.processes()) == 1, "only the agent to be left")
+    until((node.run_folder(1, number=1) / "ended.json").exists, "the end of the second worker")
+    until(lambda: [join.workers for join in server.joins] == [2, 1], "the server to be told")
+    until(lambda: len(node.processes()) == 1, "only the agent to be left")
 
 
 def test_gpus_are_reported_while_the_driver_answers(
@@ -391,7 +392,7 @@ def test_gpus_are_reported_while_the_driver_answers(
 ) -> None:
     variables = fake_nvml(*fake.h100s(4), fake.use(0, 97), fake.use(1, 3))
     node.start(server.url, workers=2, env={**variables, "CUDA_VISIBLE_DEVICES": "0,1"})
-    wait_for(lambda: server.reports.get(1) and server.reports[1].gpus, "a reading")
+    until(lambda: server.reports.get(1) and server.reports[1].gpus, "a reading")
     assert [gpu.index for gpu in server.reports[0].gpus] == [0]
     (second,) = server.reports[1].gpus
     assert (second.index, second.utilization_percent) == (1, 3.0)
@@ -411,7 +412,7 @@ def test_https_by_the_authority_that_was_given(server: WireServer, node: AgentNo
     server.encrypt(certificate, key)
     server.start()
     node.start(server.url)
-    wait_for(lambda: "pass --ca-file" in node.said.read_text(), "the refusal of an unknown authority")
+    until(lambda: "pass --ca-file" in node.said.read_text(), "the refusal of an unknown authority")
     assert not server.joins
     node.kill()
     node.start(server.url, "--ca-file", str(certificate))
@@ -424,10 +425,10 @@ def test_a_server_that_does_not_answer_holds_nothing_up(server: WireServer, node
     server.wait(WorkerState.RUNNING, 1)
     server.hang.set()
     beats = server.beats
-    wait_for(lambda: server.waiting > 0, "a heartbeat that gets no answer")
+    until(lambda: server.waiting > 0, "a heartbeat that gets no answer")
     assert node.process is not None
     node.process.send_signal(signal.SIGTERM)
-    wait_for((node.run_folder(1) / "ended.json").exists, "the end of the training")
+    until((node.run_folder(1) / "ended.json").exists, "the end of the training")
     server.hang.clear()  # not before: no heartbeat had an answer until the training had ended
     assert node.process.wait(LIMIT_S) == 0
     assert server.beats > beats

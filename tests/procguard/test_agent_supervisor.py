@@ -29,7 +29,7 @@ from platform_launch.procguard.agent.worker import AgentLimits, Worker
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from platform_launch.sentences import quoted, sentence
 from tests.lab.disk import requires_mount
-from tests.procguard.agent_lab import LIMIT_S, wait_for
+from tests.lab.waiting import LIMIT_S, until
 
 BOOT = running.boot_id()
 Keep = Callable[..., "subprocess.Popen[bytes]"]
@@ -119,11 +119,11 @@ def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -
         "signal.signal(signal.SIGTERM, on_term); print('begun'); time.sleep(300)"
     )
     process = keep(*python(polite))
-    wait_for(lambda: "begun" in log(folder), "the training")
+    until(lambda: "begun" in log(folder), "the training")
     assert RunFolder(folder).read_run(BOOT).stage is Stage.RUNNING
     records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
     process.send_signal(signal.SIGTERM)  # the node goes down at the same time
-    wait_for(lambda: RunFolder(folder).read_run(BOOT).ending, "the record of the stop")
+    until(lambda: RunFolder(folder).read_run(BOOT).ending, "the record of the stop")
     process.wait(LIMIT_S)
     assert log(folder).count("heard") == 1
     assert "saved" in log(folder)
@@ -132,7 +132,7 @@ def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -
 
 def test_who_asked_is_written_down(keep: Keep, folder: Path) -> None:
     process = keep(*python("import time; print('begun'); time.sleep(300)"))
-    wait_for(lambda: "begun" in log(folder), "the training")
+    until(lambda: "begun" in log(folder), "the training")
     records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
     process.wait(LIMIT_S)
     assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (True, "by order")
@@ -181,7 +181,7 @@ def test_an_early_exit_shows_while_others_of_it_still_end(keep: Keep, folder: Pa
         "p.stdout.readline(); sys.exit(5)"
     )
     process = keep(*python(code))
-    wait_for((folder / records.EXITED).exists, "the exit")
+    until((folder / records.EXITED).exists, "the exit")
     run = RunFolder(folder).read_run(BOOT)
     assert (run.stage, run.ending, run.exit_code) == (Stage.RUNNING, True, 5)
     (tmp_path / "go").touch()
@@ -336,6 +336,6 @@ def test_the_folder_keeps_its_identity_and_the_last_runs(tmp_path: Path) -> None
 def test_the_log_begins_with_whose_it_is(keep: Keep, folder: Path) -> None:
     place = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "gn6"}
     keep("true", environment={**os.environ, **place})
-    wait_for(lambda: (folder / records.ENDED).exists(), "the end")
+    until(lambda: (folder / records.ENDED).exists(), "the end")
     assert log(folder) == "[Rank 1] World Size: 4, Local Rank: 0, Master Addr: gn6\n"
     assert not (folder / records.LAUNCH).exists(), "the environment does not stay on disk"

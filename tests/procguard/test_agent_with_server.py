@@ -18,7 +18,8 @@ from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.needs import takes_long
-from tests.procguard.agent_lab import TOKEN, AgentNode, node_in, wait_for
+from tests.lab.waiting import until
+from tests.procguard.agent_lab import TOKEN, AgentNode, node_in
 from tests.procguard.server_process import Running, server
 
 PASSWORD = "operate-the-lab"
@@ -72,8 +73,8 @@ def nodes(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[A
             node = stack.enter_context(node_in(tmp_path_factory.mktemp(name) / name, name))
             node.start(lab.url, workers=2)
             found.append(node)
-        wait_for(lambda: [worker["worker"] for worker in workers(lab)] == WORKERS, "all workers")
-        wait_for(lambda: all(worker["heartbeat_age_s"] is not None for worker in workers(lab)), "heartbeats")
+        until(lambda: [worker["worker"] for worker in workers(lab)] == WORKERS, "all workers")
+        until(lambda: all(worker["heartbeat_age_s"] is not None for worker in workers(lab)), "heartbeats")
         yield found
 
 
@@ -97,7 +98,7 @@ def launch(lab: Lab, code: str) -> None:
 
 
 def reach(lab: Lab, phase: str) -> dict[str, Any]:
-    wait_for(lambda: lab.phase() == phase, f"{phase}: {lab.api.get('groups/train').text}")
+    until(lambda: lab.phase() == phase, f"{phase}: {lab.api.get('groups/train').text}")
     group: dict[str, Any] = lab.api.get("groups/train").json()
     return group
 
@@ -108,14 +109,14 @@ def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[
     for rank, worker in enumerate(WORKERS):
         place = f"Local Rank: {rank % 2}, Node Rank: {rank // 2}, Master Addr: localhost"
         line = f"[Rank {rank}] World Size: 4, {place}"
-        wait_for(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
+        until(lambda w=worker, text=line: text in lab.api.get(f"workers/{w}/log").text, "the log")  # type: ignore[misc]
 
 
 def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, f"import os\nif os.environ['RANK'] == '2': {{}}['lr']\n{SLEEP}")
     failure = reach(lab, "failed")["failure"]
     assert (failure["worker"], failure["exit_code"]) == ("node7-0", 1)
-    wait_for(lambda: "KeyError" in lab.api.get("groups/train").json()["failure"]["verdict"], "the verdict")
+    until(lambda: "KeyError" in lab.api.get("groups/train").json()["failure"]["verdict"], "the verdict")
     why = lab.api.get("groups/train").json()["failure"]["why"]
     assert (why["cause"], why["exception"]["type"]) == ("python_exception", "KeyError")
     states = {worker["worker"]: worker["state"] for worker in workers(lab)}
@@ -126,14 +127,14 @@ def test_one_failure_ends_all_and_is_named_with_its_cause(lab: Lab, nodes: list[
 def test_server_and_agent_come_and_go_and_the_training_stays(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, SLEEP)
     reach(lab, "running")
-    wait_for(lambda: all(worker["pid"] for worker in workers(lab)), "four processes")
+    until(lambda: all(worker["pid"] for worker in workers(lab)), "four processes")
     pids = [worker["pid"] for worker in workers(lab)]
     lab.kill()
     nodes[1].kill()
     lab.start()
     nodes[1].start(lab.url, workers=2)
-    wait_for(lambda: [worker["pid"] for worker in workers(lab)] == pids, "the same processes")
+    until(lambda: [worker["pid"] for worker in workers(lab)] == pids, "the same processes")
     assert reach(lab, "running")["failure"] is None
     assert lab.api.post("groups/train/stop").is_success
     reach(lab, "stopped")
-    wait_for(lambda: all(len(node.processes()) == 1 for node in nodes), "only agents to be left")
+    until(lambda: all(len(node.processes()) == 1 for node in nodes), "only agents to be left")

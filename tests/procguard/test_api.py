@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.lab.waiting import LIMIT_S
-from tests.procguard.serving import TOKEN, FakeAgent, Served, served, until
+from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.serving import TOKEN, FakeAgent, Served, served
 
 
 @pytest.fixture(scope="module")

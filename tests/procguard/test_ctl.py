@@ -12,8 +12,8 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
-from tests.lab.waiting import LIMIT_S
-from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
+from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
 
 Ctl = Callable[..., tuple[int, str, str]]
 

@@ -15,7 +15,7 @@ from platform_launch.errors import UsageError
 from platform_launch.hardware import running
 from platform_launch.procguard.demo import Demo, run_demo
 from tests.lab.needs import takes_long
-from tests.procguard.agent_lab import LIMIT_S, wait_for
+from tests.lab.waiting import LIMIT_S, until
 
 _MARK = "PROCGUARD_TEST_OF_THE_DEMO"
 TRAINING = "import os, time\nprint('rank', os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
@@ -35,7 +35,7 @@ def test_the_demo_runs_a_group_and_leaves_nothing(tmp_path: Path) -> None:
         )
         try:
             pattern = r"open (http://127.0.0.1:\d+) and log in as admin with the password (\S+)"
-            wait_for(lambda: bool(re.search(pattern, Path(said.name).read_text())), "the address")
+            until(lambda: bool(re.search(pattern, Path(said.name).read_text())), "the address")
             found = re.search(pattern, Path(said.name).read_text())
             assert found is not None
             with httpx.Client(base_url=f"{found[1]}/api/v1", timeout=LIMIT_S) as api:
@@ -46,7 +46,7 @@ def test_the_demo_runs_a_group_and_leaves_nothing(tmp_path: Path) -> None:
                     workers = api.get("/workers").json()
                     return [(worker["status"], worker["rank"]) for worker in workers]
 
-                wait_for(lambda: ranks() == [("running", rank) for rank in range(4)], "four ranks")
+                until(lambda: ranks() == [("running", rank) for rank in range(4)], "four ranks")
             demo.send_signal(signal.SIGINT)
             assert demo.wait(LIMIT_S) == 0
         finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.lab.needs import Need, takes_long
 from tests.lab.postgres import Postgres, requires_postgres
-from tests.lab.waiting import LIMIT_S
-from tests.procguard.agent_lab import node_in, wait_for
+from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.agent_lab import node_in
 from tests.procguard.faults_lab import HEARTBEAT_S, SLOW, Site, end_training, no_trouble, site
 from tests.procguard.server_process import server
 
@@ -27,7 +27,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         assert paused is not None
         paused.send_signal(signal.SIGSTOP)
         here.launch(silent_after_s=LIMIT_S, fail_after_s=LIMIT_S)  # nobody gives it up meanwhile
-        wait_for(lambda: here.group()["waiting_for"] == ["node7-0"], "one of two to be ready")
+        until(lambda: here.group()["waiting_for"] == ["node7-0"], "one of two to be ready")
         died_and_back(here)
         assert here.group()["phase"] == "preparing"
         assert here.starts() == [0, 0], "all start or none"
@@ -36,7 +36,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         died_and_back(here)  # at once: agents have not heard of it, or only one of them has
         here.pids()
         assert here.reach("running")["generation"] == group["generation"] == 1
-        wait_for(lambda: all(here.starts()), "both trainings")
+        until(lambda: all(here.starts()), "both trainings")
         assert here.starts() == [1, 1]
         for node in here.nodes:
             end_training(node, 0)
@@ -52,7 +52,7 @@ def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         here.launch(SLOW)
         here.pids()
-        wait_for(lambda: here.starts() == [1, 1], "both trainings")
+        until(lambda: here.starts() == [1, 1], "both trainings")
         here.done("POST", "groups/train/stop")
         assert here.group()["phase"] == "stopping"
         died_and_back(here)
@@ -76,7 +76,7 @@ def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path)
         assert here.reach("running")["failure"] is None
         first.kill()
         end_training(first, 7)  # while nobody looks
-        wait_for(lambda: len(first.processes()) == 0, "the supervisor to be done")
+        until(lambda: len(first.processes()) == 0, "the supervisor to be done")
         first.start(here.url)
         failure = here.reach("failed")["failure"]
         assert (failure["worker"], failure["exit_code"]) == ("localhost-0", 7)
@@ -88,9 +88,7 @@ def test_two_agents_of_one_name(tmp_path: Path) -> None:
         here.launch()
         pids = here.pids()
         other.start(here.url)
-        wait_for(
-            lambda: "another agent is node localhost" in other.said.read_text(), "the second to be refused"
-        )
+        until(lambda: "another agent is node localhost" in other.said.read_text(), "the second to be refused")
         assert here.pids() == pids
         assert here.group()["phase"] == "running"
         assert "join-refused" in here.actions()

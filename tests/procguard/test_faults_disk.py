@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.lab.disk import requires_mount, small_disk
-from tests.procguard.agent_lab import wait_for
+from tests.lab.waiting import until
 from tests.procguard.faults_lab import Site, end_training, site
 
 # As the others' training, and it says much once it is told to.
@@ -42,9 +42,9 @@ def test_a_locked_database(tmp_path: Path) -> None:
             other.execute("BEGIN EXCLUSIVE")
             refuses(here, "locked")
             end_training(here.nodes[0], 3)
-            wait_for(lambda: here.worker("localhost")["state"] == "exited", "the report")
+            until(lambda: here.worker("localhost")["state"] == "exited", "the report")
             time.sleep(3.5)  # longer than the control loop waits for the lock
-            wait_for(
+            until(
                 lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no database"
             )
             assert here.group()["phase"] == "running", "what could not be written down is not so"
@@ -67,15 +67,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
                 break
         refuses(here, "full")
         (here.nodes[0].work / "talk").touch()
-        wait_for(lambda: "all said" in said(here), "the training to say all to its own file")
+        until(lambda: "all said" in said(here), "the training to say all to its own file")
         time.sleep(1)
-        wait_for(lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no disk")
+        until(lambda: here.worker("localhost")["heartbeat_age_s"] < 1, "heartbeats, which need no disk")
         assert here.worker("localhost")["pid"] == pids[0]
         assert "all said" not in log(here)
         (disk / "filling").unlink()
         here.nodes[0].kill()  # a new agent sends logs at once, the old one tries again every 30 s
         here.nodes[0].start(here.url)
-        wait_for(lambda: "all said" in log(here), "the rest of the log, now that there is room")
+        until(lambda: "all said" in log(here), "the rest of the log, now that there is room")
         end_training(here.nodes[0], 0)
         here.reach("finished")
         here.done("POST", "groups", {"name": "more"})

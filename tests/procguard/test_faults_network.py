@@ -9,7 +9,7 @@ from pathlib import Path
 
 from platform_launch.hardware import running
 from tests.lab.netns import Host, hosts, requires_netns
-from tests.procguard.agent_lab import wait_for
+from tests.lab.waiting import until
 from tests.procguard.faults_lab import Site, end_training, site
 
 pytestmark = requires_netns
@@ -59,8 +59,6 @@ def test_a_cut_that_outlasts_the_limit(tmp_path: Path) -> None:
         assert running.find(pids[0]) is None, "the others do not compute for nothing"
         assert running.find(pids[1]), "and this one cannot be told yet"
         cable.heal()
-        wait_for(
-            lambda: running.find(pids[1]) is None, "the training to be ended, now that its agent is heard"
-        )
+        until(lambda: running.find(pids[1]) is None, "the training to be ended, now that its agent is heard")
         assert here.reach("failed")["failure"]["text"] == failure["text"]
         assert here.starts() == [1, 1]

@@ -33,8 +33,9 @@ from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.middleware import answer_heartbeat
 from platform_launch.procguard.server.settings import ServerSettings
 from platform_launch.sentences import Sentence
+from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.agent_lab import AgentNode, node_in
-from tests.procguard.serving import LIMIT_S, TOKEN, FakeAgent, Served, served, until
+from tests.procguard.serving import TOKEN, FakeAgent, Served, served
 
 TRAINING = """
 import os, time

@@ -11,7 +11,8 @@ from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.users import ApiToken
 from platform_launch.procguard.server.gate import SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password
-from tests.procguard.serving import PASSWORD, FakeAgent, Served, served, until
+from tests.lab.waiting import until
+from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ from playwright.sync_api import Page, expect
 
 from tests.lab.browser import requires_chromium
 from tests.lab.netns import requires_netns
+from tests.lab.waiting import LIMIT_S
 from tests.procguard import trainee
-from tests.procguard.hosts_lab import LIMIT_S, Site, site
+from tests.procguard.hosts_lab import Site, site
 
 ROOT = Path(__file__).parents[2]
 NODES = ("gn6", "gn7", "gn39", "gn40")

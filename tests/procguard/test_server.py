@@ -22,8 +22,8 @@ import pytest
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.database import serving
 from tests.lab.postgres import postgres, requires_postgres
+from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.server_process import server
-from tests.procguard.serving import LIMIT_S, until
 
 Program = Callable[..., tuple[int, str, str]]
 

@@ -24,7 +24,8 @@ from platform_launch.procguard.server import webhooks as webhooks_module
 from platform_launch.procguard.server.settings import Webhook, read_settings
 from platform_launch.procguard.server.webhook_forms import Notice, body, refusal
 from platform_launch.procguard.server.webhooks import Webhooks
-from tests.procguard.serving import LIMIT_S, FakeAgent, served, until
+from tests.lab.waiting import LIMIT_S, until
+from tests.procguard.serving import FakeAgent, served
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)

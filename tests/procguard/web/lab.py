@@ -30,19 +30,13 @@ from platform_launch.procguard.api.wire import (
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.why import Verdict
-from tests.lab.waiting import LIMIT_S as LIMIT_S
-from tests.lab.waiting import until
+from tests.lab.waiting import LIMIT_S, until
 
 JOIN_TOKEN = "web-lab-join-token"
 PASSWORDS = {"ada": "who-logs-in-here", "olga": "operate-the-lab", "vera": "viewing-the-lab"}
 
 Visit = Callable[..., Page]
 """Opens a path of the server as ``who``, an operator where nobody is named."""
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; fail saying what was waited for."""
-    until(condition, f"waited too long: {what}")
 
 
 class Lab:
@@ -70,7 +64,7 @@ class Lab:
         """Serve."""
         env = {**os.environ, "PROCGUARD_JOIN_TOKEN": JOIN_TOKEN}
         self._process = subprocess.Popen(self._command, env=env)
-        wait_for(self._answers, "the server answers")
+        until(self._answers, "the server answers")
 
     def stop(self) -> None:
         """Stop serving; the data stays."""

@@ -20,7 +20,8 @@ from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.web.language import Words, catalogue
 from platform_launch.sentences import Sentence, Value, sentence
 from platform_launch.why import LogSource, explain
-from tests.procguard.serving import FakeAgent, Served, served, until
+from tests.lab.waiting import until
+from tests.procguard.serving import FakeAgent, Served, served
 
 LOG = [
     "[rank0]: Traceback (most recent call last):",

@@ -8,7 +8,8 @@ from playwright.sync_api import Browser, Dialog, Route, expect
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.api.wire import QuarantineReport
 from tests.lab.browser import Watched
-from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in, wait_for
+from tests.lab.waiting import until
+from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, badge, log_in
 
 
 def test_wrong_password_is_said(browser: Browser, server: Lab) -> None:
@@ -123,7 +124,7 @@ def test_a_start_asks_what_to_do_with_settings_that_are_not_saved(visit: Visit, 
     page.goto("/")
     assert asked == ["beforeunload"]
     assert server.api.post("groups/typed/stop").is_success
-    wait_for(lambda: server.phase("typed") == "stopped", "the group has stopped")
+    until(lambda: server.phase("typed") == "stopped", "the group has stopped")
 
 
 def test_refused_start_says_every_problem(visit: Visit, server: Lab) -> None:
@@ -167,9 +168,9 @@ def test_many_groups_are_a_table_those_that_failed_first(
         server.group(f"many-{number}", [], GroupSettings())
     server.group("many-failed", ["gn40-1"], GroupSettings(master_addr="gn40"))
     assert server.api.post("groups/many-failed/start").is_success
-    wait_for(lambda: agents["gn40"].reports[1].pid is not None, "the worker runs")
+    until(lambda: agents["gn40"].reports[1].pid is not None, "the worker runs")
     agents["gn40"].end(1, 3)
-    wait_for(lambda: server.phase("many-failed") == "failed", "it has failed")
+    until(lambda: server.phase("many-failed") == "failed", "it has failed")
     page = visit()
     expect(page.locator(".groups tbody th").first).to_have_text("many-failed")
     names = [name for name in page.locator(".groups tbody th").all_inner_texts() if name.startswith("many-")]
@@ -298,10 +299,10 @@ def test_the_history_of_a_group(visit: Visit, server: Lab, agents: dict[str, Age
     expect(page.get_by_text("This group has not run yet")).to_be_visible()
     for code in (3, 0):
         assert server.api.post("groups/told/start").is_success
-        wait_for(lambda: server.phase("told") == "running", "it runs")
-        wait_for(lambda: agents["gn40"].reports[0].pid is not None, "the worker runs")
+        until(lambda: server.phase("told") == "running", "it runs")
+        until(lambda: agents["gn40"].reports[0].pid is not None, "the worker runs")
         agents["gn40"].end(0, code, "cause: out of memory" if code else "")
-        wait_for(lambda: server.phase("told") in ("failed", "finished"), "it has ended")
+        until(lambda: server.phase("told") in ("failed", "finished"), "it has ended")
         settings = server.api.get("groups/told").json()["settings"]
         server.api.put("groups/told/settings", json={**settings, "master_port": 29600})
     rows = page.locator(".runs tbody tr")

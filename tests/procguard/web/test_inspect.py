@@ -9,8 +9,9 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
+from tests.lab.waiting import until
 from tests.procguard.agent_lab import node_in
-from tests.procguard.web.lab import JOIN_TOKEN, Lab, Visit, wait_for
+from tests.procguard.web.lab import JOIN_TOKEN, Lab, Visit
 
 TRAINING = """
 import time
@@ -28,10 +29,10 @@ def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
     settings = GroupSettings(master_addr="localhost", backend="gloo", command=command, grace_s=5)
     with node_in(tmp_path / "node", "localhost") as node:
         node.start(server.url, token=JOIN_TOKEN)
-        wait_for(lambda: server.api.get("workers/localhost-0").is_success, "the agent")
+        until(lambda: server.api.get("workers/localhost-0").is_success, "the agent")
         server.group("stuck", ["localhost-0"], settings)
-        wait_for(lambda: server.api.post("groups/stuck/start").is_success, "the start")
-        wait_for(lambda: "begun" in server.api.get("workers/localhost-0/log").text, "the training")
+        until(lambda: server.api.post("groups/stuck/start").is_success, "the start")
+        until(lambda: "begun" in server.api.get("workers/localhost-0/log").text, "the training")
 
         page = visit("/groups/stuck")
         page.get_by_role("button", name="Inspect").focus()
@@ -44,7 +45,7 @@ def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
                 page.locator("#inspect-again").press("Enter")
             return found
 
-        wait_for(seen, "the ranks")
+        until(seen, "the ranks")
         expect(page.locator("#inspect-status")).to_contain_text("Ranks seen: 1, on 1 node(s).")
         page.locator("#inspect-more summary").press("Enter")
         expect(page.locator("#inspect-stacks")).to_contain_text("main thread")
@@ -55,7 +56,7 @@ def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
             assert download.value.suggested_filename == "stuck-1-stacks.txt"
             return "waits_for_a_shard" in download.value.path().read_text()
 
-        wait_for(saved, "a file of the rank's stacks")
+        until(saved, "a file of the rank's stacks")
         page.keyboard.press("Escape")
         expect(page.locator("#inspect")).to_be_hidden()
 

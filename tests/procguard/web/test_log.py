@@ -7,7 +7,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
-from tests.procguard.web.lab import Agent, Lab, Visit, badge, wait_for
+from tests.lab.waiting import until
+from tests.procguard.web.lab import Agent, Lab, Visit, badge
 
 HOSTILE = (
     b"\x1b[31mred\x1b[0m <script>document.title='owned'</script><img src=x onerror=alert(1)> "
@@ -18,9 +19,9 @@ HOSTILE = (
 def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
     server.group("broken", ["gn39-0", "gn39-1"], GroupSettings(master_addr="gn39"))
     assert server.api.post("groups/broken/start").is_success
-    wait_for(lambda: server.phase("broken") == "running", "the group runs")
+    until(lambda: server.phase("broken") == "running", "the group runs")
     agent = agents["gn39"]
-    wait_for(lambda: agent.reports[1].pid is not None, "the worker runs")
+    until(lambda: agent.reports[1].pid is not None, "the worker runs")
     agent.write(1, b"".join(b"step %d loss 0.5\n" % number for number in range(1, 301)) + HOSTILE)
 
     page = visit("/workers/gn39-1/log")
@@ -69,7 +70,7 @@ def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[
     expect(page.locator("#log-lines .line").last).to_contain_text("while paused")
 
     assert server.api.post("groups/broken/start").is_success
-    wait_for(lambda: agent.reports[1].state.value == "running", "the worker runs again")
+    until(lambda: agent.reports[1].state.value == "running", "the worker runs again")
     agent.write(1, b"the second run\n")
     page.goto("/workers/gn39-1/log")
     expect(lines.last).to_contain_text("the second run")
@@ -81,12 +82,12 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     server.group("merged", ["gn6-0", "gn7-0"], GroupSettings(master_addr="gn6"))
     assert server.api.post("groups/merged/start").is_success
     first, second = agents["gn6"], agents["gn7"]
-    wait_for(lambda: all(one.reports[0].pid is not None for one in (first, second)), "both run")
+    until(lambda: all(one.reports[0].pid is not None for one in (first, second)), "both run")
 
     def arrives(agent: Agent, text: bytes, so_far: int) -> None:
         agent.write(0, text)
         read = "groups/merged/log?limit=5000"
-        wait_for(lambda: len(server.api.get(read).json()["lines"]) == so_far, "the server has the lines")
+        until(lambda: len(server.api.get(read).json()["lines"]) == so_far, "the server has the lines")
         time.sleep(0.6)  # marks of time are half a second apart
 
     arrives(first, b"\x1b[1;31mred\x1b[0m begin\n" + b"".join(b"step %d\n" % n for n in range(1, 701)), 701)
@@ -116,8 +117,8 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     expect(lines).to_have_count(3)
 
     second.end(0, 1, "cause: memory", cause_line=2)
-    wait_for(lambda: server.phase("merged") == "failed", "the group has failed")
-    wait_for(lambda: bool(server.api.get("groups/merged").json()["failure"]["line"]), "its line is known")
+    until(lambda: server.phase("merged") == "failed", "the group has failed")
+    until(lambda: bool(server.api.get("groups/merged").json()["failure"]["line"]), "its line is known")
     page.goto("/groups/merged/log")
     page.get_by_role("button", name="Go to the cause").click()
     expect(page.locator(".line.target")).to_contain_text("RuntimeError: out of memory")

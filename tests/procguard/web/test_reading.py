@@ -8,7 +8,8 @@ from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.browser import axe_findings, faults, requires_axe
-from tests.procguard.web.lab import Agent, Lab, Visit, wait_for
+from tests.lab.waiting import until
+from tests.procguard.web.lab import Agent, Lab, Visit
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -22,10 +23,10 @@ def failed(server: Lab, agents: dict[str, Agent]) -> str:
     server.group("broken", ["gn39-0", "gn39-1"], GroupSettings(master_addr="gn39"))
     assert server.api.post("groups/broken/start").is_success
     agent = agents["gn39"]
-    wait_for(lambda: agent.reports[1].pid is not None, "the worker runs")
+    until(lambda: agent.reports[1].pid is not None, "the worker runs")
     agent.write(1, b"RuntimeError: CUDA out of memory\x07\n")
     agent.end(1, 1, "cause: CUDA out of memory")
-    wait_for(lambda: server.phase("broken") == "failed", "the group failed")
+    until(lambda: server.phase("broken") == "failed", "the group failed")
     return "broken"
 
 

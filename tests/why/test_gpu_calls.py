@@ -77,6 +77,8 @@ REFUSED = (
 def test_memory_that_nccl_did_not_get_is_likely_what_failed(explain_text: Explain) -> None:
     verdict = explain_text(REFUSED)
     assert (verdict.kind, verdict.cause, verdict.where.worker) == ("suspect", "nccl_gpu_memory", "TP0")
+    others = "[Rank 3] Some NCCL operations have failed or timed out.\n"
+    assert explain_text(REFUSED.replace("[TP0] ", "") + others).where.rank is None
     full = "gpu-1:7:9 [0] include/alloc.h:250 NCCL WARN Cuda failure 2 'out of memory'\n"
     assert explain_text(full + REFUSED).cause == "cuda_out_of_memory"
 

@@ -1,10 +1,11 @@
 """What is said in Chinese: a table from ids to words. What is missing here is said in English.
 
-    EVENTS   event id → its line, with the fields of ``platform_launch.events.CATALOGUE``
-    WHAT     what processes belong to, in the lines about their end
-    BOX      names and titles of the boxes on a terminal
-    TITLES   id of a finding or a refusal → its title; the details that follow stay as they are
-    STAGES   number of a launch's stage → its title
+    EVENTS     event id → its line, with the fields of ``platform_launch.events.CATALOGUE``
+    WHAT       what processes belong to, in the lines about their end
+    NOT_AGAIN  why the nodes do not start again
+    BOX        names and titles of the boxes on a terminal
+    TITLES     id of a finding or a refusal → its title; the details that follow stay as they are
+    STAGES     number of a launch's stage → its title
 
 What ``platform-launch why`` says stands in ``chinese_causes``, what a run cost in ``chinese_cost``.
 
@@ -89,6 +90,16 @@ EVENTS = {
 
 # Of whom it is said that it was asked to end.
 WHAT = {"the training": "训练", "the job": "作业", "what this node runs": "本节点运行的进程"}
+
+# Why the nodes do not start again, by the kind that the event names.
+NOT_AGAIN = {
+    "not_asked_for": "没有要求重启",
+    "used_up": "{max_restarts} 次重启已全部用完",
+    "no_progress": "最近两次重启都没有让训练更进一步",
+    "hang": "指定了 --on-hang stop",
+    "job": "作业须先改正，否则会再次发生",
+    "bad_node": "有节点故障，而没有其他节点可以代替",
+}
 
 BOX = {
     "job": "作业",

@@ -21,8 +21,8 @@ def cost_in_chinese(fields: Mapping[str, object]) -> str:
         lost = known.get("lost_steps", 0.0)
         parts.append(f"{known['steps']:.0f} 步" + (f"（其中 {lost:.0f} 步因重启丢失）" if lost else ""))
     if "first_step_s" in known:
-        parts.append(f"{_duration(known['first_step_s'])}后完成第一步")
-    shown = [f"{name} {_duration(known[key])}" for key, name in _SPENT.items() if known.get(key, 0.0) >= 0.5]
+        parts.append(f"{duration(known['first_step_s'])}后完成第一步")
+    shown = [f"{name} {duration(known[key])}" for key, name in _SPENT.items() if known.get(key, 0.0) >= 0.5]
     parts.append(f"用时：{'，'.join(shown) or '0 秒'}")
     if "productive_share" in known:
         parts.append(f"有效时间 {known['productive_share']:.0%}")
@@ -30,11 +30,12 @@ def cost_in_chinese(fields: Mapping[str, object]) -> str:
         change = f"（与开始时相比 {known['speed_change']:+.0%}）" if "speed_change" in known else ""
         parts.append(f"{known['steps_per_s']:.3g} 步/秒{change}")
     if known.get("eta_s"):
-        parts.append(f"还需 {_duration(known['eta_s'])}")
+        parts.append(f"还需 {duration(known['eta_s'])}")
     return "；".join(parts)
 
 
-def _duration(value: float) -> str:
+def duration(value: float) -> str:
+    """Return a time as a person says it, as ``platform_launch.launch.cost.seconds`` does in English."""
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -45,12 +45,24 @@ def event_line(event: Event) -> str:
     if template is not None:
         if event.id == "run-cost":
             event = replace(event, fields={"text": cost_words("", event.fields)})
-        what = chinese.WHAT.get(str(event.fields.get("what", "")))
-        if what is not None:
-            event = replace(event, fields={**event.fields, "what": what})
-        return filled(_with_ranks_in_chinese(event), template)
+        return filled(_with_ranks_in_chinese(_with_words_in_chinese(event)), template)
     title = chinese.TITLES.get(event.id) if event.id not in CATALOGUE else None
     return f"{title}：{line(event)}" if title else line(event)
+
+
+def _with_words_in_chinese(event: Event) -> Event:
+    """Put the fields that hold English words, where their values are known beside them, into Chinese."""
+    from platform_launch.console import chinese
+    from platform_launch.console.chinese_cost import duration
+
+    fields = dict(event.fields)
+    if (what := chinese.WHAT.get(str(fields.get("what", "")))) is not None:
+        fields["what"] = what
+    if isinstance(lasted := fields.get("duration_s"), int | float):
+        fields["duration"] = duration(lasted)
+    if event.id == "not-restarted" and (reason := chinese.NOT_AGAIN.get(str(fields.get("kind", "")))):
+        fields["reason"] = reason.format(max_restarts=fields.get("max_restarts", ""))
+    return replace(event, fields=fields)
 
 
 def _with_ranks_in_chinese(event: Event) -> Event:

@@ -32,7 +32,8 @@ def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> li
         events.append((event("nodes-well", nodes=run.well), []))
     not_again = run.not_again
     if events and not_again is not None and not_again.kind is not NotAgainKind.NOT_ASKED_FOR:
-        events.append((event("not-restarted", reason=describe_not_again(not_again)), []))
+        values = {"kind": not_again.kind.value, "max_restarts": not_again.max_restarts}
+        events.append((event("not-restarted", reason=describe_not_again(not_again), **values), []))
     for one, lines in events:
         console.tell(one, lines)
     return [text for one, lines in events for text in lines or [line(one)]]

@@ -12,6 +12,7 @@ from platform_launch.console import Console, chinese, chinese_causes, languages
 from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
+from platform_launch.rendezvous.restarts import NotAgainKind
 from platform_launch.sentences import sentence
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.exception_rules import rules
@@ -57,6 +58,17 @@ def test_who_keeps_whom_waiting_is_said_in_chinese() -> None:
     assert languages.event_line(detail) == "  在睡眠（sleep）"
     of_another_version = event("no-progress-detail", text="  English", sentence={"code": "unheard-of"})
     assert languages.event_line(of_another_version) == "  English"
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_what_is_known_by_value_is_said_in_chinese() -> None:
+    assert set(chinese.NOT_AGAIN) == {kind.value for kind in NotAgainKind}
+    said = event("not-restarted", reason="all 3 restarts are used", kind="used_up", max_restarts=3)
+    assert languages.event_line(said) == "不再重启：3 次重启已全部用完"
+    said = event("training-finished", exit_code=0, duration="2 min 30 s", duration_s=150.2)
+    assert languages.event_line(said) == "训练完成，用时 2 分 30 秒"
+    said = event("leftovers-killed", what="the training", processes="sleep (pid 7)")
+    assert languages.event_line(said) == "强制结束训练的残留进程：sleep (pid 7)"
 
 
 def test_every_title_belongs_to_a_finding_or_a_refusal_and_every_refusal_has_one() -> None:

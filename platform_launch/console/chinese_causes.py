@@ -439,5 +439,6 @@ CAUSES = {
     "horovod_network": "Horovod 的进程之间无法互通",
     "horovod_stall": "有 Horovod rank 没有到达集合通信",
     "child_failed": "有进程因错误结束",
+    "unknown_error": "不在已知故障之列的错误",
     "server_stops": "SGLang 因它的一个进程失败而停止",
 }

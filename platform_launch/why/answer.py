@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from platform_launch.why.endings import Ending
-from platform_launch.why.events import NodeEvents, Occurrence, all_events
+from platform_launch.why.events import FirstError, NodeEvents, Occurrence, all_events
 from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, Location, shown
 from platform_launch.why.note import Note, note
-from platform_launch.why.place import common_place, fill_place, who_ended
+from platform_launch.why.place import common_place, fill_place, place_of_error, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
@@ -92,8 +92,11 @@ def _code(raised: Raised, *, told: bool) -> Code | None:
     return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
 
 
-def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Verdict:
-    """Say what is known when no signature answers: the first error, and who ended how."""
+def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstError | None = None) -> Verdict:
+    """Say what is known when no signature answers: the first error, and who ended how.
+
+    ``ended_by`` is the error that ended a process, where that is known.
+    """
     errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
     every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     ended = [one for one in every if one[1].is_root]
@@ -111,22 +114,23 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Verdict:
         place, code = where.note, ending.exit_code
         told = note("process-ended", place=place, code=code) if place.values else None
         notes.append(told or note("some-process-ended", code=code))
-    error = next((error for error in errors if error.clear), errors[0] if errors else None)
+    error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
     if error is not None:
         first = Evidence(error.log, error.number, error.shown)
-        where = error.where if error.where != Location() else where
+        where = error.where if error.where != NOWHERE else where
+        where = place_of_error(where, nodes)
     elif endings and not summaries:
         evidence = (Evidence(ended[0][0], endings[0].line.number, endings[0].line.shown),)
     elif summaries:
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)
-    notes += who_ended(where, nodes)
-    meaning, fix = "", ""
-    if endings or summaries or steps:
-        summary = catalogue["child_failed"]
-        meaning, fix = summary.meaning, summary.fix
+    notes += who_ended(NOWHERE, nodes)
+    told = catalogue["unknown_error" if error is not None else "child_failed"]
+    meaning, fix = (
+        (told.meaning, told.fix) if error is not None or endings or summaries or steps else ("", "")
+    )
     return Verdict(
         "unknown",
         meaning=meaning,

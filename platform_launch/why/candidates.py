@@ -19,7 +19,7 @@ _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
 # What partners of a task suffer that ended.
-_SUFFERED = frozenset(
+SUFFERED = frozenset(
     (
         "abort", "connection_lost", "experts_exchange", "gloo_timeout", "nccl_aborted", "nccl_watchdog",
         "store_lost", "store_timeout",
@@ -84,14 +84,14 @@ def ended_before(
 
     That is the end of the job, or what others suffered who waited for it.
     """
-    if end is not None and end.signature.id not in _ENDS_OF_JOBS | _SUFFERED:
+    if end is not None and end.signature.id not in _ENDS_OF_JOBS | SUFFERED:
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:
             later = end is not None and step.line.number > end.start and not _is_said_by_srun_alone(end)
             if step.exit_code <= 0 or later:
                 continue
-            suffered = end is not None and end.signature.id in _SUFFERED
+            suffered = end is not None and end.signature.id in SUFFERED
             if suffered and not _had_no_part(step, node_events, nodes):
                 continue
             signature = catalogue["exited_first"]
@@ -221,7 +221,7 @@ def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> boo
     return event.signature.id in _ENDS_OF_JOBS and any(
         other.log == event.log and other.start < event.start
         for other in others
-        if other.signature.id not in _ENDS_OF_JOBS | _SUFFERED
+        if other.signature.id not in _ENDS_OF_JOBS | SUFFERED
     )
 
 

@@ -161,6 +161,7 @@ class NodeEvents:
 
     ``finished_at`` is the last line in which the launcher called this training a success. ``homes`` are the
     hosts of the ranks of the largest communicator seen, of ``homes_of`` ranks; "" where two claim one.
+    ``last_words`` is the line above the first report that a process ended.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -174,6 +175,7 @@ class NodeEvents:
         self.lines_read = 0
         self.survived: list[Occurrence] = []
         self.first_error: FirstError | None = None
+        self.last_words: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
 
@@ -226,7 +228,7 @@ class NodeEvents:
             self.survived = [*self.survived, *self._decisive.of_role(SignatureRole.CAUSE)][-_MOST_SURVIVED:]
             self._decisive = self._episode
         self._episode = Episode()
-        self.first_error = None
+        self.first_error = self.last_words = None
 
     @property
     def finished(self) -> bool:

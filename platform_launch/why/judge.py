@@ -25,13 +25,13 @@ from platform_launch.why.other_events import (
     MOST_OTHERS,
     also,
     earlier_signs,
-    error_above,
     folded,
     named,
     survived,
     unordered,
 )
 from platform_launch.why.signatures import Catalogue, SignatureRole
+from platform_launch.why.unexplained import error_before, heard_before
 from platform_launch.why.verdict import Verdict
 
 _CLOSE_LINES = 8
@@ -48,11 +48,15 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     events = all_events(failed)
     failed = [node_events for node_events in failed if not _follows(node_events)] or failed
     chosen, notes = _choose(failed, all_events(failed), catalogue)
-    if chosen is None:
-        verdict = unknown(failed, catalogue)
+    error = error_before(chosen, failed) if chosen is not None else None
+    if chosen is None or error is not None:
+        verdict = unknown(failed, catalogue, error)
     else:
         verdict = verdict_of(chosen, failed, oom_kills, catalogue)
-        verdict = replace(verdict, consequences=folded(chosen, events))
+    if verdict.first_error is None:
+        notes = [*heard_before(chosen, failed), *notes]
+    if verdict.kind != "nothing":
+        verdict = replace(verdict, consequences=folded(None if error else chosen, events))
     verdict = verdict.with_notes(notes)
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
 
@@ -95,7 +99,7 @@ def _choose(
         return waited_for, []
     if chosen is not None:
         beside = [event for event in events if not is_sequel(event, events)]
-        return chosen, [*also(chosen, chosen, beside), *error_above(chosen, nodes)]
+        return chosen, also(chosen, chosen, beside)
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
     return None, [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]

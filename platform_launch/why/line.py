@@ -17,10 +17,17 @@ _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 _MILD = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|\w*Warning:"
-    r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]"
+    r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
+# In an object of JSON, whose fields have any order.
+_MILD_FIELD = re.compile(
+    r"[\"'](?:level|levelname|lvl|severity|log\.level)[\"']: ?"
+    r"[\"'](?i:warn(?:ing)?|info|debug|trace|notice)[\"']"
+)
+_WITHIN_OBJECT = 1000
 # What NCCL and Ray call a warning is the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
+_GRAVE = ("E", "F", "ERROR", "CRITICAL")
 YEAR_S = 366 * 86400.0
 
 
@@ -114,7 +121,7 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
         time_of(prefix.found),
         _is_mild(text, prefix.found),
         prefix.writer,
-        prefix.found.get("severity", "") in ("E", "F") or prefix.found.get("level") == "ERROR",
+        any(prefix.found.get(name) in _GRAVE for name in ("severity", "level", "loguru")),
         prefix.found.get("severity") == "F",
     )
 
@@ -136,4 +143,6 @@ def _is_mild(text: str, found: dict[str, str]) -> bool:
         return found["severity"] in "WI"
     if level := found.get("loguru") or found.get("level"):
         return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
+    if text.startswith("{") and _MILD_FIELD.search(text, 0, _WITHIN_OBJECT):
+        return True
     return _MILD.search(text, 0, 60) is not None and not any(words in text for words in _GRAVE_WARNINGS)

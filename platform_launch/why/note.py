@@ -35,6 +35,7 @@ ENGLISH = {
     "order-unknown": "the logs do not say which came first; also {event}",
     "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
     "error-above": "an error stands above it ({log}:{line}): {text}",
+    "last-words": "the last line above its end ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
     # What the training survived, and what was not read.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
-from platform_launch.why.line import shown
+from platform_launch.why.line import NOWHERE, shown
 from platform_launch.why.note import Note, NoteValue, note
 from platform_launch.why.order import is_before
 from platform_launch.why.signatures import SignatureRole
@@ -14,7 +14,6 @@ from platform_launch.why.verdict import Consequence
 
 MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
-_LINES_ABOVE = 50
 
 
 def named(event: Occurrence) -> Note:
@@ -60,15 +59,6 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     return others[:MOST_OTHERS]
 
 
-def error_above(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[Note]:
-    """Name the error of no known kind above a call of MPI_Abort: the program says why before it."""
-    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
-    for error in errors if chosen.signature.id == "mpi_abort" else []:
-        if error.log == chosen.log and 0 < chosen.start - error.number <= _LINES_ABOVE:
-            return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
-    return []
-
-
 def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:
     """Say which errors training went on after, the chosen one perhaps among them."""
     count = sum(event.count for node_events in nodes for event in node_events.survived)
@@ -80,16 +70,17 @@ def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:
     return notes
 
 
-def folded(chosen: Occurrence, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
+def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
     """Sum up what happened to the others, by number of ranks where lines name them."""
+    answered, place = (chosen.signature.id, chosen.where) if chosen else ("", NOWHERE)
     by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
-        if event.role is SignatureRole.CONSEQUENCE and event.signature.id != chosen.signature.id:
+        if event.role is SignatureRole.CONSEQUENCE and event.signature.id != answered:
             by_signature.setdefault(event.signature.id, []).append(event)
     folded = []
     for same in by_signature.values():
         signature = same[0].signature
-        ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {chosen.where.rank}
+        ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {place.rank}
         lines = sum(event.count for event in same)
         if ranks:
             who = f"{len(ranks)} other rank" + ("s" if len(ranks) > 1 else "")

@@ -60,6 +60,14 @@ def fill_place(
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
 
+def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
+    """Return where a line of no known kind was written, as far as all logs tell."""
+    steps = _steps(nodes)
+    if all(step.was_cancelled for step in steps):
+        steps = []
+    return _at_home(_with_steps(where, steps, ended=False), nodes)
+
+
 def _is_soon_after(event: Occurrence, table: Collectives) -> bool:
     """Tell whether the job was ended while its processes still met."""
     met = table.members_line
@@ -170,6 +178,8 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
         here = [place for place in places if place.host == where.host]
         return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
     if len(hosts) == 1:
+        if where.rank is not None and all(where.rank < _number(place) for place in places):
+            return where  # neither a task of these nor started by one
         where = where.filled(Location(host=places[0].host))
         if len(places) == 1 and where.rank is None:
             where = where.filled(places[0])
@@ -179,6 +189,11 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
         if len(same) == 1:
             where = where.filled(Location(host=same.pop()))
     return where
+
+
+def _number(place: Location) -> int:
+    """Return the number of a task; of what has none, one that no rank is below."""
+    return next((number for number in (place.task, place.rank) if number is not None), 0)
 
 
 def _numbers(numbers: list[int]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from platform_launch.events import Event as LauncherEvent
 from platform_launch.events import in_text
-from platform_launch.why.assembly import HARMLESS, Assembly, OpenTraceback, meaning_of
+from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.claims import Claims
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
+from platform_launch.why.error_lines import hints_at_error, introduces, last_words, says_error
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
@@ -22,15 +24,9 @@ from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.sources import LogSource
-from platform_launch.why.steps import StepEnd, StepReader
+from platform_launch.why.steps import FEW_STEPS, StepEnd, StepReader, shows_work
 from platform_launch.why.unwrap import unwrap
 
-_CLEAR_ERROR = re.compile(
-    r"^[\w.]*(?:Error|Exception)\b|\b(?:ERROR|FATAL|CRITICAL)\b|^(?:\S+: )?(?:fatal |internal )?error\b", re.I
-)
-_ERROR = re.compile(
-    r"(?<!raw_)error|fatal|fail(?:ed|ure)(?! ?[=:] ?0\b)|exception|panic|abort|cannot|unable to", re.I
-)
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(
     r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$"
@@ -43,6 +39,9 @@ _LINES_OF_A_REPORT = 12
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
+_MOST_LOOKS_AT_WORK = 200
+_LINES_OF_LAST_WORDS = 24
+_LINES_OF_WORDS = 2
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
@@ -81,7 +80,7 @@ class LogReader:
         self._prefixes = Prefixes()
         self._steps = StepReader(self._scanner.preceding)
         self._claims = Claims(self._scanner.preceding)
-        self._recovered = 0
+        self._recovered = self._looks_at_work = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)
@@ -207,6 +206,8 @@ class LogReader:
     def _take_step(self, step: StepEnd, match: Match | None) -> None:
         """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
         self._claims.ended(step.line.number)
+        if step.exit_code > 0:
+            self._hear_last_words(step.line, step.places)
         self._events_of(step.line.where).step(step, self._parting_lines)
         signature = self._catalogue.of_exit_code(step.exit_code)
         known = match is not None and match.signature.role is not SignatureRole.SUMMARY
@@ -244,6 +245,8 @@ class LogReader:
         if block is not None and block.done:
             del self._summaries[line.process]
         if ending is not None:
+            if block is None:
+                self._hear_last_words(ending.line, [ending.where])
             self._take_ending(ending)
         return block is not None or ending is not None
 
@@ -303,9 +306,9 @@ class LogReader:
 
     def _take_unknown(self, line: Line) -> bool:
         node_events = self._events_of(line.where)
-        if line.mild or not (line.grave or _ERROR.search(line.text)) or HARMLESS.match(line.text):
+        if not hints_at_error(line):
             return False
-        clear = _CLEAR_ERROR.search(line.text) is not None
+        clear = says_error(line)
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
             uncaught = raised.innermost is not None and not self._had_consequence(line.where)
@@ -316,9 +319,48 @@ class LogReader:
             match = Match(self._catalogue["native_assert"], 0, NOWHERE)
             self._add(match, SignatureRole.SUSPECT, line, line.where)
             return True
-        error = FirstError(self._source.name, line.number, line.shown, self._filled(line.where), clear)
+        error = self._error_at(line, clear=clear, below=self._scanner.following(_LINES_OF_WORDS))
+        if clear:
+            self._outlive_error(node_events)
         node_events.err(error, self._parting_lines)
         return False
+
+    def _error_at(self, line: Line, *, clear: bool, below: list[bytes]) -> FirstError:
+        """Return a line that looks like an error; with the next one, where it only introduces that."""
+        text = line.shown
+        if introduces(line.text) and (data := next(filter(bytes.strip, below), b"")):
+            message = parse(line.number + 1, data, self._prefixes).text
+            text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
+        return FirstError(self._source.name, line.number, text, self._filled(line.where), clear)
+
+    def _outlive_error(self, node_events: NodeEvents) -> None:
+        """Take a line that says an error for less than that where work went on below it."""
+        error = node_events.first_error
+        if error is None or not error.clear or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
+            return
+        self._looks_at_work += 1
+        below = self._scanner.preceding(min(self._scanner.number - error.number, SURVIVED_LINES))
+        if sum(map(shows_work, below)) >= FEW_STEPS:
+            node_events.first_error = replace(error, clear=False)
+
+    def _hear_last_words(self, line: Line, places: Sequence[Location]) -> None:
+        """Keep the last line above the first report of an end, of one of the processes that ended."""
+        node_events = self._events_of(line.where)
+        self._outlive_error(node_events)
+        if node_events.last_words is not None:
+            return
+        behind = max(0, self._scanner.number - line.number)
+        above = self._scanner.preceding(behind + _LINES_OF_LAST_WORDS)[behind:]
+        parsed = ((parse(line.number - n, data, self._prefixes), data) for n, data in enumerate(above, 1))
+        said = last_words((one, data) for one, data in parsed if _may_be_of(one.process, places))
+        if said is None:
+            return
+        clear = not said.mild and says_error(said)
+        at = line.number - said.number
+        words = self._error_at(said, clear=clear, below=above[: at - 1][::-1])
+        node_events.last_words = words
+        if clear and self._catalogue.match(said.text) is None:
+            node_events.err(words, self._parting_lines)
 
     def _conclude(self, reading: OpenTraceback) -> None:
         """Turn a finished traceback into an event."""
@@ -404,6 +446,7 @@ class LogReader:
             self._claims.proved(event, self._scanner.number)
         elif role is SignatureRole.CONSEQUENCE:
             self._claims.suffered(event, self._scanner.number)
+            self._outlive_error(self._events_of(writer or where))
         holder = self._events_of(writer or where)
         kept = holder.add(event, self._parting_lines)
         if kept is event and role is SignatureRole.CAUSE:
@@ -425,3 +468,14 @@ class LogReader:
 
     def _filled(self, where: Location) -> Location:
         return where.filled(self._source.where)
+
+
+def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
+    """Tell whether a line may be of one of the processes that ended."""
+    if writer.rank is not None:
+        ranks = {place.rank for place in places if place.rank is not None}
+        local = {place.local_rank for place in places if place.local_rank is not None}
+        # Nodes have 4, 8 or 16 processes.
+        return writer.rank in ranks if ranks else not local or any((writer.rank - n) % 4 == 0 for n in local)
+    tasks = {place.task for place in places} - {None}
+    return writer.task is None or not tasks or writer.task in tasks

@@ -123,7 +123,7 @@ class Verdict:
             or _REASONS.get(
                 retry,
                 "the cause is not in these logs"
-                if self.kind != "cause"
+                if self.kind != "cause" and self.first_error is None
                 else "it depends on what the line says",
             )
         )
@@ -183,8 +183,9 @@ class Verdict:
             with suppress(StopIteration):  # a rule of another version
                 return advice(self.advice, self.details, language)
             return self.meaning, self.fix
-        # Without a cause, what is meant is that a process ended.
-        return cause_advice(self.cause or "child_failed", self.meaning, self.fix, language)
+        # Without a cause, what is meant is that a process ended, or a line that says an error.
+        nameless = "child_failed" if self.first_error is None else "unknown_error"
+        return cause_advice(self.cause or nameless, self.meaning, self.fix, language)
 
     def _facts(self, language: str) -> list[tuple[str, str]]:
         code, place = self.exception, ""

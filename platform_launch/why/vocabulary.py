@@ -35,14 +35,14 @@ STEMS = """
     nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
     pluginload pmix
     preempt pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
-    resolve resource retrieved retrying route runlimit segfault segmentation shared shutdown shutting
+    resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
     stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
-    traceback trainingfinished truncated unable unauthor undefined unhandled unknown unreachable recognized
-    vendor walltime watchdog worldsize
+    traceback trainingfinished truncated unable unauthor unbound undefined unhandled unknown unreachable
+    recognized vendor walltime watchdog worldsize
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended ending eof exit
+    activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
     extensions ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu
     oom orte outside pipe port prte ready registered same see slots space stale such terminate terminated
     timed unhealthy use using wandb warn xid

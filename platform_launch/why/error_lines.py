@@ -1,0 +1,117 @@
+"""Which lines say that something went wrong, in the words of any program, where no signature knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from platform_launch.why.assembly import HARMLESS
+from platform_launch.why.line import Line
+from platform_launch.why.steps import shows_work
+
+# Words of failures that name an option, a measured value or a count of none.
+_NEUTRAL = re.compile(
+    r"""(?ix)
+      \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ])?(?:errors?|failures?|exceptions?)\b
+    | --?[\w-]{1,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
+    | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
+    | \b\w{0,60}(?:error|exception|fail(?:ed|ures?)?)s?(?:_\w{0,60})?["']?
+      (?: [ ]?=[ ]?["']?
+          (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
+        | [ ]?:[ ]?
+          (?:0(?![\w.:])|(?:none|null|false|nan)\b|\[\]|\{\}|[-+]?\d*\.\d+(?:e[-+]?\d+)?%?(?![\w:]))
+        | [ ]+\d*\.\d+(?![\w:]) )
+    """
+)
+_SAYS_SO = re.compile(
+    r"""(?x)
+      ^[\w.]{0,200}(?:Error|Exception)\b
+    | \b(?:ERROR|FATAL|CRITICAL|SEVERE)\b
+    | \[\s?(?i:err|error|fatal|critical)\s*\]
+    | ^(?:\S{1,200}:\s)?(?i:(?:fatal|internal)\s)?(?i:error)\b
+    | \b(?i:fatal|error|panic):(?=\s|$)
+    | ["'](?:level|levelname|lvl|severity|log\.level)["']:\s?
+      ["'](?i:err|error|fatal|critical|panic|alert|emergency)["']
+    | \b(?:level|lvl|severity)=["']?(?i:err|error|fatal|crit|critical|panic)\b
+    | \bpanicked[ ]at\b | ^forrtl:[ ](?:severe|error) | ^Exception[ ]in[ ]thread\b
+    | ^\s{0,8}what\(\):[ ] | ^[╭┌]─{1,9}[ ][\w ]{0,40}Error[ ]─
+    | ^[\w./~-]{1,200}:[ ]line[ ]\d{1,6}:[ ]\S
+    """
+)
+_HINTS = re.compile(
+    r"(?<!raw_)error|\[ERR\]|fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot|unable to|unbound"
+    r"|^\s{0,8}what\(\): ",
+    re.I,
+)
+# What torch's communication says is of other processes as often as of its own.
+_OF_PARTNERS = re.compile(
+    r"\b(?:ProcessGroup\w{0,20}|TCPStore\w{0,10}|FlightRecorder|HeartbeatMonitor|socket)\.(?:cpp|hpp)\b"
+)
+_LONGEST = 2000
+# Lines of launchers and libraries, about how a process ended and not why; and bars of progress.
+_OF_LAUNCHERS = re.compile(
+    r"""(?x)
+      torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
+    | _handler\]
+    | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
+    | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
+    | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
+    | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
+    """
+)
+# What says of a process, a task or a container only that it ended.
+_OF_AN_END = re.compile(
+    r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
+    r"\b(?:aborted|crashed|died|ended|exited|failed)\b(?! to\b|[^:]{0,80}: \w)"
+)
+# What the message itself stands below.
+_INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
+# Nothing can follow such a line.
+_LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b")
+_TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s+\S*[A-Za-z\d]{2}")
+
+
+def hints_at_error(line: Line) -> bool:
+    """Tell whether a line looks like an error at all."""
+    if line.mild or HARMLESS.match(line.text):
+        return False
+    return line.grave or (_HINTS.search(line.text) and _HINTS.search(_neutralised(line.text))) is not None
+
+
+def says_error(line: Line) -> bool:
+    """Tell whether a line says itself that it is an error."""
+    if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
+        return False
+    return line.grave or _SAYS_SO.search(_neutralised(line.text)) is not None
+
+
+def says_end(text: str) -> bool:
+    """Tell whether a line says that its process cannot go on."""
+    return _LAST.search(text) is not None
+
+
+def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
+    """Return what a process wrote before its end: the first error of its last lines, else the last of them.
+
+    None where it went on with its work until then, or wrote nothing. ``above`` are the lines above the one
+    that tells of its end, nearest first.
+    """
+    said: list[Line] = []
+    for line, data in above:
+        if shows_work(data):
+            break
+        text = line.text[:_LONGEST]
+        tells = _TELLS.search(text) and not line.mild
+        if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
+            said.append(line)
+    errors = [line for line in said if says_error(line)]
+    return errors[-1] if errors else next(iter(said), None)
+
+
+def introduces(text: str) -> bool:
+    """Tell whether a line only introduces what the one below it says."""
+    return _INTRODUCES.search(text) is not None
+
+
+def _neutralised(text: str) -> str:
+    return _NEUTRAL.sub(" ", text[:_LONGEST])

@@ -1,0 +1,75 @@
+"""What stands above an end, or above what partners suffered, and is no known cause: often the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from platform_launch.why.candidates import SUFFERED
+from platform_launch.why.error_lines import introduces, says_end
+from platform_launch.why.events import FirstError, NodeEvents, Occurrence
+from platform_launch.why.line import Location, shown
+from platform_launch.why.note import Note, note
+from platform_launch.why.signatures import SignatureRole
+
+# These say that a process ended by itself, and not why.
+_SILENT = frozenset(("abort", "exited_first", "rank_exited"))
+_ABORTS = frozenset(("mpi_abort",))
+_CLOSE_LINES = 20
+_LINES_ABOVE = 50
+# C++ says what was thrown below the line that something was.
+_LINES_OF_WHAT = 2
+
+
+def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
+    """Return the error of no known kind that ended a process, where the answer were only what followed."""
+    if chosen.signature.id not in SUFFERED | _SILENT:
+        return None
+    suffered = [
+        event
+        for node_events in nodes
+        for event in node_events.episode.of_role(SignatureRole.CONSEQUENCE)
+        if event is not chosen and event.signature.id not in _SILENT
+    ]
+    ranks = {where.rank for event in (*suffered, chosen) for where in event.wheres} - {None}
+    ended = [place for node_events in nodes for place in _ended(node_events)]
+    for error in _errors(chosen, nodes):
+        if not error.clear or any(e.log == error.log and e.start < error.number for e in suffered):
+            continue
+        if chosen.signature.id in _SILENT or says_end(error.shown):
+            close = chosen.start - error.number <= _CLOSE_LINES
+        else:
+            close = error.where.rank is not None and (
+                error.where.rank not in ranks or any(error.where.rank == place.rank for place in ended)
+            )
+        if close:
+            return error
+    return None
+
+
+def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Name the line above an answer that does not say why: an error, or else the last words of a process."""
+    if chosen is not None and chosen.signature.id not in SUFFERED | _SILENT | _ABORTS:
+        return []
+    for error in _errors(chosen, nodes) if chosen is not None else []:
+        told = introduces(error.shown)  # what it introduces is the answer itself
+        if (error.clear and not told) or chosen.signature.id in _ABORTS:
+            return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
+    if chosen is None or chosen.signature.id in _SILENT:
+        for node_events in nodes:
+            if (said := node_events.last_words) is not None:
+                return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]
+    return []
+
+
+def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    """Return the errors close above an event."""
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    below = _LINES_OF_WHAT if chosen.signature.id == "abort" else -1
+    return [e for e in errors if e.log == chosen.log and -below <= chosen.start - e.number <= _LINES_ABOVE]
+
+
+def _ended(node_events: NodeEvents) -> list[Location]:
+    """Return the processes that launchers and schedulers saw end with an exit code of their own."""
+    episode = node_events.episode
+    places = [place for step in episode.steps if step.exit_code > 0 for place in step.places]
+    return places + [ending.where for ending in episode.endings if ending.exit_code > 0]

@@ -1,0 +1,116 @@
+"""Failures that no signature knows: the line that says it, its place and how the process ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from platform_launch.why import Verdict
+from platform_launch.why.error_lines import hints_at_error, says_error
+from platform_launch.why.line import parse
+from tests.why.conftest import Explain, progress
+
+NOISE = (
+    "INFO args: Namespace(on_error='raise', log_level='error', max_errors=0)\n"
+    "self-test finished: 0 errors, 0 failures\n"
+    'python train.py --log-level error, open(path, errors="ignore")\n'
+    "eval error_rate=0.25 error: 0.125 failed=0\n"
+)
+EXITED = "srun: error: gn07: task 3: Exited with exit code 5\n"
+WAITED = "".join(
+    f"[rank{rank}]:[E1103 10:12:4{rank}.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=120, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600021 ms\n"
+    for rank in range(2)
+)
+
+
+def first_line(verdict: Verdict) -> int | None:
+    return verdict.first_error.line if verdict.first_error else None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "E1103 10:12:44.120031  4123 shard_reader.cc:211] Manifest version 9 is newer than this build\n",
+        "panic: index out of range [8] with length 8\n\ngoroutine 1 [running]:\n",
+        'Exception in thread "main" com.acme.NoManifest: no files\n\tat com.acme.Main.main(Main.scala:3)\n',
+        "forrtl: severe (59): list-directed I/O syntax error, unit 12, file input.nml\n",
+        "ERROR: LoadError: DimensionMismatch: lengths 4 and 5\nStacktrace:\n [1] _bcs1\n",
+        "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
+        "/home/u/job.sh: line 12: MASTER_HOST: unbound variable\n",
+        "kernels.cpp:41:7: error: 'frob' was not declared in this scope\nmake: *** [kernels.o] Error 1\n",
+        '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest","rank":2}\n{"level":"info"}\n',
+        'time="t" level=error msg="the lease is held by run 7712"\ntime="t" level=info msg="bye"\n',
+        "2025-11-03 10:00:02.123 | ERROR    | feed.run:open:44 - checksum of part-0007 is 12ab; giving up\n",
+        "2025-11-03T10:00:02.123Z [error    ] vocabulary is not the model's [train] want=50257\n",
+        "2025-11-03 10:00:02,100 - data.index - ERROR - no block map for split\n",
+        "Error: Invalid value for '--precision': 'bf17' is not one of 'fp32', 'bf16'.\n",
+        "[ERR] mesh axis has 6 members; 8 needed\n",
+    ],
+)
+def test_an_error_in_the_words_of_any_program_is_shown_with_its_place(
+    explain_text: Explain, said: str
+) -> None:
+    verdict = explain_text(NOISE + progress(12) + said + EXITED)
+    assert (verdict.kind, first_line(verdict)) == ("unknown", 17)
+    assert str(verdict.where) == "host gn07, task 3"
+    assert "tasks-ended" in {one.id for one in verdict.noted}
+    assert verdict.meaning
+    assert verdict.fix
+
+
+@pytest.mark.parametrize("line", NOISE.splitlines())
+def test_a_word_for_errors_in_an_option_or_a_measurement_is_none(line: str) -> None:
+    assert not hints_at_error(parse(1, line.encode()))
+    assert not says_error(parse(1, line.encode()))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "terminate called after throwing an instance of 'Corrupt'\n  what():  shard 17 has a bad magic\n",
+        "thread 'main' panicked at src/loader.rs:88:14:\nshard 17 has a bad magic\nnote: run it again\n",
+        "╭─ Error ────────────────────╮\n│ shard 17 has a bad magic    │\n╰────────────────────────────╯\n",
+    ],
+)
+def test_the_message_that_is_introduced_above_it_is_shown(explain_text: Explain, said: str) -> None:
+    verdict = explain_text(NOISE + progress(12) + said + EXITED)
+    assert verdict.kind == "unknown"
+    assert verdict.first_error is not None
+    assert "shard 17 has a bad magic" in verdict.first_error.text
+
+
+def test_the_error_of_the_rank_that_the_others_then_waited_for_answers(explain_text: Explain) -> None:
+    verdict = explain_text(progress(12) + "[rank3]: serve: FATAL: the vocabulary differs\n" + WAITED + EXITED)
+    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 13, 3)
+    assert [one.id for one in verdict.consequences] == ["nccl_watchdog"]
+
+
+def test_the_error_of_a_rank_that_then_waited_too_is_only_named(explain_text: Explain) -> None:
+    verdict = explain_text("[rank1]: ERROR: no fused kernel, using the plain one\n" + WAITED)
+    assert verdict.cause == "nccl_watchdog"
+    assert [one.id for one in verdict.noted if one.id == "error-above"]
+
+
+def test_an_error_that_work_went_on_after_is_not_the_first_of_the_failure(explain_text: Explain) -> None:
+    survived = "Error loading the cached plan, rebuilding\n"
+    verdict = explain_text(survived + progress(30) + "Error: the plan is of another mesh\n" + EXITED)
+    assert first_line(verdict) == 32
+    verdict = explain_text("[rank3]: ERROR: no cached plan\n" + progress(30) + WAITED)
+    assert verdict.cause == "nccl_watchdog"
+
+
+def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text: Explain) -> None:
+    last = "2: the trainer gave up: a plan for 64 chips on 48\n"
+    verdict = explain_text(progress(12) + last + "srun: error: gn05: task 2: Exited with exit code 1\n")
+    assert verdict.cause == "exited_first"
+    told = next(one for one in verdict.noted if one.id == "last-words")
+    assert told.values["line"] == 13
+    verdict = explain_text(last + progress(12) + "srun: error: gn05: task 2: Exited with exit code 1\n")
+    assert "last-words" not in {one.id for one in verdict.noted}
+
+
+def test_a_host_on_which_only_later_tasks_ended_is_not_the_one_of_an_earlier_rank(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(WAITED + EXITED)
+    assert (verdict.cause, verdict.where.rank, verdict.where.host) == ("nccl_watchdog", 0, None)

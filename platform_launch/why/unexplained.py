@@ -48,13 +48,14 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
 
 def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer that does not say why: an error, or else the last words of a process."""
-    if chosen is not None and chosen.signature.id not in SUFFERED | _SILENT | _ABORTS:
+    answered = chosen.signature.id if chosen is not None else ""
+    if answered and answered not in SUFFERED | _SILENT | _ABORTS:
         return []
     for error in _errors(chosen, nodes) if chosen is not None else []:
         told = introduces(error.shown)  # what it introduces is the answer itself
-        if (error.clear and not told) or chosen.signature.id in _ABORTS:
+        if (error.clear and not told) or answered in _ABORTS:
             return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
-    if chosen is None or chosen.signature.id in _SILENT:
+    if not answered or answered in _SILENT:
         for node_events in nodes:
             if (said := node_events.last_words) is not None:
                 return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]

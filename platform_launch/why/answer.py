@@ -127,10 +127,10 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)
     notes += who_ended(NOWHERE, nodes)
-    told = catalogue["unknown_error" if error is not None else "child_failed"]
-    meaning, fix = (
-        (told.meaning, told.fix) if error is not None or endings or summaries or steps else ("", "")
-    )
+    meaning, fix = "", ""
+    if error is not None or endings or summaries or steps:
+        known = catalogue["unknown_error" if error is not None else "child_failed"]
+        meaning, fix = known.meaning, known.fix
     return Verdict(
         "unknown",
         meaning=meaning,

@@ -77,6 +77,11 @@ def test_a_traceback_with_a_cause_of_its_own_outranks_a_line_above_it(
             "ValueError: 15 of 16",
             "slurm_credential",
         ),
+        (
+            "ERROR:data: OSError: [Errno 116] Stale file handle\n",
+            "FileNotFoundError: [Errno 2] No such file or directory: '/nfs/a.tar'",
+            "stale_nfs",
+        ),
         ("free(): invalid pointer\n", "KeyError: 'gn03'", "heap_corruption"),
         ("Failed to open libnvidia-ml.so.1\n", "RuntimeError: the device is odd", "nvml"),
         (

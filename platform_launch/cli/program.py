@@ -13,7 +13,8 @@ import click
 
 from platform_launch import streams
 from platform_launch.console import Console
-from platform_launch.errors import InputError, LaunchError, UsageError
+from platform_launch.errors import InputError, InstallationError, LaunchError, UsageError
+from platform_launch.helper import PACKAGE
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -69,6 +70,13 @@ class Commands(click.Group):
 def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command line and return the exit code. Turns every expected failure into error and hint."""
     streams.ensure()
+    if not PACKAGE.is_dir():
+        return show(
+            InstallationError(
+                f"{PACKAGE} is no folder: expected files that processes can be started from, not an archive",
+                "install the package with pip, or unpack the archive",
+            )
+        )
     try:
         code = group.main(args=arguments, prog_name=name, standalone_mode=False)
     except LaunchError as error:

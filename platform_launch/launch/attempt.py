@@ -83,6 +83,20 @@ def was_failure(outcome: Outcome) -> bool:
     return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
+def _helper_lost(killed_by: str) -> LaunchError:
+    if killed_by == signal.SIGKILL.name:
+        return InstallationError(
+            "the process that stands in the rendezvous was killed (SIGKILL), as the kernel does where a "
+            "container's memory is used up",
+            "raise the memory limit of this container",
+        )
+    how = f"was ended by {killed_by}" if killed_by else "ended by itself"
+    return InstallationError(
+        f"the process that stands in the rendezvous {how}; its last lines are above",
+        "see that this interpreter can import torch, or pass --no-roll-call",
+    )
+
+
 class Attempt:
     """Leads one start from the roll call to the outcome. For one use, in the main thread.
 
@@ -188,10 +202,7 @@ class Attempt:
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
             elif message is None:
-                raise InstallationError(
-                    "the process that stands in the rendezvous ended by itself; its last lines are above",
-                    "see that this interpreter can import torch, or pass --no-roll-call",
-                )
+                raise _helper_lost(self._link.killed_by())
 
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""

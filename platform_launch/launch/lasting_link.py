@@ -72,6 +72,10 @@ class LastingLink:
         """Replace none any more: it is known how the run ends."""
         self._supervisor = None
 
+    def killed_by(self) -> str:
+        """Return the signal that ended the last helper, empty where it ended otherwise."""
+        return self._link.killed_by()
+
     def close(self) -> None:
         """Let the helper end."""
         self._closed.set()

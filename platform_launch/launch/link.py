@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from signal import SIGKILL
+from signal import SIGKILL, Signals
 from threading import Event, Lock, Thread
 
 from platform_launch import helper
@@ -23,6 +23,7 @@ ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
 # How long node 0 lets the others read the outcome, and some.
 _END_S = SILENT_S + 5.0
 _ALIVE_EVERY_S = 1.0
+_REAPED_S = 2.0
 # Of a longer pause between two looks at the helper no more counts: this process was stopped.
 _LONGEST_PAUSE_S = 2.0
 _CHUNK_BYTES = 64 * 1024
@@ -85,6 +86,17 @@ class HelperLink:
                 if time.monotonic() > deadline:
                     os.kill(self.pid, SIGKILL)
                 time.sleep(0.01)
+
+    def killed_by(self) -> str:
+        """Return the signal that ended a helper whose end was heard, empty where it ended otherwise."""
+        deadline = time.monotonic() + _REAPED_S
+        with suppress(ChildProcessError):
+            while time.monotonic() < deadline:  # its descriptors are closed a moment before it can be reaped
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                if ended:
+                    return Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
+                time.sleep(0.01)
+        return ""
 
     def _shut(self) -> None:
         with self._lock:

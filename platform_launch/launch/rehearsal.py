@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.languages import box_word
+from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
@@ -18,7 +20,18 @@ from platform_launch.why.verdict import Verdict
 
 
 def platform_variables(nodes: int) -> list[dict[str, str]]:
-    """Return what the simplest platform sets on each node: four names that count nodes, and where to meet."""
+    """Return what the simplest platform sets on each node: four names that count nodes, and where to meet.
+
+    Raises InstallationError where they cannot meet on this machine.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.0.0.1", 9))  # sends nothing
+        except OSError as error:
+            raise InstallationError(
+                f"this machine does not reach itself at 127.0.0.1: {error.strerror}",
+                "bring up its loopback interface: ip link set lo up",
+            ) from error
     with ports.listen(0) as one, ports.listen(0) as other:
         master_port, meeting_port = one.getsockname()[1], other.getsockname()[1]
     return [

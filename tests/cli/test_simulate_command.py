@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from platform_launch.helper import PACKAGE
+from tests.lab.netns import requires_netns
 from tests.lab.waiting import LIMIT_S, until
 
 
@@ -62,3 +65,36 @@ def test_a_simulation_that_fails_beside_another_is_not_taken_for_it(tmp_path: Pa
         first.wait(LIMIT_S)
     assert first.returncode == 0, said
     assert said.rstrip().endswith("[simulation-finished]")
+
+
+@requires_netns
+def test_without_a_loopback_interface_it_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    simulate = (sys.executable, "-m", "platform_launch", "simulate", "--launcher", "python")
+    done = subprocess.run(
+        ["unshare", "--net", *simulate, "--script", tmp_path / "train.py", "--log-dir", tmp_path / "logs"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 67, done.stdout + done.stderr
+    assert "does not reach itself at 127.0.0.1: Network is unreachable" in done.stderr
+
+
+def test_a_package_in_an_archive_is_refused_at_once(tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "package"), "zip", PACKAGE.parent, PACKAGE.name)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from platform_launch.cli import main; sys.exit(main([]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, archive],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 67, done.stderr
+    assert f"{archive}/platform_launch is no folder" in done.stderr

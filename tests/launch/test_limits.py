@@ -96,6 +96,17 @@ def test_what_keeps_a_node_from_starting_is_told_to_the_others_whatever_it_is(
     assert cause in broken.communicate(timeout=LIMIT_S)[1]
 
 
+def test_a_helper_that_the_kernel_killed_is_not_said_to_lack_torch(
+    start_node: Callable[..., Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("import os; os.kill(os.getpid(), 9)")
+    node = start_node(0, PYTHONPATH=str(tmp_path))
+    said = node.communicate(timeout=LIMIT_S)[1]
+    assert node.returncode == 67, said
+    assert "was killed (SIGKILL)" in said
+    assert "import torch" not in said
+
+
 def test_without_a_null_device_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise FileNotFoundError(2, "No such file or directory", os.devnull)

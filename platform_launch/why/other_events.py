@@ -48,12 +48,16 @@ def unordered(events: Sequence[Occurrence]) -> list[Note]:
 
 
 def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) -> list[Note]:
-    """Name other causes that the logs hold: faults come in pairs, and the second one waits for its turn."""
+    """Name other causes that the logs hold, and above the answer those that their processes got over.
+
+    Faults come in pairs, and the second one waits for its turn.
+    """
     seen = {chosen.signature.id, first.signature.id}
     others = []
     for event in sorted(events, key=lambda e: -e.signature.specificity):
-        strong = event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
-        if strong and not event.mention and event.signature.id not in seen and event.signature.patterns:
+        told = event.role is SignatureRole.CAUSE or (not event.mention and event.start < first.start)
+        strong = told and event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
+        if strong and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)
             others.append(note("also", event=named(event)))
     return others[:MOST_OTHERS]

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
     from platform_launch.procguard.server.settings import ServerSettings
 
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?")
 _ROLES = click.Choice(["viewer", "operator", "admin"])
-_SHORTEST = 8
 
 _PLACE = (
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),
@@ -65,9 +63,10 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 @_in_place
 def add(name: str, role: str, password_file: Path | None, **place: Any) -> None:
     """Let somebody log in."""
-    from platform_launch.procguard.api.shapes.people import UserRole
+    with needs_procguard():
+        from platform_launch.procguard.api.shapes.people import USER_PATTERN, UserRole
 
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(USER_PATTERN, name):
         raise UsageError(f"{shown(name)} is no name: expected letters, digits and _ . @ - between them")
     with _users(place) as (users, _):
         kept = _hashed(password_file)
@@ -146,6 +145,7 @@ def _who() -> str:
 
 
 def _hashed(password_file: Path | None) -> str:
+    from platform_launch.procguard.api.shapes.people import LONGEST_PASSWORD, SHORTEST_PASSWORD
     from platform_launch.procguard.server.passwords import hash_password
 
     if password_file is not None:
@@ -154,8 +154,11 @@ def _hashed(password_file: Path | None) -> str:
         password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         raise UsageError("no terminal to ask on: expected --password-file")
-    if not _SHORTEST <= len(password) <= 1024:
-        raise InputError(f"the password has {len(password)} character(s): expected {_SHORTEST} to 1024")
+    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        raise InputError(
+            f"the password has {len(password)} character(s): "
+            f"expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}"
+        )
     return hash_password(password)
 
 

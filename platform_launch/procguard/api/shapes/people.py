@@ -11,15 +11,18 @@ from pydantic import Field, StringConstraints
 
 from platform_launch.procguard.api.shapes import Shape
 
-UserName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$")]
-NewPassword = Annotated[str, StringConstraints(min_length=8, max_length=1_024)]
+USER_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$"
+SHORTEST_PASSWORD, LONGEST_PASSWORD = 8, 1_024
+
+UserName = Annotated[str, StringConstraints(pattern=USER_PATTERN)]
+NewPassword = Annotated[str, StringConstraints(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)]
 
 
 class Login(Shape):
     """Name and password of somebody who logs in."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
-    password: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+    password: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_PASSWORD)]
 
 
 class UserRole(str, Enum):
@@ -92,7 +95,7 @@ class UserShape(Shape):
 class PasswordChange(Shape):
     """One's own password."""
 
-    current: Annotated[str, StringConstraints(min_length=1, max_length=1_024)]
+    current: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_PASSWORD)]
     new: NewPassword
 
 

@@ -196,6 +196,7 @@ CAUSES = {
     "no_kernel_image": "torch（或其他库）不支持这种 GPU",
     "triton_driver": "驱动无法加载 Triton 编译的内核",
     "invalid_device": "进程数多于可见的 GPU",
+    "npu_inner": "NPU 算子失败，错误在别处",
     "npu_error": "昇腾 NPU 调用失败",
     "hccl_init": "昇腾 HCCL 无法启动",
     "nccl_gpu_memory": "NCCL 的缓冲区没有得到显存",

@@ -325,6 +325,8 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
+        if shown(text) in {frame.source for frame in self.chain.frames}:
+            return  # of a twin that writes into the same pipe
         if line.number == last.number + 1 or _NESTED.match(text):
             raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
 

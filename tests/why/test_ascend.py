@@ -52,3 +52,18 @@ def test_npu_error_tells_what_the_operator_says_and_which_engine_it_was(explain_
     verdict = explain_text("".join(f"{prefix}{line}\n" for line in lines))
     assert (verdict.cause, verdict.where.worker, verdict.details["code"]) == ("npu_error", "DP3", "161002")
     assert verdict.details["reason"] == "The k-axes are different."
+
+
+INNER = "RuntimeError: The Inner error is reported as above. The process exits for this inner error."
+FULL = (
+    "[rank7]:[E615 22:00:29.320155898 compiler_depend.ts:444] NPU out of memory. NPUWorkspaceAllocator tried "
+    "to allocate 1.50 GiB(NPU 7; 60.00 GiB total capacity; 1.00 GiB free).\n"
+)
+
+
+def test_exception_of_torch_npu_that_only_points_at_an_error_above(explain_text: Explain) -> None:
+    alone = explain_text(uncaught(INNER, "[rank7]: "))
+    assert (alone.kind, alone.cause) == ("consequence", "npu_inner")
+    verdict = explain_text(FULL + uncaught(INNER, "[rank7]: "))
+    assert (verdict.kind, verdict.cause) == ("cause", "device_out_of_memory")
+    assert (verdict.where.rank, verdict.retry) == (7, "no")

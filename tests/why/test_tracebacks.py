@@ -81,3 +81,10 @@ def test_traceback_cut_inside_of_a_launcher_tells_that_a_process_ended(explain_t
     assert explain_text("\n".join(begun) + "\n" + uncaught("ValueError: bad")).title == "ValueError: bad"
     asking = [line.replace("distributed/run.py", RENDEZVOUS) for line in begun]
     assert explain_text("\n".join(asking) + "\n").cause == "master_unreachable"
+
+
+def test_line_of_code_of_a_twin_is_no_part_of_a_message(explain_text: Explain) -> None:
+    opening = 'Traceback (most recent call last):\n  File "/workspace/train.py", line 24, in <module>\n'
+    ending = '    print("on: " + device)\nTypeError: can only concatenate str (not "device") to str\n'
+    verdict = explain_text(opening * 3 + ending * 3)
+    assert verdict.title == 'TypeError: can only concatenate str (not "device") to str'

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.console import STDOUT, Console
-from platform_launch.console.languages import box_word
+from platform_launch.console.languages import box_word, event_line
 from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
@@ -89,10 +89,12 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
     if rank is not None:
         log = next((log for log in own if node_of(log.name) == rank), None)
         ended = event("simulated-node-failed", node=rank, log=str(log or "none was written"))
-        verdicts = [event for event in (events_of(log) or () if log else ()) if event.id == "verdict"]
-        if verdicts:
-            verdict = Verdict.told(verdicts[-1].fields)
+        last = {one.id: one for one in (events_of(log) or () if log else ())}
+        if "verdict" in last:
+            verdict = Verdict.told(last["verdict"].fields)
             rows += [("cause", verdict.short_title()), ("fix", verdict.to_do())]
+        elif "node-hung" in last and "no-progress" in last:
+            rows.append(("cause", event_line(last["no-progress"])))
         rows += [
             ("log", str(log or "")),
             ("next", f"platform-launch logs {logs} --level WARN; platform-launch why {logs}"),

@@ -111,9 +111,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
     if endings:
         ending = min(endings, key=lambda e: (e.where.rank is None, e.time or "9"))
         where = ending.where
-        place, code = where.note, ending.exit_code
-        told = note("process-ended", place=place, code=code) if place.values else None
-        notes.append(told or note("some-process-ended", code=code))
+        notes.append(_ended(ending.where, ending.exit_code))
     error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -127,6 +125,8 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)
     notes += who_ended(NOWHERE, nodes)
+    if not notes and steps and steps[0].exit_code > 0:
+        notes = [_ended(common_place(steps[0].places), steps[0].exit_code)]
     meaning, fix = "", ""
     if error is not None or endings or summaries or steps:
         known = catalogue["unknown_error" if error is not None else "child_failed"]
@@ -139,6 +139,14 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         evidence=evidence,
         first_error=first,
     ).with_notes(notes)
+
+
+def _ended(where: Location, code: int) -> Note:
+    """Say how a process ended, and which one if that is known."""
+    place = where.note
+    if not place.values:
+        return note("some-process-ended", code=code)
+    return note("process-ended", place=place, code=code)
 
 
 def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue) -> Verdict:

@@ -59,6 +59,11 @@ _OF_LAUNCHERS = re.compile(
     | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
     """
 )
+# How a process says in its last lines why it goes, where it does not call that an error.
+_REFUSES = re.compile(
+    r"(?i)\b(?:can(?:'|no|\s?no)t|could(?:n't|\snot)|fail(?:ed|s|ure)?|unable|giv(?:es?|ing)\sup|gave\sup|refus(?:ed|es|ing)"
+    r"|reject(?:ed|s|ing)|not\s(?:found|supported|allowed|valid)|no\ssuch|invalid|unsupported|must\sbe|mismatch)\b"
+)
 # What says of a process, a task or a container only that it ended.
 _OF_AN_END = re.compile(
     r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
@@ -104,8 +109,15 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
         tells = _TELLS.search(text) and not line.mild
         if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
             said.append(line)
-    errors = [line for line in said if says_error(line)]
-    return errors[-1] if errors else next(iter(said), None)
+    for says_why in (says_error, gives_reason):
+        if errors := [line for line in said if says_why(line)]:
+            return errors[-1]
+    return next(iter(said), None)
+
+
+def gives_reason(line: Line) -> bool:
+    """Tell whether a process's last lines would end with this one because it says why."""
+    return says_error(line) or _REFUSES.search(line.text[:_LONGEST]) is not None
 
 
 def introduces(text: str) -> bool:

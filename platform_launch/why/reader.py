@@ -12,7 +12,13 @@ from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.claims import Claims
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
-from platform_launch.why.error_lines import hints_at_error, introduces, last_words, says_error
+from platform_launch.why.error_lines import (
+    gives_reason,
+    hints_at_error,
+    introduces,
+    last_words,
+    says_error,
+)
 from platform_launch.why.events import MOST_REPEATS, SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
@@ -356,7 +362,7 @@ class LogReader:
         said = last_words((one, data) for one, data in parsed if _may_be_of(one.process, places))
         if said is None:
             return
-        clear = not said.mild and says_error(said)
+        clear = gives_reason(said)
         at = line.number - said.number
         words = self._error_at(said, clear=clear, below=above[: at - 1][::-1])
         node_events.last_words = words

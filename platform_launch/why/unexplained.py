@@ -36,7 +36,7 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
         if not error.clear or any(e.log == error.log and e.start < error.number for e in suffered):
             continue
         if chosen.signature.id in _SILENT or says_end(error.shown):
-            close = chosen.start - error.number <= _CLOSE_LINES
+            close = chosen.start - error.number <= _CLOSE_LINES or error in _last_words(nodes)
         else:
             close = error.where.rank is not None and (
                 error.where.rank not in ranks or any(error.where.rank == place.rank for place in ended)
@@ -56,9 +56,8 @@ def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
         if (error.clear and not told) or answered in _ABORTS:
             return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
     if not answered or answered in _SILENT:
-        for node_events in nodes:
-            if (said := node_events.last_words) is not None:
-                return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]
+        for said in _last_words(nodes)[:1]:
+            return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]
     return []
 
 
@@ -66,7 +65,16 @@ def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]
     """Return the errors close above an event."""
     errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
     below = _LINES_OF_WHAT if chosen.signature.id == "abort" else -1
-    return [e for e in errors if e.log == chosen.log and -below <= chosen.start - e.number <= _LINES_ABOVE]
+    return [
+        error
+        for error in errors
+        if error.log == chosen.log
+        and (-below <= chosen.start - error.number <= _LINES_ABOVE or error in _last_words(nodes))
+    ]
+
+
+def _last_words(nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    return [node_events.last_words for node_events in nodes if node_events.last_words is not None]
 
 
 def _ended(node_events: NodeEvents) -> list[Location]:

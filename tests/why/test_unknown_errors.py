@@ -100,13 +100,44 @@ def test_an_error_that_work_went_on_after_is_not_the_first_of_the_failure(explai
 
 
 def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text: Explain) -> None:
-    last = "2: the trainer gave up: a plan for 64 chips on 48\n"
+    last = "2: the trainer leaves: a plan for 64 chips on 48\n"
     verdict = explain_text(progress(12) + last + "srun: error: gn05: task 2: Exited with exit code 1\n")
     assert verdict.cause == "exited_first"
     told = next(one for one in verdict.noted if one.id == "last-words")
     assert told.values["line"] == 13
     verdict = explain_text(last + progress(12) + "srun: error: gn05: task 2: Exited with exit code 1\n")
     assert "last-words" not in {one.id for one in verdict.noted}
+
+
+def test_last_words_that_give_a_reason_answer_however_long_the_launchers_report_is(
+    explain_text: Explain,
+) -> None:
+    failed = "E1103 10:13:00.000000 140 torch/distributed/elastic/multiprocessing/api.py:826] failed "
+    block = (
+        f"{failed}(exitcode: 7) local_rank: 2 (pid: 4412) of binary: python\n"
+        "Traceback (most recent call last):\n"
+        + '  File "/env/lib/python3.11/site-packages/torch/distributed/run.py", line 8, in run\n'
+        * 40
+        + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2025-11-03_10:13:00\n  host      : gn05\n"
+        "  rank      : 2 (local_rank: 2)\n  exitcode  : 7 (pid: 4412)\n============\n"
+    )
+    said = "[rank2]: the quota service rejected the request\n"
+    verdict = explain_text(progress(12) + said + block)
+    assert (first_line(verdict), verdict.where.rank, verdict.where.host) == (13, 2, "gn05")
+    assert "process-ended" in {one.id for one in verdict.noted}
+    assert explain_text(progress(12) + block).cause == "rank_exited"
+
+
+def test_the_exit_code_is_told_of_a_rank_whose_host_is_not_known(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "can't find package turbine 1.2.3\n"
+        "mpiexec detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n"
+        "  Process name: [[41364,1],4]\n  Exit code:    1\n"
+    )
+    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 1, 4)
+    assert {one.id for one in verdict.noted} == {"process-ended"}
 
 
 def test_a_host_on_which_only_later_tasks_ended_is_not_the_one_of_an_earlier_rank(

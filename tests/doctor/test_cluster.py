@@ -18,6 +18,7 @@ import pytest
 
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.waiting import LIMIT_S, at_once, until
+from tests.rendezvous.other_build import other_build
 
 pytestmark = requires_netns
 
@@ -39,12 +40,14 @@ def three() -> Iterator[tuple[Host, ...]]:
         yield made
 
 
-def start(host: Host, rank: int, nnodes: int, script: Path, *options: str) -> subprocess.Popen[str]:
+def start(
+    host: Host, rank: int, nnodes: int, script: Path, *options: str, main: Path = MAIN
+) -> subprocess.Popen[str]:
     """Start the doctor on one host as a platform does; the environment holds nothing else."""
     variables = {"WORLD_SIZE": str(nnodes), "RANK": str(rank), "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
     logs = ("--log-dir", str(script.parent / "logs"))
     return host.popen(
-        [sys.executable, MAIN, *OPTIONS, "--script", script, *logs, *options],
+        [sys.executable, main, *OPTIONS, "--script", script, *logs, *options],
         env={**variables, "CUDA_VISIBLE_DEVICES": ""},
         stderr=subprocess.DEVNULL,
     )
@@ -60,6 +63,20 @@ def between(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the errors and warnings, those of the node's own machine left out."""
     places = ("node ", "all", "pairs")
     return [f for f in findings if f["where"].startswith(places) and f["level"] != "info"]
+
+
+def test_a_node_whose_launcher_is_not_understood_is_named_on_both(
+    three: tuple[Host, ...], script: Path, tmp_path: Path
+) -> None:
+    other = other_build(tmp_path / "other") / "platform_launch" / "__main__.py"
+    nodes = [start(three[0], 0, 2, script), start(three[1], 1, 2, script, main=other)]
+    found = [between(findings_of(node)) for node in nodes]
+    assert [(one["id"], one["where"]) for one in found[0]] == [("node-foreign", "node 1")]
+    assert [one["id"] for one in found[1]] == ["meeting-failed"]
+    for findings in found:
+        assert "the launchers do not understand each other" in findings[0]["what"]
+    assert "one image" in found[0][0]["hint"]
+    assert "one image" in found[1][0]["what"]
 
 
 def answers(running: Sequence[subprocess.Popen[str]]) -> list[list[dict[str, Any]]]:

@@ -142,6 +142,8 @@ class Director:
         return not self._silent.intersection(group) and not pairs & self._gaps
 
     def _all_left(self) -> bool:
+        if self._foreign and self._coordinator.has_unheard_rejections:
+            return False
         members = self._coordinator.membership.ranks
         return all(
             self._coordinator.has_left(member) for rank, member in members.items() if rank not in self._silent

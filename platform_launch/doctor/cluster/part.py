@@ -42,6 +42,7 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
 from platform_launch.rendezvous.participant import Participant, RejectedError
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
+from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
 
 T = TypeVar("T")
@@ -87,7 +88,10 @@ class Part:
             failure = f"node 0 does not answer any more, {self.stage}: {error}"
         except LaunchError as error:
             failure = error.message
-        except (SeriesError, NeverReachedError, RejectedError, OSError) as error:
+        except RejectedError as error:
+            refused = launch_error(error.rejection)
+            failure = f"{refused.message}; {refused.hint}"
+        except (SeriesError, NeverReachedError, OSError) as error:
             failure = str(error)
         return PartAnswer(failure=failure.partition("\n")[0])
 

@@ -12,7 +12,6 @@ from queue import Empty, SimpleQueue
 from platform_launch.console import Console
 from platform_launch.console.languages import event_line
 from platform_launch.errors import (
-    HangError,
     InstallationError,
     LaunchError,
     NodesAbsentError,
@@ -24,6 +23,7 @@ from platform_launch.launch.hang_watch import HangWatch
 from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.lasting_link import LastingLink
 from platform_launch.launch.link import HelperSilent
+from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
@@ -58,8 +58,6 @@ from platform_launch.supervise.signals import Interrupted, SignalInbox
 
 # A training that hangs will not write a last checkpoint.
 HANG_GRACE_S = 5.0
-# Of what is said of a hang, what a job's end repeats.
-_MOST_LINES = 8
 
 
 class SpareNotNeededError(Exception):
@@ -230,7 +228,7 @@ class Attempt:
         """
         with self._lock:
             if not self._started:
-                told = self._of_this_node(EndKind.STOPPED, 128 + number, stopped_by=number.name)
+                told = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
                 self._link.tell(StopAll(told))
                 return None
             self._running = False
@@ -250,7 +248,9 @@ class Attempt:
         """Tell how the training ended, and return what that means for the whole job."""
         if was_failure(outcome):
             self.health = self._health.ask()
-        self._link.tell(TrainingEnded(self._ending(outcome), not_again))
+        ending = self._left if outcome.stopped_by is not None else None
+        ending = ending or of_training(self._task.node, outcome, self.output, self.health)
+        self._link.tell(TrainingEnded(ending, not_again))
         alone = RunOutcome(0)
         while not self._alone and self._lost is None:
             try:
@@ -267,28 +267,6 @@ class Attempt:
             return alone
         restart = outcome.exit_code != 0 and not_again is None
         return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
-
-    def _ending(self, outcome: Outcome) -> NodeEnding:
-        kind = EndKind.FINISHED
-        if outcome.stopped_by is not None and self._left is not None:
-            return self._left
-        if outcome.stopped_by is not None:
-            kind = EndKind.STOPPED
-        elif outcome.exit_code:
-            kind = EndKind.FAILED
-        cause = self.output.why() if outcome.exit_code else None
-        if cause is not None and not is_young(
-            FailedRun(highest_step(self.output.text()), outcome.duration_s)
-        ):
-            cause = replace(cause, retry="")  # it went well for long: a restart brings it further
-        ending = self._of_this_node(kind, outcome.exit_code, cause, outcome.stopped_by or "")
-        return replace(ending, health=self.health)
-
-    def _of_this_node(
-        self, kind: EndKind, exit_code: int, cause: Cause | None = None, stopped_by: str = ""
-    ) -> NodeEnding:
-        node = self._task.node
-        return NodeEnding(kind, node.node_rank, node.place, exit_code, cause, stopped_by)
 
     def _hear(self, line: ConsoleLine) -> None:
         """Say what the helper has to say; a line without an event belongs to the one before."""
@@ -360,7 +338,7 @@ class Attempt:
         tail = self._supervisor.tail
         line = watch.say_who_left(tail, failed_here=self._failed) if watch is not None else ""
         cause = Cause("rank_left", (line,), (line,))
-        return self._of_this_node(EndKind.LEFT, exit_code, cause) if line else None
+        return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
 
     def _take_over(self) -> None:
         """Say where node 0 is now, and speak as the node whose place this one takes, if it is another's."""
@@ -400,17 +378,13 @@ class Attempt:
         if self._hang_watch is not None:
             self._hang_watch.hush()
         if reason in signal.Signals.__members__:
-            self._link.tell(StopAll(self._of_this_node(EndKind.STOPPED, 0, stopped_by=reason)))
+            self._link.tell(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
     def _on_hang(self, report: HangReport) -> None:
         """End the training of all nodes, which hangs."""
         self.hung = True
         self._hang_s = report.still_s
-        culprit = next(iter(report.finding.culprits), None)
-        cause = Cause("hang", (), tuple(report.finding.lines()[:_MOST_LINES]))
-        ending = self._of_this_node(EndKind.HUNG, HangError.exit_code, cause)
-        if culprit is not None and culprit.node_rank is not None:
-            ending = replace(ending, node_rank=culprit.node_rank, host=culprit.host)
+        ending = of_hang(self._task.node, report)
         self._link.tell(StopAll(ending))
         self._stop_for(ending)
 
@@ -421,4 +395,4 @@ class Attempt:
             if code and not self.hung and self._supervisor.stopped_by is None:
                 self._hang_watch.say_who_left(self._supervisor.tail, failed_here=self._failed)
         if code and not self.hung:
-            self._link.tell(StopAll(self._of_this_node(EndKind.FAILED, code)))
+            self._link.tell(StopAll(of_node(self._task.node, EndKind.FAILED, code)))

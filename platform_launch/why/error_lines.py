@@ -13,9 +13,9 @@ from platform_launch.why.steps import shows_work
 _NEUTRAL = re.compile(
     r"""(?ix)
       \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ])?(?:errors?|failures?|exceptions?)\b
-    | --?[\w-]{1,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
+    | (?<![\w-])--?\w[\w-]{0,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
     | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
-    | \b\w{0,60}(?:error|exception|fail(?:ed|ures?)?)s?(?:_\w{0,60})?["']?
+    | (?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
       (?: [ ]?=[ ]?["']?
           (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
         | [ ]?:[ ]?

@@ -155,7 +155,9 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 EVERY_PATTERN = """
 import re, resource
+from platform_launch.why import error_lines
 from platform_launch.why.exception_rules import rules
+from platform_launch.why.line import parse
 from platform_launch.why.literals import branches
 from platform_launch.why.signatures import catalogue
 parser = getattr(re, "_parser", None) or __import__("sre_parse")
@@ -170,6 +172,10 @@ for pattern in patterns:
         words = [word for word in "".join(plain).split("|") if word]
         for begin in {"".join(words[:count]) for count in range(1, len(words) + 1)}:
             search(begin * (8192 // len(begin)))
+print("error_lines", flush=True)
+for begin in ("error ", "_error", "no ", "--a", "process failed", ": ", "panicked at ", "level='", " ", "a"):
+    line = parse(1, (begin * (8192 // len(begin))).encode())
+    error_lines.hints_at_error(line), error_lines.gives_reason(line), error_lines.introduces(line.text)
 """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -36,8 +35,6 @@ def _start(command_line: str) -> int:
         sys.path[0] = __file__.rsplit("/", 2)[0]
     # Said at every start where the old package is installed too, as NVIDIA's resiliency extension does.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
-    # What a start imports stays: to look through it for garbage a hundred times finds none.
-    gc.set_threshold(50_000)
     if sys.argv[1:2] == ["_helper"]:  # started by a command that has checked the interpreter
         from platform_launch.helper import main as helper
 

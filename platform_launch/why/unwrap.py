@@ -7,6 +7,8 @@ import re
 
 _MESSAGES = ("log", "message", "msg", "textPayload", "MESSAGE", "text", "event")
 _DEEPEST = 3
+_GRAVE = frozenset(("ERROR", "CRITICAL", "FATAL"))
+_MOST_RANKS = 10_000_000
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
@@ -57,7 +59,22 @@ def _of_json(data: bytes) -> list[bytes]:
     except (ValueError, RecursionError):
         return [data]
     text = _message(record, _DEEPEST)
-    return text.rstrip("\n").encode(errors="replace").split(b"\n") if text else [data]
+    if not text:
+        return [data]
+    lines = text.rstrip("\n").split("\n")
+    if isinstance(record, dict):
+        lines = [f"{_prefix(record)}{line}" for line in lines]
+    return [line.encode(errors="replace") for line in lines]
+
+
+def _prefix(record: dict[str, object]) -> str:
+    """Return what a program's own logger says beside its message, in the form of a prefix.
+
+    Not the severity that a log service gives: to what stands on the error output, for instance.
+    """
+    level, rank = record.get("level") or record.get("levelname"), record.get("rank")
+    said = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""
+    return f"{said}| ERROR | " if str(level).upper() in _GRAVE else said
 
 
 def _message(record: object, depth: int) -> str:

@@ -38,7 +38,7 @@ def first_line(verdict: Verdict) -> int | None:
         "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
         "/home/u/job.sh: line 12: MASTER_HOST: unbound variable\n",
         "kernels.cpp:41:7: error: 'frob' was not declared in this scope\nmake: *** [kernels.o] Error 1\n",
-        '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest","rank":2}\n{"level":"info"}\n',
+        '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest"}\n{"level":"info"}\n',
         'time="t" level=error msg="the lease is held by run 7712"\ntime="t" level=info msg="bye"\n',
         "2025-11-03 10:00:02.123 | ERROR    | feed.run:open:44 - checksum of part-0007 is 12ab; giving up\n",
         "2025-11-03T10:00:02.123Z [error    ] vocabulary is not the model's [train] want=50257\n",
@@ -145,3 +145,9 @@ def test_a_host_on_which_only_later_tasks_ended_is_not_the_one_of_an_earlier_ran
 ) -> None:
     verdict = explain_text(WAITED + EXITED)
     assert (verdict.cause, verdict.where.rank, verdict.where.host) == ("nccl_watchdog", 0, None)
+
+
+def test_the_rank_and_the_level_that_a_program_logs_beside_its_message_count(explain_text: Explain) -> None:
+    said = '{"level": "error", "msg": "shard 12 is older than its manifest", "rank": 2}\n'
+    verdict = explain_text(progress(5) + said + '{"level": "info", "msg": "closing", "rank": 2}\n')
+    assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 6, 2)

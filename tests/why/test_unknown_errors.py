@@ -131,10 +131,10 @@ def test_last_words_that_give_a_reason_answer_however_long_the_launchers_report_
 
 def test_the_exit_code_is_told_of_a_rank_whose_host_is_not_known(explain_text: Explain) -> None:
     verdict = explain_text(
-        "can't find package turbine 1.2.3\n"
+        "can't find package mesh 4.2\n"
         "mpiexec detected that one or more processes exited with non-zero status, thus causing\n"
         "the job to be terminated. The first process to do so was:\n\n"
-        "  Process name: [[41364,1],4]\n  Exit code:    1\n"
+        "  Process name: [[7,1],4]\n  Exit code:    1\n"
     )
     assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 1, 4)
     assert {one.id for one in verdict.noted} == {"process-ended"}

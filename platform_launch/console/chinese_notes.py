@@ -32,6 +32,7 @@ NOTES = {
     "output-follows": "此后还有 {count} 行输出：进程可能没有因此结束",
     "lines-left-out": "{log} 中充满 {heads}：这样的行只读了最前和最后的部分",
     "tracebacks-left-out": "{log} 中充满回溯：没有全部读取",
+    "no-end": "{log}：没有记录说明这次启动已结束：它仍在运行，或启动器被杀死（SIGKILL），或节点已丢失",
     # Who is behind.
     "started-fewer": "{ranks} 启动了 {count} 个集合通信，其他 rank 启动了 {others} 个",
     "timed-out-behind": "{ranks} 在第 {number} 个（{operation}）超时，其他 rank 在第 {others} 个",

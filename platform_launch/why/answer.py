@@ -15,6 +15,8 @@ from platform_launch.why.place import common_place, fill_place, place_of_error, 
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
+_MOST_OPEN = 8
+
 
 def verdict_of(
     event: Occurrence, nodes: Sequence[NodeEvents], oom_kills: int | None, catalogue: Catalogue
@@ -106,7 +108,9 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
     ]
     if not errors and not every and not summaries and not steps:
-        return Verdict("nothing")
+        return Verdict("nothing").with_notes(
+            [note("no-end", log=one.log) for one in nodes if one.is_open][:_MOST_OPEN]
+        )
     notes, where = list[Note](), common_place([ending.where for _, ending in every])
     if endings:
         ending = min(endings, key=lambda e: (e.where.rank is None, e.time or "9"))

@@ -159,15 +159,17 @@ class Episode:
 class NodeEvents:
     """The events of one node (or pod) in one log, and what else it tells of itself.
 
-    ``finished_at`` is the last line in which the launcher called this training a success. ``homes`` are the
-    hosts of the ranks of the largest communicator seen, of ``homes_of`` ranks; "" where two claim one.
-    ``last_words`` is the line above the first report that a process ended.
+    ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
+    that it began and said nothing of an end. ``homes`` are the hosts of the ranks of the largest communicator
+    seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
+    that a process ended.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
         self.log = log
         self.clock_offset_s = clock_offset_s
         self.finished_at = 0
+        self.is_open = False
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
         self.homes: dict[int, str] = {}

@@ -43,6 +43,8 @@ ENGLISH = {
     "output-follows": "{count} lines of output follow: the process may have survived this",
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
     "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",
+    "no-end": "{log}: nothing tells that this launch ended: it still runs, its launcher was killed "
+    "(SIGKILL), or its node was lost",
     # Who is behind.
     "started-fewer": "{ranks} started {count} collectives, the others {others}",
     "timed-out-behind": "{ranks} timed out at number {number} ({operation}), the others at {others}",

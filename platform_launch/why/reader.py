@@ -58,6 +58,12 @@ _AT_ITS_START = "The actor died because of an error raised in its creation task"
 _DEAD = b": The actor died"
 # What ends a process that another one's failure reached, as a fatal line of its own says.
 _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
+# What a launcher says of its own end.
+_ENDS_OF_LAUNCHES = frozenset(
+    """
+    launch-refused training-failed training-finished training-followed training-killed training-stopped
+    """.split()  # noqa: SIM905
+)
 # Where a launcher asks the store on the master.
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
@@ -224,6 +230,11 @@ class LogReader:
 
     def _take_own(self, line: Line, said: LauncherEvent) -> bool:
         """Read a line of this launcher, of which only the event counts; return False if it meant nothing."""
+        if said.id == "launch-opened":
+            self._events_of(line.where).is_open = True
+            return True
+        if said.id in _ENDS_OF_LAUNCHES:
+            self._events_of(line.where).is_open = False
         if said.id == "training-finished":
             self._events_of(line.where).finished_at = line.number
             return True

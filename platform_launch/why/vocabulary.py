@@ -30,7 +30,7 @@ STEMS = """
     enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
     fatal finite forbidden found gated glibc globalrank hccl heartbeat hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
-    jaxworker invalid kernel kill libibverbs locked lossinf lossnan lost lustre memlimit mismatch
+    jaxworker invalid kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
     missing mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
     nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
     pluginload pmix
@@ -53,7 +53,8 @@ PHRASES = (
     "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
-    "in file", "in state", "is down", "is full", "link down", "machine check", "memory access",
+    "in file", "in state", "is down", "is full", "launch-opened", "link down", "machine check",
+    "memory access",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no space", "no such", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.doctor.catalogue import REFUSALS
+from platform_launch.events import event, in_text
 from platform_launch.health.finding import IDS as DEVICE_IDS
 from platform_launch.why import explain_file
 from platform_launch.why.note import note, ranks_named
@@ -325,6 +326,16 @@ def test_own_verdict_in_a_log_is_not_read_as_evidence(explain_text: Explain) -> 
     first = explain_text(uncaught(OOM)).lines()
     said = "".join(f"[node 0] [ERROR] {line} [verdict]\n" for line in first)
     assert explain_text(said).kind == "nothing"
+
+
+def test_launch_whose_end_is_not_told_may_still_run(explain_text: Explain) -> None:
+    opened = in_text(event("launch-opened", version="1", node_rank=0, nnodes=2, job="a")) + "\n"
+    running = explain_text(opened + "step 1 loss 0.4\n")
+    assert (running.kind, [one.id for one in running.noted]) == ("nothing", ["no-end"])
+    again = in_text(event("training-finished", duration="1 s")) + "\n" + opened
+    assert [one.id for one in explain_text(opened + again).noted] == ["no-end"]
+    stopped = in_text(event("training-stopped", duration="1 s", reason="asked", exit_code=0)) + "\n"
+    assert not explain_text(opened + stopped).noted
 
 
 @pytest.mark.parametrize(

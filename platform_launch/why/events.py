@@ -235,7 +235,8 @@ class NodeEvents:
     @property
     def finished(self) -> bool:
         """Tell whether it ended well after all that happened in it."""
-        return self.finished_at > max(self._episode.last_line, self._decisive.last_line)
+        last_line = max(self._episode.last_line, self._decisive.last_line)
+        return self.finished_at > last_line and not self.is_open
 
     @property
     def lines_after(self) -> int:

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # The same command on every node: start_multinode_platform.sh [options] [-- script arguments]
 # Finds a Python environment, as configs/platform.env says, and hands over to platform_launch.
-set +u # which BASH_ENV or SHELLOPTS may have set
 # The first process of a container loses signals it has no handler for: hold them back until the launcher has one.
-[[ $$ != 1 || -n $_signals_held ]] || ! env --block-signal=TERM true 2>/dev/null ||
+[[ $$ != 1 || -n ${_signals_held-} ]] || ! env --block-signal=TERM true 2>/dev/null ||
   _signals_held=1 exec env --block-signal={TERM,INT,HUP,QUIT} "$BASH" "$0" "$@"
 unset _signals_held && trap 'exit 143' TERM # the trap is for an env that is too old
-set -eo pipefail && n=0
+set -eo pipefail +u && n=0 # BASH_ENV or SHELLOPTS may have set -u
 fail() { printf 'error: %s\nhint:  %s\n' "$1" "$2" >&2 && exit 67; }
 names() { for e in "$@"; do [[ ! -e $e ]] || { e=${e%/*} && printf '%s ' "${e##*/}"; }; done; } # folders of the files given
 root=$(cd -P -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)

@@ -15,6 +15,7 @@ from platform_launch.console import in_a_log, on_a_terminal
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
 from platform_launch.events import Event, event
+from platform_launch.sentences import Sentence
 from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like
 from platform_launch.supervise.guarding import Guard
 from platform_launch.supervise.processes import Command, fill_closed_descriptors
@@ -35,7 +36,8 @@ class Outcome:
     it handles; any other command may go on after them, and its 1 is a failure of its own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
     to :meth:`Supervisor.stop`, None for a command that had returned 0 by then; ``killed`` the process ids
-    that only SIGKILL could end; ``tail`` the end of what it wrote.
+    that only SIGKILL could end; ``tail`` the end of what it wrote; ``stop_sentence`` goes with
+    ``stopped_by`` where :meth:`Supervisor.stop` was given one.
     """
 
     exit_code: int
@@ -45,6 +47,7 @@ class Outcome:
     stopped_by: str | None
     killed: tuple[int, ...]
     tail: bytes = field(default=b"", repr=False)
+    stop_sentence: Sentence | None = None
 
 
 def supervise(
@@ -113,13 +116,24 @@ class Supervisor:
         """What has asked for the end, as in :class:`Outcome`; None while nothing has."""
         return self._watch.stopped_by
 
-    def stop(self, reason: str, grace_s: float | None = None, signal_name: str = "") -> None:
+    @property
+    def stop_sentence(self) -> Sentence | None:
+        """What whoever asked for the end gave :meth:`stop` as the reason, as in :class:`Outcome`."""
+        return self._watch.stop_sentence
+
+    def stop(
+        self,
+        reason: str,
+        grace_s: float | None = None,
+        signal_name: str = "",
+        sentence: Sentence | None = None,
+    ) -> None:
         """Ask the command to end as SIGTERM would; callable from any thread, before and during the run.
 
         ``grace_s`` can shorten the grace time; ``signal_name`` is the signal that asked for it
-        on another node.
+        on another node; ``sentence`` the reason as programs read it, ``reason`` its words.
         """
-        self._watch.stop(reason, grace_s, signal_name)
+        self._watch.stop(reason, grace_s, signal_name, sentence)
 
     def tell(self, event: Event) -> None:
         """Say an event where the command's output goes; callable from any thread during the run."""
@@ -155,6 +169,7 @@ class Supervisor:
             stopped_by=None if self._finished else watch.stopped_by,
             killed=tuple(watch.killed),
             tail=self._log.tail,
+            stop_sentence=None if self._finished else watch.stop_sentence,
         )
 
     @property

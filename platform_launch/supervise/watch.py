@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from platform_launch.events import Event, event
+from platform_launch.sentences import Sentence
 from platform_launch.supervise import processes
 from platform_launch.supervise.channel import Channel
 from platform_launch.supervise.processes import Command
@@ -45,6 +46,7 @@ class Watch:
     command's exit code (negative for a signal), ``resized()`` that the terminal has a new size, ``ending()``
     that a signal or :meth:`stop` asked for the end. ``what`` names the commands in those lines.
     ``stop_signal`` is the name of the signal that asked for the end, here or elsewhere, if one did;
+    ``stop_sentence`` is what :meth:`stop` was given by whoever asked first;
     ``warned_by`` is the last of USR1 and USR2 that was handed on, which need not end anything. ``inbox`` is
     the caller's, opened already, where it has one: a signal that came before is then not lost.
     """
@@ -62,6 +64,7 @@ class Watch:
     ) -> None:
         self.stopped_by: str | None = None
         self.stop_signal = ""
+        self.stop_sentence: Sentence | None = None
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
         self._grace_s = grace_s
@@ -74,7 +77,7 @@ class Watch:
         self._opens_inbox = inbox is None
         self._traffic = Traffic()
         self._running: set[int] = set()
-        self._requests: deque[tuple[str, float, str]] = deque()
+        self._requests: deque[tuple[str, float, str, Sentence | None]] = deque()
         self._actions: deque[Callable[[], None]] = deque()
         self._agenda: list[tuple[float, Callable[[], None]]] = []
         self._kill_at = self._interrupted_at = float("inf")
@@ -105,13 +108,20 @@ class Watch:
         """Read a command's output while watching."""
         self._traffic.add(channel)
 
-    def stop(self, reason: str, grace_s: float | None = None, signal_name: str = "") -> None:
+    def stop(
+        self,
+        reason: str,
+        grace_s: float | None = None,
+        signal_name: str = "",
+        sentence: Sentence | None = None,
+    ) -> None:
         """Ask for the end, from any thread: SIGTERM now, SIGKILL after the grace time.
 
         A ``grace_s`` of its own may shorten that of an end which was asked for before. ``signal_name`` is the
-        signal that asked for it elsewhere, if one did.
+        signal that asked for it elsewhere, if one did; ``sentence`` the reason as programs read it.
         """
-        self._requests.append((reason, self._grace_s if grace_s is None else grace_s, signal_name))
+        grace_s = self._grace_s if grace_s is None else grace_s
+        self._requests.append((reason, grace_s, signal_name, sentence))
         self._inbox.wake()
 
     def do(self, action: Callable[[], None]) -> None:
@@ -131,12 +141,12 @@ class Watch:
             if self._requests:  # after a pause of this process there may be an end that came first
                 self._reap()
             while self._requests:
-                reason, grace_s, signal_name = self._requests.popleft()
+                reason, grace_s, signal_name, sentence = self._requests.popleft()
                 # Once is enough: Python, for one, dies of a SIGTERM that comes while it ends for the first.
                 if self.stopped_by is None:
                     self._terminated = True
                     self._forward(signal.SIGTERM)
-                self._end(signal.SIGTERM, reason, grace_s, signal_name)
+                self._end(signal.SIGTERM, reason, grace_s, signal_name, sentence)
             ready = self._poll()
             for number in self._inbox.take():
                 self._on_signal(number)
@@ -181,12 +191,19 @@ class Watch:
         for leader in self._running:
             processes.signal_group(leader, number)
 
-    def _end(self, number: signal.Signals, reason: str, grace_s: float, signal_name: str) -> None:
+    def _end(
+        self,
+        number: signal.Signals,
+        reason: str,
+        grace_s: float,
+        signal_name: str,
+        sentence: Sentence | None = None,
+    ) -> None:
         """Start the grace time when the end is asked for the first time; later it can only be shortened."""
         end = time.monotonic() + grace_s
         first = self.stopped_by is None
         if first:
-            self.stop_signal = signal_name
+            self.stop_signal, self.stop_sentence = signal_name, sentence
         elif end >= self._kill_at:
             return
         self.stopped_by = self.stopped_by or reason

@@ -26,6 +26,7 @@ from platform_launch.procguard.agent.lock import AgentLock, is_free
 from platform_launch.procguard.agent.reconcile import Stage
 from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
+from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import OrderAction, WorkerOrder, WorkerState
 from platform_launch.sentences import quoted, sentence
 from tests.lab.disk import requires_mount
@@ -133,9 +134,19 @@ def test_a_stop_is_told_once_and_its_grace_time_kept(keep: Keep, folder: Path) -
 def test_who_asked_is_written_down(keep: Keep, folder: Path) -> None:
     process = keep(*python("import time; print('begun'); time.sleep(300)"))
     until(lambda: "begun" in log(folder), "the training")
-    records.write(folder / records.STOP, {"reason": "by order", "grace_s": 30.0})
+    # Its words are those of another reason: who asked is told by what was handed over, never by its words.
+    order = quoted(english(supervisor_module.GONE))
+    records.write(folder / records.STOP, {**records.reason(order), "grace_s": 30.0})
     process.wait(LIMIT_S)
-    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (True, "by order")
+    assert (ended(folder)["stop_requested"], records.reason_of(ended(folder))) == (True, order)
+
+
+def test_a_signal_to_the_supervisor_is_no_order(keep: Keep, folder: Path) -> None:
+    process = keep(*python("import time; print('begun'); time.sleep(300)"))
+    until(lambda: "begun" in log(folder), "the training")
+    process.send_signal(signal.SIGTERM)
+    process.wait(LIMIT_S)
+    assert (ended(folder)["stop_requested"], ended(folder)["reason"]) == (False, "SIGTERM")
 
 
 def test_a_wish_that_cannot_be_read_is_none(keep: Keep, folder: Path) -> None:

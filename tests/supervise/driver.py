@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.events import event
+from platform_launch.sentences import sentence
 from platform_launch.supervise import Command, Supervisor, watch
 
 
@@ -56,6 +57,7 @@ def main() -> int:
                 "duration_s": outcome.duration_s,
                 "log_path": str(outcome.log_path) if outcome.log_path else None,
                 "stopped_by": outcome.stopped_by,
+                "stop_sentence": outcome.stop_sentence.code if outcome.stop_sentence else None,
                 "killed": outcome.killed,
             }
         )
@@ -74,7 +76,7 @@ def stop_once(supervisor: Supervisor, options: dict[str, str]) -> None:
     log = Path(options["log_path"])
     while not (log.exists() and options["stop_once_logged"] in log.read_text()):
         time.sleep(0.02)
-    supervisor.stop("node 3 left")
+    supervisor.stop("node 3 left", sentence=sentence("node-left", node=3))
 
 
 if __name__ == "__main__":

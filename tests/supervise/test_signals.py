@@ -107,7 +107,7 @@ def test_a_deaf_training_is_killed_after_the_grace_time(supervise: Supervise) ->
     outcome = run.finish()
     assert time.monotonic() - began >= 0.5
     assert outcome["exit_code"] == 137
-    assert outcome["stopped_by"] == "SIGTERM"
+    assert (outcome["stopped_by"], outcome["stop_sentence"]) == ("SIGTERM", None)
     assert len(outcome["killed"]) == 1
     assert "[INFO] SIGTERM: asked the training to end, 0.5 s at most" in run.log
     assert "[WARN] killing what is left of the training: python" in run.log
@@ -184,7 +184,7 @@ def test_another_thread_can_ask_for_the_end_and_its_reason_is_kept(supervise: Su
     run = supervise(*python(REPORT), stop_once_logged="ready")
     outcome = run.finish()
     assert outcome["exit_code"] == 10 + signal.SIGTERM
-    assert outcome["stopped_by"] == "node 3 left"
+    assert (outcome["stopped_by"], outcome["stop_sentence"]) == ("node 3 left", "node-left")
     assert "[INFO] node 3 left: asked the training to end" in run.log
 
 

@@ -39,8 +39,7 @@ class _Watcher:
     """A thread that stops the training when that is requested, or when no agent is there."""
 
     def __init__(self, folder: Path, launch: RunLaunch, supervisor: Supervisor) -> None:
-        self.stop_reason: str | None = None
-        self._reasons = {english(GONE): GONE}
+        self.order: Sentence | None = None
         self._folder = folder
         self._launch = launch
         self._supervisor = supervisor
@@ -68,10 +67,8 @@ class _Watcher:
         grace_s = float(record.get("grace_s", self._launch.grace_s))
         if grace_s < self._grace_s:
             self._grace_s = grace_s
-            reason = records.reason_of(record) or sentence("stopped")
-            self._reasons[english(reason)] = reason
-            self.stop_reason = self.stop_reason or english(reason)
-            self._supervisor.stop(self.stop_reason, grace_s)
+            self.order = self.order or records.reason_of(record) or sentence("stopped")
+            self._supervisor.stop(english(self.order), grace_s, sentence=self.order)
 
     def _check_agent(self, now: float) -> None:
         if not is_free(Path(self._launch.lock)):
@@ -79,11 +76,7 @@ class _Watcher:
             return
         self._missed_since = self._missed_since or now
         if now - self._missed_since > self._launch.orphan_after_s:
-            self._supervisor.stop(english(GONE))
-
-    def reason(self, stopped_by: str) -> Sentence:
-        """Return what the supervisor was told, or the signal that came to it instead."""
-        return self._reasons.get(stopped_by) or quoted(stopped_by)
+            self._supervisor.stop(english(GONE), sentence=GONE)
 
 
 def run_training(folder: Path) -> None:
@@ -102,19 +95,21 @@ def run_training(folder: Path) -> None:
         log_path=folder / records.LOG,
         grace_s=launch.grace_s,
         on_start=lambda pid: _note(folder / records.TRAINING, {"pid": pid}),
-        on_ending=lambda reason: _note(folder / records.ENDING, records.reason(watcher.reason(reason))),
+        on_ending=lambda name: _note(
+            folder / records.ENDING, records.reason(supervisor.stop_sentence or quoted(name))
+        ),
         on_exit=lambda code: exited.write({**_now(), "exit_code": code}),
     )
     watcher = _Watcher(folder, launch, supervisor)
     threading.Thread(target=watcher.run, daemon=True).start()
     outcome = supervisor.run()
-    stop_requested = watcher.stop_reason is not None and outcome.stopped_by == watcher.stop_reason
+    stop_requested = outcome.stop_sentence is not None and outcome.stop_sentence is watcher.order
     ended.write(
         {
             **_now(),
             "exit_code": outcome.exit_code,
             "stop_requested": stop_requested,
-            **records.reason(_reason(outcome, watcher)),
+            **records.reason(_reason(outcome)),
         }
     )
     if outcome.exit_code and outcome.stopped_by is None:
@@ -128,9 +123,10 @@ def _write_first_line(log: Path, place: Mapping[str, str]) -> None:
         log.write_text(form.format_map(place), encoding="utf-8")
 
 
-def _reason(outcome: Outcome, watcher: _Watcher) -> Sentence | None:
+def _reason(outcome: Outcome) -> Sentence | None:
     if outcome.stopped_by is not None:
-        reason, count = watcher.reason(outcome.stopped_by), len(outcome.killed)
+        # A signal that came to the supervisor has no sentence.
+        reason, count = outcome.stop_sentence or quoted(outcome.stopped_by), len(outcome.killed)
         return sentence("stopped-with-kills", reason=reason, count=count) if count else reason
     return sentence("killed", signal=outcome.signal.name) if outcome.signal else None
 

@@ -47,6 +47,7 @@ _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
 _MOST_LOOKS_AT_WORK = 200
+_MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
 _LINES_OF_WORDS = 2
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
@@ -93,7 +94,7 @@ class LogReader:
         self._prefixes = Prefixes()
         self._steps = StepReader(self._scanner.preceding)
         self._claims = Claims(self._scanner.preceding)
-        self._recovered = self._looks_at_work = 0
+        self._recovered = self._looks_at_work = self._looks_for_words = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)
@@ -365,12 +366,17 @@ class LogReader:
         """Keep the last line above the first report of an end, of one of the processes that ended."""
         node_events = self._events_of(line.where)
         self._outlive_error(node_events)
-        if node_events.last_words is not None:
+        if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
             return
+        self._looks_for_words += 1
         behind = max(0, self._scanner.number - line.number)
         above = self._scanner.preceding(behind + _LINES_OF_LAST_WORDS)[behind:]
         parsed = ((parse(line.number - n, data, self._prefixes), data) for n, data in enumerate(above, 1))
-        said = last_words((one, data) for one, data in parsed if _may_be_of(one.process, places))
+        said = last_words(
+            (one, data)
+            for one, data in parsed
+            if _may_be_of(one.process, places) and not self._catalogue.is_noise(one.text)
+        )
         if said is None:
             return
         clear = gives_reason(said)

@@ -61,6 +61,8 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
         ("file_ends_early", ("/usr/lib/python3.11/multiprocessing/connection.py", "EOFError")),
         ("file_ends_early", ("EOFError: EOF when reading a line",)),
         ("checkpoint_of_another_size", ("/a/t.py: assert world_size % dp_size == 0", "AssertionError")),
+        ("checkpoint_of_another_size", ("/a/t.py: assert checkpoint or world_size > 1", "AssertionError")),
+        ("device_type_unknown", ("RuntimeError: Expected one of cpu at start of device string: gpu",)),
         ("out_of_range", ("RuntimeError: Timed out: waited more than 30 s",)),
     ],
 )  # fmt: skip

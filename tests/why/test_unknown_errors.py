@@ -109,6 +109,21 @@ def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text:
     assert "last-words" not in {one.id for one in verdict.noted}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "E0000 00:00:17.1 12 dnn.cc:83] Unable to register cuDNN factory: one has already been registered\n",
+        "fatal: not a git repository (or any of the parent directories): .git\n",
+        "[W1103 10:12:44.1 socket.cpp:207] The hostname of the client socket cannot be retrieved. err=-3\n",
+        "tokenizer config not found, using default values\n",
+        "apex is not supported here, falling back to torch\n",
+    ],
+)
+def test_what_programs_do_without_is_not_why_one_ended(explain_text: Explain, said: str) -> None:
+    assert explain_text(progress(12) + said + EXITED).cause == "exited_first"
+    assert explain_text(progress(12) + said + WAITED).cause == "nccl_watchdog"
+
+
 def test_last_words_that_give_a_reason_answer_however_long_the_launchers_report_is(
     explain_text: Explain,
 ) -> None:

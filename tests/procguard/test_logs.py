@@ -14,7 +14,7 @@ from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.server.logs import reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.reading import Reader
-from platform_launch.procguard.server.logs.retention import make_room
+from platform_launch.procguard.server.logs.retention import keep_within, make_room
 from platform_launch.procguard.server.logs.store import KEPT_RUNS, Full, Logs
 from tests.lab.disk import requires_mount
 
@@ -191,6 +191,17 @@ def test_all_logs_together_keep_within_a_limit(logs: Logs) -> None:
     assert make_room(100, logs, ["gn6-0", "gn7-0"]) == 3 * each
     assert (Reader(logs.root, "gn6-0").generations, Reader(logs.root, "gone-0").generations) == ([2, 3], [])
     assert logs.append("gone-0", 7, 0, b"again") == 5  # nothing in memory says that it is there already
+
+
+def test_why_the_logs_are_beyond_their_limit_stays_the_same_while_they_grow(logs: Logs) -> None:
+    logs.append("gn6-0", 1, 0, b"x")
+    segment = max((logs.root / "gn6" / "0" / "1").iterdir(), key=lambda file: file.stat().st_size)
+    told = set()
+    for size in (10**9, 2 * 10**9):  # a hole: it takes no room
+        os.truncate(segment, size)
+        told.add(keep_within(10**6, logs, ["gn6-0"]))
+    (why,) = told  # another one each time would be logged each time
+    assert "logs_limit_gib" in why
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def _with_headers(scope: Scope, send: Send) -> Send:
 
 
 class _Body:
-    """Passes a body on until it is too long, and then what is message of the client."""
+    """Passes a body on until it is too long, and then only tells when the client has left."""
 
     def __init__(self, receive: Receive, limit: int, stopping: asyncio.Event) -> None:
         self.limit = limit

@@ -30,12 +30,12 @@ class _Kept:
 
 def keep_within(limit_bytes: int, logs: Logs, workers: Collection[str]) -> str:
     """Drop the oldest logs beyond a limit; return why they are beyond it all the same, empty where not."""
-    total = make_room(limit_bytes, logs, workers)
-    if total <= limit_bytes:
+    if make_room(limit_bytes, logs, workers) <= limit_bytes:
         return ""
+    # Without how much it is: a reason that differs each time would be logged each time.
     return (
-        f"they take {total / 2**30:.1f} GiB of {limit_bytes / 2**30:g}: what is left are the two newest runs "
-        "of each worker; raise logs_limit_gib, or lower log_limit_mib"
+        f"they take more than {limit_bytes / 2**30:g} GiB: what is left are the two newest runs of each "
+        "worker; raise logs_limit_gib, or lower log_limit_mib"
     )
 
 

@@ -40,4 +40,9 @@ def was_placed(text: str, following: Iterable[bytes]) -> bool:
     """Tell whether the lines below one that says that a pod found no node say that it then had one."""
     of_this = takewhile(lambda data: _NAME.match(data) is None, following)
     assigned = [found["pod"].decode() for data in of_this if (found := _ASSIGNED.search(data))]
-    return bool(assigned) and (not _NAMED.search(text) or any(pod in text for pod in assigned))
+    return bool(assigned) and (not _NAMED.search(text) or any(_names(text, pod) for pod in assigned))
+
+
+def _names(text: str, pod: str) -> bool:
+    """Tell whether a text names a pod, and not one whose name only begins or ends like it."""
+    return re.search(rf"(?<![\w.-]){re.escape(pod)}(?![\w-]|\.\w)", text) is not None

@@ -83,3 +83,5 @@ def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:
     )
     assert explain_text(events).cause == "pod_unschedulable"
     assert explain_text(events.replace("train-1", "train-0")).kind == "nothing"
+    assert explain_text(events.replace("train-1", "train-01")).cause == "pod_unschedulable"
+    assert explain_text(events.replace("train-1", "big-train-0")).cause == "pod_unschedulable"

@@ -21,6 +21,8 @@ def of_another_build(slot: int, heartbeat: bytes, seal: Seal, ours: Hello) -> Ch
         theirs, kind = error.claim, _without_our_secret(error)
     except InvalidMessageError:
         return None
+    if theirs.protocol == ours.protocol:
+        return None  # node 0's own, shown again, or of a node that was shown another than node 0's
     theirs_is, ours_is = theirs.build, ours.build
     if theirs.job_id and ours.job_id and theirs.job_id != ours.job_id:
         kind, theirs_is, ours_is = RejectionKind.OTHER_JOB, theirs.job_id, ours.job_id

@@ -185,6 +185,21 @@ def test_a_stranger_cannot_drive_a_node_out_with_a_hello() -> None:
         assert _rejected(rendezvous) == []
 
 
+def test_a_stranger_without_the_secret_cannot_have_a_node_of_this_protocol_turned_away() -> None:
+    with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
+        stranger = rendezvous.connect()
+        stranger.write("heartbeat/1", stranger.read([protocol.HELLO])[0] or b"")  # sealed by node 0 itself
+        until(lambda: stranger.read(["heartbeat/1"]) == [b""])
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            stranger.write(protocol.HELLO, b"junk")
+        _told(rendezvous.participant(1))  # which it doubts, and comes again
+        rendezvous.halted.clear()
+        until(lambda: stranger.read([protocol.HELLO]) != [b"junk"])
+        rendezvous.joined(1)
+        assert _rejected(rendezvous) == []
+
+
 def test_with_a_secret_a_hello_without_it_names_what_is_missing() -> None:
     with live(2, secret=Secret("a secret of the whole job")) as rendezvous:
         _told(rendezvous.participant(1, secret=None, purpose=OTHER))

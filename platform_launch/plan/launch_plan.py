@@ -13,7 +13,7 @@ from platform_launch.hardware import Hardware
 from platform_launch.plan import found_variables, launchers, nccl, processes
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import Request
-from platform_launch.plan.training import Training, choose_training
+from platform_launch.plan.training import Training, check_script, choose_training
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect
@@ -85,6 +85,8 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
     training = choose_training(
         request, gpus=world_size if gpus else 0, nnodes=topology.nnodes, world_size=world_size
     )
+    if request.script is not None and "PYTHON_EXEC" not in env:  # what torchrun then starts it with
+        check_script(training.script)
     job = _file_name(request.job_name or topology.job_id or "job")
     logs = (request.log_dir or request.default_log_dir).resolve()
     translated, translation_warnings = found_variables.translate(env)

@@ -96,7 +96,7 @@ def _script_of_ones_own(
     yaml = read_yaml(yaml_path, nnodes=nnodes, world_size=world_size)
     config = _named(request.config, "--config")
     return Training(
-        script=_script(request) or table.script,
+        script=_named(request.script, "--script") or table.script,
         script_args=_script_args(config, None, request),
         config=config,
         accelerate_yaml=yaml,
@@ -115,7 +115,7 @@ def _without_yaml(request: Request) -> Training:
         )
     config = _named(request.config, "--config")
     return Training(
-        script=_script(request)
+        script=_named(request.script, "--script")
         or _existing(request.root / str(example), f"the example of --launcher {request.launcher}"),
         script_args=_script_args(config, None, request),
         config=config,
@@ -124,18 +124,13 @@ def _without_yaml(request: Request) -> Training:
     )
 
 
-def _script(request: Request) -> Path | None:
-    """Return the file that --script names, None where it was not given.
-
-    Raises InputError also where Python cannot read it: every node would wait for the others to say so.
-    """
-    script = _named(request.script, "--script")
+def check_script(script: Path) -> None:
+    """Raise InputError where this Python cannot read what --script names: all nodes would wait to say so."""
     with suppress(OSError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
-        source = script.read_bytes() if script is not None else b""
-        if (
-            len(source) > _LARGEST_SCRIPT or b"\0" in source
-        ):  # such as a zip application, which Python runs too
-            return script
+        with script.open("rb") as file:
+            source = file.read(_LARGEST_SCRIPT + 1)
+        if len(source) > _LARGEST_SCRIPT or b"\0" in source:
+            return  # such as a zip application, which Python runs too
         warnings.simplefilter("ignore")
         try:
             compile(source, str(script), "exec", dont_inherit=True)
@@ -147,7 +142,6 @@ def _script(request: Request) -> Path | None:
                 f"--script {script}{where}: Python {version} cannot read it: {error.msg}{line}",
                 "correct it, or use the Python that it needs; --script takes a Python file",
             ) from error
-    return script
 
 
 def _named(path: Path | None, flag: str) -> Path | None:

@@ -129,7 +129,13 @@ def test_a_script_that_python_cannot_read_is_refused_before_any_node_waits(
         script.write_bytes(source)
         with pytest.raises(InputError, match=f"--script .*{said}"):
             plan(script=script, launcher=launcher)
-    for source in (b"PK\3\4\0\0", "# coding: latin-1\nx = '\xe9' is 'y'\n".encode("latin-1"), b""):
+        assert plan({**TWO_NODES, "PYTHON_EXEC": "/bin/bash"}, script=script, launcher=launcher)
+    for source in (
+        b"PK\3\4\0\0",
+        b"(" * 2**22 + b"(",
+        "# coding: latin-1\nx = '\xe9' is 'y'\n".encode("latin-1"),
+        b"",
+    ):
         script.write_bytes(source)
         assert plan(script=script, launcher=launcher).training.script == script
 

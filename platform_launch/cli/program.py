@@ -53,7 +53,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command; where there is none of this name, name the likely one."""
         name = args[0]
-        if name not in self._modules and not name.startswith("-"):
+        if name not in self._modules and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             near = get_close_matches(name, self._modules, 1)

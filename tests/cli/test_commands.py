@@ -67,6 +67,12 @@ def test_ctrl_c_while_a_command_is_still_imported_shows_no_traceback(tmp_path: P
         assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b""), name
 
 
+def test_a_word_that_is_no_command_does_not_disturb_the_shell_that_completes_the_line() -> None:
+    words = {"COMP_WORDS": "platform-launch rum ", "COMP_CWORD": "2"}
+    done = launch(env={"_PLATFORM_LAUNCH_COMPLETE": "bash_complete", **words})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_json_stands_alone_on_stdout() -> None:
     done = launch("run", "--print-env", "--format", "json", "--assume-gpus", "8xH100", env=TWO_NODES)
     assert done.returncode == 0, done.stderr

@@ -95,6 +95,13 @@ def _helper_lost(killed_by: str) -> LaunchError:
     )
 
 
+def _helper_silent(silent_s: float) -> LaunchError:
+    return InstallationError(
+        f"the process that stands in the rendezvous has not moved for {silent_s:.0f} s",
+        "look at what this node waits for: a file system that does not answer, or memory",
+    )
+
+
 class Attempt:
     """Leads one start from the roll call to the outcome. For one use, in the main thread.
 
@@ -199,6 +206,8 @@ class Attempt:
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
+            elif isinstance(message, HelperSilent):
+                raise _helper_silent(message.silent_s)
             elif message is None:
                 raise _helper_lost(self._link.killed_by())
 
@@ -307,9 +316,8 @@ class Attempt:
             if self._hang_watch is not None:
                 self._hang_watch.receive(message)
             return
-        if isinstance(message, HelperSilent):
-            if self._running:
-                self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
+        if isinstance(message, HelperSilent) and self._running:
+            self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
             return
         if isinstance(message, ConsoleLine) and self._running:
             self._supervisor.tell(Event(message.event, message.level, fields={"what": message.text}))

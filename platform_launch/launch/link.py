@@ -66,7 +66,14 @@ class HelperLink:
             os.close(its_stdout)
         self.send(task)
         self._thread = Thread(target=self._listen, args=(heard,), name="rendezvous", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread is left: nor may a helper be that nobody hears
+            self._kill()
+            os.waitpid(self.pid, 0)
+            self._shut()
+            os.close(self._from)
+            raise
         Thread(target=self._give_signs_of_life, name="alive", daemon=True).start()
 
     def send(self, message: Message) -> None:
@@ -94,7 +101,7 @@ class HelperLink:
             while time.monotonic() < deadline:  # its descriptors are closed a moment before it can be reaped
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
                 if ended:
-                    return Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else ""
+                    return _signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
                 time.sleep(0.01)
         return ""
 
@@ -153,3 +160,10 @@ class HelperLink:
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:  # real-time signals have none
+        return f"signal {number}"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.environment import Environment
 from platform_launch.observe import processes
 from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump
 
@@ -158,9 +159,15 @@ def ask_faulthandler(hooked: HookedProcess, pid: int, limit_s: float) -> str:
 
 
 def remove_torchruns_folders(folder: Path) -> None:
-    """Remove the empty folders that torchrun made for its workers and leaves; what holds a file stays."""
+    """Remove the empty folders that torchrun made for its workers and leaves; what holds a file stays.
+
+    The folder of a torchrun that started this launcher is in use.
+    """
+    outer = Environment.of_this_process().get("TORCHELASTIC_ERROR_FILE") or ""
     for link in folder.glob("*.torchrun"):
         with suppress(OSError):
+            if Path(outer).is_relative_to(link.readlink()):
+                continue
             for made, _, _ in os.walk(link.readlink(), topdown=False):
                 Path(made).rmdir()
 

@@ -47,8 +47,8 @@ def _hosts_of_tf_config(environment: Environment) -> int:
     import json
 
     try:
-        cluster = json.loads(text).get("cluster", {})
-        return sum(len(addresses) for addresses in cluster.values())
+        cluster = (json.loads(text) or {}).get("cluster") or {}  # templates leave null where there is none
+        return sum(len(addresses or ()) for addresses in cluster.values())
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise TopologyError(
             f"TF_CONFIG={shown(text)} cannot be read ({type(error).__name__}): expected JSON with the hosts "

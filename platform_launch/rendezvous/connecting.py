@@ -176,13 +176,13 @@ class Connector:
         except RejectedError as error:
             if error.rejection.kind not in _DOUBTED:
                 raise
-            return None
         except (NoRendezvousError, StoreError):
+            pass
+        else:
             if participant is not None:
-                participant.close()
-            return None
+                raise CoordinatorGoneError
         if participant is not None:
-            raise CoordinatorGoneError
+            participant.close()
         return None
 
     def enter(self, found: Reach) -> tuple[Participant | None, str]:

@@ -45,7 +45,7 @@ _CHECK_EVERY_S = 1.0
 # How long a notice to a node that takes no part is kept for it to read.
 _FAREWELL_S = 15.0
 # A node that speaks another protocol finds out by itself, and doubts it for some seconds (``connecting``).
-_STRANGER_FAREWELL_S = 8.0
+_STRANGER_FAREWELL_S = 13.0
 _MOST_WARNINGS = 200
 
 

@@ -157,7 +157,9 @@ def test_hook_of_another_installation_on_the_path_is_no_second_one(folder: Path,
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_empty_folders_that_torchrun_left_are_found_and_removed(folder: Path, tmp_path: Path) -> None:
+def test_empty_folders_that_torchrun_left_are_found_and_removed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, told in (("torchelastic_a", True), ("torchelastic_b", True), ("of_the_user", False)):
         made = tmp_path / name / "none_x" / "attempt_0" / "0"
         made.mkdir(parents=True)
@@ -166,6 +168,12 @@ def test_empty_folders_that_torchrun_left_are_found_and_removed(folder: Path, tm
         code = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"
         run(folder, code, TORCHELASTIC_ERROR_FILE=str(made / "error.json"))
         assert any(link.readlink() == tmp_path / name for link in folder.glob("*.torchrun")) is told
+    with monkeypatch.context() as inside:
+        # The launcher itself is a worker of that torchrun.
+        outer = tmp_path / "torchelastic_a/none_x/attempt_0/0/error.json"
+        inside.setenv("TORCHELASTIC_ERROR_FILE", str(outer))
+        remove_torchruns_folders(folder)
+        assert outer.parent.exists()
     remove_torchruns_folders(folder)
     left = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("attempt_0/0")}
     assert left == {"torchelastic_b", "of_the_user"}

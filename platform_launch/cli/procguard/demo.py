@@ -67,7 +67,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
 def _temporary() -> Iterator[Path]:
     """Make a folder that is removed at the end; one that was killed has left its own, which goes now."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), _held(left):  # BlockingIOError: a demo that runs has it
+        with suppress(OSError), _held(left, fcntl.LOCK_NB):  # BlockingIOError: a demo that runs has it
             if left.stat().st_uid == os.geteuid() and any(left.iterdir()):  # empty: one that just begins
                 shutil.rmtree(left)
     made = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
@@ -76,11 +76,11 @@ def _temporary() -> Iterator[Path]:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _held(folder: Path, how: int = 0) -> Iterator[None]:
     """Hold a folder's lock, which the kernel lets go when this process is killed."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
         yield
     finally:
         os.close(descriptor)

@@ -22,7 +22,7 @@ from platform_launch.rendezvous.protocol import RejectionKind, describe_rejectio
 # Beyond what a node may take for a stage, for the way of its answer.
 MARGIN_S = 10.0
 CONNECT_LIMIT_S = 5.0
-_LEAVE_LIMIT_S = 10.0
+_LEAVE_LIMIT_S = 15.0
 _LARGEST_WHOLE = 64  # nodes that try one collective all together
 _STEP_S = 0.05
 
@@ -46,6 +46,8 @@ class Director:
         self._task = task
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
+        self._everyone = range(task.nnodes)
+        self._ranks = coordinator.membership.ranks
         self._foreign: dict[int, str] = {}
         self._silent: set[int] = set()
         self._gaps: set[tuple[int, int]] = set()
@@ -54,8 +56,7 @@ class Director:
 
     def lead(self) -> None:
         """Lead from the first arrival to the last farewell."""
-        coordinator, everyone = self._coordinator, range(self._task.nnodes)
-        ranks = coordinator.membership.ranks
+        coordinator, everyone, ranks = self._coordinator, self._everyone, self._ranks
         coordinator.publish(DoctorState())
         self._wait(lambda: len(ranks.keys() | self._foreign) == self._task.nnodes, self._task.meet_limit_s)
         for rank, member in sorted(ranks.items()):
@@ -92,7 +93,9 @@ class Director:
                 if rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
                     self._duplicates[rejection.node_rank] = change.member.node.host
                 elif rejection is not None and rejection.kind is RejectionKind.OTHER_PROTOCOL:
-                    self._foreign[rejection.node_rank] = describe_rejection(rejection)
+                    rank = rejection.node_rank
+                    if rank in self._everyone and rank not in self._ranks:
+                        self._foreign[rank] = describe_rejection(rejection)
             time.sleep(_STEP_S)
 
     def _await_answers(

@@ -6,6 +6,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -58,6 +59,8 @@ from platform_launch.supervise.signals import Interrupted, SignalInbox
 
 # A training that hangs will not write a last checkpoint.
 HANG_GRACE_S = 5.0
+# For so long a node that cannot start looks for node 0, to say so.
+TELL_S = 30.0
 
 
 class SpareNotNeededError(Exception):
@@ -203,13 +206,17 @@ class Attempt:
                 error = self._error(message)
                 if self._task.leads:  # it may take a while until all others have heard it
                     self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
+                if message.untold:
+                    self._tell_without_helper(error)
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
             elif isinstance(message, HelperSilent):
                 raise _helper_silent(message.silent_s)
             elif message is None:
-                raise _helper_lost(self._link.killed_by())
+                lost = _helper_lost(self._link.killed_by())
+                self._tell_without_helper(lost)
+                raise lost
 
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
@@ -276,6 +283,34 @@ class Attempt:
             return alone
         restart = outcome.exit_code != 0 and not_again is None
         return RunOutcome(NodesAbsentError.exit_code, self._lost, restart, not_again)
+
+    def _tell_without_helper(self, error: LaunchError) -> None:
+        """Let the others know why this node does not start, where its helper cannot: they would wait."""
+        # Here, since no other launch needs it.
+        from platform_launch.rendezvous.run.refusing import refuse_without_torch
+
+        task, node = self._task, self._task.node
+        # On node 0 the others would meet; and a spare that cannot start is one spare less.
+        if task.leads or task.spare:
+            return
+        if not node.refusal:
+            node = replace(node, refusal=error.message, refusal_code=error.exit_code)
+            said = {"what": error.message, "message": error.message}
+            self._console.tell(Event(error.event, "ERROR", fields=said))
+            self._console.tell(event("refusal-told", limit_s=TELL_S))
+        with suppress(OSError, RuntimeError, MemoryError, Interrupted):  # as scarce here as for the helper
+            refuse_without_torch(
+                replace(task, node=node), limit_s=TELL_S, pause=self._pause, say=self._hear_of_others
+            )
+
+    def _pause(self, seconds: float) -> None:
+        """Wait; raises Interrupted for a signal."""
+        select.select([self._inbox.fd], [], [], seconds)
+        self._inbox.heed()
+
+    def _hear_of_others(self, message: Message) -> None:
+        if isinstance(message, ConsoleLine):
+            self._hear(message)
 
     def _hear(self, line: ConsoleLine) -> None:
         """Say what the helper has to say; a line without an event belongs to the one before."""

@@ -12,7 +12,7 @@ from platform_launch.console import Console
 from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.attempt import Attempt, JobMovedError
+from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.cost import RunCost
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import STOP
@@ -33,7 +33,6 @@ RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
 # One that is free, which node 0 tells the others on MASTER_PORT.
 ANY_PORT = 0
-_TELL_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,8 @@ def tell(
     inbox: SignalInbox,
 ) -> None:
     """Tell the other nodes that this one cannot start (``Fingerprint.refusal``); give up after a while."""
-    console.tell(event("refusal-told", limit_s=_TELL_S))
-    hurried = replace(settings, roll_call_timeout_s=min(_TELL_S, settings.roll_call_timeout_s))
+    console.tell(event("refusal-told", limit_s=TELL_S))
+    hurried = replace(settings, roll_call_timeout_s=min(TELL_S, settings.roll_call_timeout_s))
     training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(fingerprint, hurried, training, 0)
     attempt = Attempt(training, lambda _place, _restarts: training, task, inbox, console, RunReporter())

@@ -4,6 +4,7 @@ Node 0 serves a store (torch's TCPStore) at INIT_MASTER_PORT and leads; every no
 launcher too. Importing torch costs more memory than a supervisor may take, so both live in a helper process.
 
     store            the only module that opens a TCPStore; no call waits for ever
+                     torch_free: a client of one, for a node that cannot load torch
     messages         what travels: dataclasses that are checked when they are read
     authentication   the secret that nodes may share, and the seal it puts on every entry
     protocol         what lies in the store under which key

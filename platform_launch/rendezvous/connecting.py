@@ -67,7 +67,8 @@ class Connector:
     ``say`` hears every few seconds what stands in the way. ``answer_limit_s`` is how long an answer of node 0
     may take later. ``host`` and ``port`` are where node 0 was looked for last. ``examine`` is called once
     node 0 is reached, and returns how this node presents itself. ``elsewhere`` are further places where it
-    may be, and ``obstacle`` says of who was reached why this node does not join there.
+    may be, and ``obstacle`` says of who was reached why this node does not join there. ``connect`` is how a
+    store is reached, as ``Store.connect`` does it.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Connector:
         examine: Callable[[Fingerprint], Fingerprint] = lambda me: me,
         elsewhere: Sequence[JoinTarget] = (),
         obstacle: Callable[[JoinTarget, Participant], str] = lambda _target, _found: "",
+        connect: Callable[..., Store] = Store.connect,
     ) -> None:
+        self._connect = connect
         self._usual = self._target = target
         self._elsewhere = elsewhere
         self._obstacle = obstacle
@@ -193,7 +196,7 @@ class Connector:
         store, obstacle = None, "no rendezvous answers there"
         try:
             # The address, not the name: it is the one that was just reached.
-            store = Store.connect(
+            store = self._connect(
                 found.address, self.port, limit_s=self._answer_limit_s, open_limit_s=_OPEN_LIMIT_S
             )
             # Now, not before: the node 0 that was reached first may have been that of the last start.

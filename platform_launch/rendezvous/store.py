@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import ports
 from platform_launch.rendezvous.bare_torch import bare_torch
+from platform_launch.rendezvous.torch_free import TorchFreeClient
 
 T = TypeVar("T")
 
@@ -118,6 +119,14 @@ class Store:
         opening = _opening(address, port, serving=False, limit_s=open_limit_s or limit_s)
         return cls(opening, limit_s, open_limit_s or limit_s)
 
+    @classmethod
+    def connect_without_torch(
+        cls, address: str, port: int, *, limit_s: float, open_limit_s: float | None = None
+    ) -> Store:
+        """Connect as :meth:`connect` does, where this interpreter may have no torch that works."""
+        open_limit_s = open_limit_s or limit_s
+        return cls(lambda: TorchFreeClient(address, port, open_limit_s), limit_s, open_limit_s)
+
     @property
     def port(self) -> int:
         """The port it is served on."""
@@ -200,7 +209,8 @@ class Store:
                     raise self._broken from None
         if good:
             return value  # type: ignore[no-any-return]
-        if isinstance(value, RuntimeError):  # torch.distributed.DistError: the connection is gone
+        # torch.distributed.DistError, or what a client without torch meets: the connection is gone
+        if isinstance(value, (RuntimeError, OSError)):
             self._broken = StoreError(str(value).partition("\n")[0])
             raise self._broken from value
         raise value
@@ -233,5 +243,5 @@ def _opening(address: str, port: int, *, serving: bool, limit_s: float = _FOR_EV
 
 def _vanished() -> tuple[type[Exception], ...]:
     """Return what TCPStore raises when it waited for a key in vain; before torch 2.2 it has no name."""
-    kind = getattr(load_torch().distributed, "DistStoreError", None)
+    kind = getattr(sys.modules.get("torch.distributed"), "DistStoreError", None)
     return (kind,) if kind else ()

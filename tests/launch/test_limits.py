@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -105,6 +106,33 @@ def test_a_helper_that_the_kernel_killed_is_not_said_to_lack_torch(
     assert node.returncode == 67, said
     assert "was killed (SIGKILL)" in said
     assert "import torch" not in said
+
+
+@pytest.mark.parametrize(
+    ("torch", "secret", "cause"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open')", {}, "libcudart.so.12: cannot open"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            {"PLATFORM_LAUNCH_SECRET": "a secret of the whole job"},
+            "was killed (SIGKILL)",
+        ),
+    ],
+    ids=["broken", "killed, with a secret"],
+)
+def test_a_node_whose_interpreter_cannot_load_torch_says_so_to_the_others(
+    start_node: Callable[..., Popen[str]], tmp_path: Path, torch: str, secret: dict[str, str], cause: str
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text(torch)
+    healthy = start_node(0, **secret)
+    broken = start_node(1, PYTHONPATH=str(tmp_path / "broken"), **secret)
+    said = healthy.communicate(timeout=LIMIT_S)[1]
+    assert healthy.returncode == 67, said
+    assert re.search(rf"node 1, .*, cannot start: .*{re.escape(cause)}", said), said
+    said = broken.communicate(timeout=LIMIT_S)[1]
+    assert broken.returncode == 67, said
+    assert said.index(cause) < said.index("telling the other nodes")
 
 
 def test_without_a_null_device_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,12 +171,16 @@ class Moved(Message):
 
 @dataclass(frozen=True)
 class CannotStart(Message):
-    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
+    """The job cannot start; every node leaves with this code, perhaps because of one ``node``.
+
+    ``untold``: only this node knows, whose helper could not come to the others.
+    """
 
     exit_code: int
     reason: str
     hint: str
     node: int | None = None
+    untold: bool = False
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def main(_arguments: Sequence[str]) -> NoReturn:
     try:
         _take_part(decode(sys.stdin.buffer.readline().rstrip(), RunTask), emit)
     except LaunchError as error:
-        emit(CannotStart(error.exit_code, error.message, error.hint))
+        emit(CannotStart(error.exit_code, error.message, error.hint, untold=True))
     except Exception as error:  # the launcher says what follows from it
         emit(fault(error))
         os._exit(1)

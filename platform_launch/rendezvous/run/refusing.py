@@ -1,4 +1,4 @@
-"""A node that was told to end between two starts says so, and nobody waits for it."""
+"""A node that cannot start, or was told to end between two starts, says so, and nobody waits for it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from queue import Queue
 
+from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget, NeverReachedError
-from platform_launch.rendezvous.ending import NodeEnding
-from platform_launch.rendezvous.messages import ConsoleLine
+from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.run.arriving import Arrival
+from platform_launch.rendezvous.run.launcher import RunTask
 from platform_launch.rendezvous.run.state import RunPhase, RunState
-from platform_launch.rendezvous.store import StoreError
+from platform_launch.rendezvous.store import Store, StoreError
 
 _LIMIT_S = 10.0
 _PAUSE_S = 0.1
@@ -20,26 +24,30 @@ _PAUSE_S = 0.1
 
 def refuse(
     target: JoinTarget,
-    ending: NodeEnding,
+    me: Fingerprint,
     *,
     elsewhere: Sequence[JoinTarget] = (),
     obstacle: Callable[[JoinTarget, Participant], str] = lambda _target, _found: "",
+    limit_s: float = _LIMIT_S,
+    pause: Callable[[float], None] = time.sleep,
+    say: Callable[[Message], None] = lambda _line: None,
+    connect: Callable[..., Store] = Store.connect,
 ) -> None:
-    """Come as a node that cannot start, and leave once node 0 has heard it; give up after a while.
+    """Come as ``me``, who cannot start, and leave once node 0 has heard it; give up after a while.
 
-    ``elsewhere`` and ``obstacle`` are those of a ``Connector``: the nodes may gather at another place by now.
+    The rest is that of a ``Connector``: the nodes may gather at another place by now.
     """
-    me = replace(target.me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code)
     connector = Connector(
         replace(target, me=me),
-        timeout_s=_LIMIT_S,
+        timeout_s=limit_s,
         answer_limit_s=CONNECT_LIMIT_S,
-        pause=time.sleep,
-        say=_say_nothing,
+        pause=pause,
+        say=say,
         elsewhere=[replace(other, me=me) for other in elsewhere],
         obstacle=obstacle,
+        connect=connect,
     )
-    deadline = time.monotonic() + _LIMIT_S
+    deadline = time.monotonic() + limit_s
     with suppress(NeverReachedError, RejectedError, StoreError):
         participant = connector.join()
         while time.monotonic() < deadline:
@@ -47,9 +55,27 @@ def refuse(
             state = participant.state(RunState)
             if state is not None and state.phase is not RunPhase.WAITING:
                 break
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         participant.leave()
 
 
-def _say_nothing(_line: ConsoleLine) -> None:
-    """Nobody waits here for node 0."""
+def refuse_without_torch(
+    task: RunTask,
+    *,
+    limit_s: float,
+    pause: Callable[[float], None],
+    say: Callable[[Message], None],
+) -> None:
+    """Refuse as ``task.node`` says, from a process that may not be able to load torch. Not for node 0."""
+    secret = Secret(task.secret) if task.secret else None
+    arrival = Arrival(task, task.node, secret, Queue(), say)
+    refuse(
+        arrival.target,
+        task.node,
+        elsewhere=arrival.elsewhere,
+        obstacle=arrival.obstacle,
+        limit_s=limit_s,
+        pause=pause,
+        say=say,
+        connect=Store.connect_without_torch,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from queue import Queue
 
 from platform_launch.errors import NodesAbsentError
@@ -94,7 +95,10 @@ class TakingPart:
         self._leave()
         if lead is None and ending is not None:
             arrival = self._arrival
-            refuse(arrival.target, ending, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
+            me = replace(
+                self._me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code
+            )
+            refuse(arrival.target, me, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
 
     def _ending_for(self, error: LostError) -> NodeEnding:
         lines = self._stay.coordinator_excerpt if self._stay is not None else ()

@@ -1,10 +1,10 @@
 """A client of torch's TCPStore without torch: for a node that cannot load it, and has only that to say.
 
 The protocol has no name or version. What is used of it here is the same in torch 2.4 to 2.13, in these files
-of ``torch/csrc/distributed/c10d``: ``TCPStoreBackend.hpp`` numbers the questions, to which later releases only
-added at the end, and has the magic number that a client sends first; ``TCPStore.hpp`` has the slash before
-each key. The two servers, ``TCPStoreBackend.cpp`` and ``TCPStoreLibUvBackend.cpp``, read alike: numbers in
-the byte order of the machine, a length of eight bytes before each text and each list.
+of ``torch/csrc/distributed/c10d``: ``TCPStoreBackend.hpp`` numbers the questions, to which later releases
+only added at the end, and has the magic number that a client sends first; ``TCPStore.hpp`` has the slash
+before each key. The two servers, ``TCPStoreBackend.cpp`` and ``TCPStoreLibUvBackend.cpp``, read alike:
+numbers in the byte order of the machine, a length of eight bytes before each text and each list.
 """
 
 from __future__ import annotations

@@ -290,8 +290,7 @@ class Attempt:
         from platform_launch.rendezvous.run.refusing import refuse_without_torch
 
         task, node = self._task, self._task.node
-        # On node 0 the others would meet; and a spare that cannot start is one spare less.
-        if task.leads or task.spare:
+        if task.spare:  # one spare less, and no reason for the others to end
             return
         if not node.refusal:
             node = replace(node, refusal=error.message, refusal_code=error.exit_code)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
-from platform_launch.rendezvous.port_discovery import discover_port
+from platform_launch.rendezvous.port_discovery import NoRendezvous, discover_port
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
@@ -38,6 +38,14 @@ _DOUBTED = (
 
 class NeverReachedError(Exception):
     """Time is up; the message says what stood in the way last."""
+
+
+class CoordinatorRefusedError(Exception):
+    """Node 0 cannot serve a rendezvous, and says so."""
+
+    def __init__(self, refusal: NoRendezvous) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
 
 
 class CoordinatorGoneError(Exception):
@@ -97,6 +105,7 @@ class Connector:
         self._began = time.monotonic()
         self._deadline = self._began + timeout_s
         self._said_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._refusal: NoRendezvous | None = None
 
     @property
     def host(self) -> str:
@@ -104,12 +113,15 @@ class Connector:
         return self._target.host
 
     def join(self) -> Participant:
-        """Reach the rendezvous and take a place. Raises NeverReachedError and RejectedError."""
+        """Reach the rendezvous and take a place.
+
+        Raises NeverReachedError, RejectedError, and CoordinatorRefusedError where node 0 is nowhere else.
+        """
         doubted_since: float | None = None
         while True:
             now = time.monotonic()
             participant = None
-            self._target = self._usual
+            self._target, self._refusal = self._usual, None
             try:
                 participant, obstacle = self.find()
                 if participant is not None:
@@ -126,6 +138,7 @@ class Connector:
                 obstacle = str(error)
             if participant is not None:
                 participant.close()
+            self._heed_refusal()
             found = self._join_elsewhere()
             if found is not None:
                 return found
@@ -136,6 +149,10 @@ class Connector:
                 text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(_RETRY_S)
+
+    def _heed_refusal(self) -> None:
+        if self._refusal is not None and not self._elsewhere:
+            raise CoordinatorRefusedError(self._refusal)
 
     def find(self) -> tuple[Participant | None, str]:
         """Try once; return who could join where this node is expected, or None and what stands in the way."""
@@ -226,8 +243,11 @@ class Connector:
         self.port = target.port
         found = self._reach()
         if target.discovery_port and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
-            told = discover_port(found.address, target.discovery_port)
-            if told is not None and told != target.port:
+            first_seal = Seal(target.secret, target.purpose.name, "")
+            told = discover_port(found.address, target.discovery_port, first_seal)
+            if isinstance(told, NoRendezvous):
+                self._refusal = told
+            elif told is not None and told != target.port:
                 self.port = told
                 return reach(found.address, told, CONNECT_LIMIT_S)
         return found

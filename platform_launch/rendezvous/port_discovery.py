@@ -1,23 +1,26 @@
 """The port of the rendezvous: INIT_MASTER_PORT, unless another process has it.
 
-MASTER_PORT, open while they gather so that they can try it, says which one it became.
+MASTER_PORT, open while they gather so that they can try it, says which one it became. A node 0 that cannot
+serve a rendezvous says there that none will be.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
+from platform_launch.rendezvous.authentication import Seal
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.reach import open_port
 from platform_launch.topology import Topology
 
 _LIMIT_S = 1.0
-_MOST_BYTES = 256
+_MOST_BYTES = 16 * 1024
+_REFUSAL = "refusal"
 _HIGHEST_PORT = 65535
 
 
@@ -26,6 +29,15 @@ class RendezvousPort(Message):
     """The rendezvous is on this port of the machine that was asked."""
 
     port: int
+
+
+@dataclass(frozen=True)
+class NoRendezvous(Message):
+    """Node 0 cannot serve one: every node leaves with this code."""
+
+    exit_code: int
+    reason: str
+    hint: str
 
 
 def rendezvous_port(topology: Topology, env: Environment) -> int:
@@ -49,12 +61,35 @@ def announce_port(port: int, known_port: Callable[[], int]) -> AbstractContextMa
     return open_port(port, lambda: encode(RendezvousPort(known_port())) + b"\n")
 
 
-def discover_port(address: str, port: int) -> int | None:
-    """Ask for the port of the rendezvous; None where nobody tells it: node 0 is not up, or trains already."""
+def announce_refusal(
+    port: int, refusal: NoRendezvous, seal: Seal, heard: Callable[[], None]
+) -> AbstractContextManager[int]:
+    """Tell on one port that there will be no rendezvous, and call ``heard`` for each who asks there.
+
+    Raises OSError: the port is taken.
+    """
+    entry = seal.close(_REFUSAL, refusal) + b"\n"
+
+    def greeting() -> bytes:
+        heard()
+        return entry
+
+    return open_port(port, greeting)
+
+
+def discover_port(address: str, port: int, seal: Seal | None = None) -> int | NoRendezvous | None:
+    """Ask for the port of the rendezvous; None where nobody tells it: node 0 is not up, or trains already.
+
+    That there will be none is believed where it is sealed with ``seal``.
+    """
     try:
         with socket.create_connection((address, port), _LIMIT_S) as connection:
-            answer = connection.makefile("rb").readline(_MOST_BYTES)
-        told = decode(answer.rstrip(), RendezvousPort).port
-    except (OSError, InvalidMessageError):
+            answer = connection.makefile("rb").readline(_MOST_BYTES).rstrip()
+    except OSError:
         return None
-    return told if 0 < told <= _HIGHEST_PORT else None
+    with suppress(InvalidMessageError):
+        told = decode(answer, RendezvousPort).port
+        return told if 0 < told <= _HIGHEST_PORT else None
+    with suppress(InvalidMessageError):
+        return seal.open(_REFUSAL, answer, NoRendezvous) if seal is not None else None
+    return None

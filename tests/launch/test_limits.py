@@ -120,16 +120,22 @@ def test_a_helper_that_the_kernel_killed_is_not_said_to_lack_torch(
     ],
     ids=["broken", "killed, with a secret"],
 )
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_whose_interpreter_cannot_load_torch_says_so_to_the_others(
-    start_node: Callable[..., Popen[str]], tmp_path: Path, torch: str, secret: dict[str, str], cause: str
+    start_node: Callable[..., Popen[str]],
+    tmp_path: Path,
+    rank: int,
+    torch: str,
+    secret: dict[str, str],
+    cause: str,
 ) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "torch.py").write_text(torch)
-    healthy = start_node(0, **secret)
-    broken = start_node(1, PYTHONPATH=str(tmp_path / "broken"), **secret)
+    healthy = start_node(1 - rank, **secret)
+    broken = start_node(rank, PYTHONPATH=str(tmp_path / "broken"), **secret)
     said = healthy.communicate(timeout=LIMIT_S)[1]
     assert healthy.returncode == 67, said
-    assert re.search(rf"node 1, .*, cannot start: .*{re.escape(cause)}", said), said
+    assert re.search(rf"node {rank}, .*, cannot start: .*{re.escape(cause)}", said), said
     said = broken.communicate(timeout=LIMIT_S)[1]
     assert broken.returncode == 67, said
     assert said.index(cause) < said.index("telling the other nodes")

@@ -9,7 +9,13 @@ from contextlib import suppress
 import pytest
 
 from platform_launch.hardware import ports
-from platform_launch.rendezvous.port_discovery import announce_port, discover_port
+from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.port_discovery import (
+    NoRendezvous,
+    announce_port,
+    announce_refusal,
+    discover_port,
+)
 
 
 def test_node_0_says_where_the_nodes_meet() -> None:
@@ -45,3 +51,16 @@ def test_a_mute_listener_is_not_waited_for() -> None:
 
 def test_a_closed_port_says_nothing() -> None:
     assert discover_port("127.0.0.1", ports.free()) is None
+
+
+def test_a_node_0_that_cannot_serve_is_believed_where_its_seal_is_right() -> None:
+    refusal = NoRendezvous(67, "node 0 cannot start: no torch", "look at node 0")
+    secret, other = Secret("a secret of the whole job"), Secret("another secret than that")
+    asked: list[None] = []
+    for sealed in (None, secret):
+        seal = Seal(sealed, "test", "")
+        with announce_refusal(0, refusal, seal, lambda: asked.append(None)) as port:
+            assert discover_port("127.0.0.1", port, seal) == refusal
+            assert discover_port("127.0.0.1", port) is None
+            assert discover_port("127.0.0.1", port, Seal(other, "test", "")) is None
+    assert len(asked) == 6

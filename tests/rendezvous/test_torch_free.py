@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from torch.distributed import TCPStore
+from torch import distributed
 
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.participant import Participant
@@ -23,7 +23,7 @@ from tests.rendezvous.nodes import fingerprint
 
 @pytest.fixture(params=[True, False], ids=["libuv", "no libuv"])
 def server(request: pytest.FixtureRequest) -> Any:
-    return TCPStore(
+    return distributed.TCPStore(
         "127.0.0.1",
         0,
         is_master=True,

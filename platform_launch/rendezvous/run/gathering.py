@@ -28,6 +28,15 @@ LATE_S = 30.0
 CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
 
 
+def refusal_of(node: Fingerprint) -> tuple[int, str, str]:
+    """Return with which code the job is refused for a node that cannot start, why, and what to do."""
+    reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"
+    # The node alone is unfit; the others only lack it.
+    unfit = node.refusal_code == UnfitNodeError.exit_code
+    code = NodesAbsentError.exit_code if unfit else node.refusal_code
+    return code, reason, f"look at the output of node {node.node_rank}"
+
+
 class Gathering:
     """Call :meth:`step` often; it never waits.
 
@@ -134,14 +143,11 @@ class Gathering:
         self.restarts_used = max(self.restarts_used, node.restarts_used)
         self._offsets_s[node.identity] = node.wall_clock_s - time.time()
         if node.refusal:
-            reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"
-            hint = f"look at the output of node {node.node_rank}"
+            code, reason, hint = refusal_of(node)
             unfit = node.refusal_code == UnfitNodeError.exit_code
             if unfit and self._spares and node.node_rank != self._me.node_rank:
                 self._leave_out(member, reason)
                 return
-            # The node alone is unfit; the others only lack it.
-            code = NodesAbsentError.exit_code if unfit else node.refusal_code
             self.refuse(code, (reason,), hint, node.node_rank)
 
     def _leave_out(self, member: Member, reason: str) -> None:

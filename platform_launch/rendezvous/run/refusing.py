@@ -8,18 +8,28 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Queue
 
-from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget, NeverReachedError
+from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.connecting import (
+    CONNECT_LIMIT_S,
+    Connector,
+    CoordinatorRefusedError,
+    JoinTarget,
+    NeverReachedError,
+)
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.port_discovery import NoRendezvous, announce_refusal
 from platform_launch.rendezvous.run.arriving import Arrival
+from platform_launch.rendezvous.run.gathering import refusal_of
 from platform_launch.rendezvous.run.launcher import RunTask
-from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState
 from platform_launch.rendezvous.store import Store, StoreError
 
 _LIMIT_S = 10.0
 _PAUSE_S = 0.1
+_LAST_ANSWER_S = 0.5
+_LONGEST_REASON = 1000
 
 
 def refuse(
@@ -48,7 +58,7 @@ def refuse(
         connect=connect,
     )
     deadline = time.monotonic() + limit_s
-    with suppress(NeverReachedError, RejectedError, StoreError):
+    with suppress(NeverReachedError, CoordinatorRefusedError, RejectedError, StoreError):
         participant = connector.join()
         while time.monotonic() < deadline:
             participant.heartbeat()
@@ -66,8 +76,23 @@ def refuse_without_torch(
     pause: Callable[[float], None],
     say: Callable[[Message], None],
 ) -> None:
-    """Refuse as ``task.node`` says, from a process that may not be able to load torch. Not for node 0."""
+    """Refuse as ``task.node`` says, from a process that may not be able to load torch.
+
+    Node 0 cannot be come to then, and says so on MASTER_PORT until as many have asked as it expects. Raises
+    OSError where that is taken.
+    """
     secret = Secret(task.secret) if task.secret else None
+    if task.leads:
+        code, reason, hint = refusal_of(task.node)
+        refusal = NoRendezvous(code, reason[:_LONGEST_REASON], hint)
+        asked: list[None] = []
+        deadline = time.monotonic() + limit_s
+        seal = Seal(secret, PURPOSE.name, "")
+        with announce_refusal(task.master_port, refusal, seal, lambda: asked.append(None)):
+            while len(asked) < task.node.nnodes - 1 + task.spares and time.monotonic() < deadline:
+                pause(_PAUSE_S)
+            pause(_LAST_ANSWER_S)
+        return
     arrival = Arrival(task, task.node, secret, Queue(), say)
     refuse(
         arrival.target,

@@ -9,7 +9,7 @@ from queue import Queue
 
 from platform_launch.errors import NodesAbsentError
 from platform_launch.rendezvous.authentication import Secret
-from platform_launch.rendezvous.connecting import NeverReachedError
+from platform_launch.rendezvous.connecting import CoordinatorRefusedError, NeverReachedError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, describe_ending
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
@@ -59,6 +59,9 @@ class TakingPart:
             if self._task.rejoining:  # the training goes on; the launcher will have this tried again
                 return
             self._emit(CannotStart(NodesAbsentError.exit_code, str(error), _hint_for(error)))
+        except CoordinatorRefusedError as error:
+            refusal = error.refusal
+            self._emit(CannotStart(refusal.exit_code, refusal.reason, refusal.hint, 0))
         except NoPlaceError as error:
             self._emit(CannotStart(NodesAbsentError.exit_code, str(error), _WHERE_ELSE))
             self._leave()

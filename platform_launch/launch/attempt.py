@@ -292,14 +292,15 @@ class Attempt:
         task, node = self._task, self._task.node
         if task.spare:  # one spare less, and no reason for the others to end
             return
+        limit_s = min(TELL_S, task.roll_call_timeout_s)
         if not node.refusal:
             node = replace(node, refusal=error.message, refusal_code=error.exit_code)
             said = {"what": error.message, "message": error.message}
             self._console.tell(Event(error.event, "ERROR", fields=said))
-            self._console.tell(event("refusal-told", limit_s=TELL_S))
+            self._console.tell(event("refusal-told", limit_s=limit_s))
         with suppress(OSError, RuntimeError, MemoryError, Interrupted):  # as scarce here as for the helper
             refuse_without_torch(
-                replace(task, node=node), limit_s=TELL_S, pause=self._pause, say=self._hear_of_others
+                replace(task, node=node), limit_s=limit_s, pause=self._pause, say=self._hear_of_others
             )
 
     def _pause(self, seconds: float) -> None:

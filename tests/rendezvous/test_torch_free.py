@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from torch import distributed
+import torch.distributed
 
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.participant import Participant
@@ -23,6 +23,7 @@ from tests.rendezvous.nodes import fingerprint
 
 @pytest.fixture(params=[True, False], ids=["libuv", "no libuv"])
 def server(request: pytest.FixtureRequest) -> Any:
+    distributed: Any = torch.distributed
     return distributed.TCPStore(
         "127.0.0.1",
         0,
@@ -36,9 +37,10 @@ def server(request: pytest.FixtureRequest) -> Any:
 def test_it_asks_as_torch_does_and_understands_the_answers(server: Any) -> None:
     client = TorchFreeClient("127.0.0.1", server.port, LIMIT_S)
     client.set("first", "one")
-    assert server.get("first") == b"one"
+    assert server.get("first") == b"one"  # torch waits for a key
     long = "é" * 100_000
     server.set("second", long)
+    until(lambda: client.check(["second"]))
     assert client.get("second").decode() == long
     assert client.multi_get(["first", "second"]) == [b"one", long.encode()]
     assert client.check(["first", "second"])
@@ -56,11 +58,11 @@ def test_a_store_without_torch_answers_as_one_with_it(server: Any) -> None:
     without = Store.connect_without_torch("127.0.0.1", server.port, limit_s=LIMIT_S)
     for one, other in ((with_torch, without), (without, with_torch)):
         one.write_all([("a", b"1"), ("b", b"")])
+        assert one.read(["a", "b"]) == [b"1", b""]  # and so they are there for others
         assert other.exchange("c", b"3", ["a", "b", "nothing"]) == [b"1", b"", None]
-        assert one.read(["c"]) == [b"3"]
         assert one.replace("d", b"", b"4") == b"4"
         assert other.replace("d", b"\xff", b"5") == b"4"
-        other.delete(["a", "b", "c", "d", "nothing"])
+        other.delete(["a", "b", "c", "d", "nothing"])  # which is answered
         assert one.read(["a", "b", "c", "d"]) == [None] * 4
     with_torch.close()
     without.close()

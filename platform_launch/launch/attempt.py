@@ -211,10 +211,8 @@ class Attempt:
                 raise error
             elif isinstance(message, RendezvousLost):
                 raise NodesAbsentError(describe_ending(message.ending), "look at node 0")
-            elif isinstance(message, HelperSilent):
-                raise _helper_silent(message.silent_s)
-            elif message is None:
-                lost = _helper_lost(self._link.killed_by())
+            elif message is None or isinstance(message, HelperSilent):
+                lost = _helper_silent(message.silent_s) if message else _helper_lost(self._link.killed_by())
                 self._tell_without_helper(lost)
                 raise lost
 

@@ -12,6 +12,7 @@ NOTES = {
     # How processes ended.
     "process-ended": "{place} 的进程结束，退出码 {code}",
     "some-process-ended": "有进程结束，退出码 {code}",
+    "task-left-out": "只有任务 {task} 没有随其他任务一起被结束：失败的多半是它",
     "tasks-ended": "因错误结束：{tasks}",
     "tasks-ended-cut": "因错误结束：{tasks}，以及另外 {more} 处",
     "exited": "{host} 上的 {tasks}（退出码 {code}）",

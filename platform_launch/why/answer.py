@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,11 +12,14 @@ from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, Location, shown
 from platform_launch.why.note import Note, note
-from platform_launch.why.place import common_place, fill_place, place_of_error, who_ended
+from platform_launch.why.place import common_place, fill_place, left_out, place_of_error, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
 _MOST_OPEN = 8
+_CLOSE_LINES = 8
+# A signal reached the process there, in whatever line it was.
+_HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
 
 
 def verdict_of(
@@ -49,6 +53,9 @@ def verdict_of(
     if event.ended_as:
         notes.append(note("ended-as", exception=shown(event.ended_as)))
     notes += who_ended(where, nodes)
+    if signature.id == "step_task_failed" and (one := left_out(nodes)) != NOWHERE:
+        where = one if one.host else where
+        notes.append(note("task-left-out", task=one.task or 0))
     kind = (
         role.value
         if role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
@@ -56,6 +63,7 @@ def verdict_of(
     )
     facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
     details = {
+        **_told_beside(event, nodes),
         **event.details,
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
@@ -78,9 +86,23 @@ def verdict_of(
     ).with_notes(notes)
 
 
+def _told_beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> dict[str, str]:
+    """Return what milder lines close by that show the same tell, where the event's own tell nothing."""
+    told = (
+        other.details
+        for other in all_events(nodes)
+        if other.signature is event.signature
+        and other.log == event.log
+        and abs(other.number - event.number) <= _CLOSE_LINES
+    )
+    return {} if event.details else max(told, key=len, default={})
+
+
 def _code(raised: Raised, *, told: bool) -> Code | None:
     """Return what is shown of an exception; who raised it is ``told`` where nothing is known of it."""
     frame, inner = raised.frame, raised.innermost if told else None
+    if raised.innermost is not None and _HANDLES_SIGNALS.search(raised.innermost.whole_place):
+        frame = None
     if not raised.type and frame is None:
         return None
     library = inner if inner is not None and inner.package else None
@@ -128,7 +150,10 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
     elif summaries:
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
         where = where.filled(summaries[0].where)
-    notes += who_ended(NOWHERE, nodes)
+    ended_so = who_ended(NOWHERE, nodes)
+    one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
+    if one.host is None or one.rank is None:  # else that is said
+        notes += ended_so
     if not notes and steps and steps[0].exit_code > 0:
         notes = [_ended(common_place(steps[0].places), steps[0].exit_code)]
     meaning, fix = "", ""

@@ -17,7 +17,7 @@ _FEW_LINES = 2
 _LINES_OF_A_START = 20
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
-_ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "terminated"))
+_ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "step_task_failed", "lsf_killed", "terminated"))
 # What partners of a task suffer that ended.
 SUFFERED = frozenset(
     (
@@ -113,6 +113,8 @@ def _is_said_by_srun_alone(end: Occurrence) -> bool:
 
     Where someone cancelled it, Slurm's daemons say so too, and on which node.
     """
+    if end.signature.id == "step_task_failed":
+        return True
     return end.signature.id == "job_cancelled" and not any(where.host for where in end.wheres)
 
 

@@ -47,6 +47,8 @@ _OF_NODES = re.compile(
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
 )
 _CLEANED_UP = 137
+# torch.multiprocessing.spawn numbers the processes of a node.
+_SAID_SPAWNED = re.compile(r"\b(?:ProcessExited)?Exception: process (\d{1,5}) terminated with ")
 _SAID_RANK = re.compile(r"\b[Rr]ank:? (\d{1,7})\b")
 
 
@@ -134,6 +136,8 @@ def _named(text: str) -> Location:
     Not the one in a command's --local_rank: launchers print the command that they started last, not the one
     that failed.
     """
+    if spawned := _SAID_SPAWNED.search(text):
+        return Location(local_rank=int(spawned[1]))
     rank = _SAID_RANK.search(text)
     return Location(rank=int(rank[1])) if rank else NOWHERE
 

@@ -72,7 +72,8 @@ _DOES_WITHOUT = re.compile(
 # What says of a process, a task or a container only that it ended.
 _OF_AN_END = re.compile(
     r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
-    r"\b(?:aborted|crashed|died|ended|exited|failed)\b(?! to\b|[^:]{0,80}: \w)"
+    r"\b(?:abort(?:ed|s)|crash(?:ed|es)|die[ds]|end(?:ed|s)|exit(?:ed|s|(?=[ ]with\b))|fail(?:ed|s))\b"
+    r"(?! to\b|[^:]{0,80}: \w)"
 )
 # What the message itself stands below.
 _INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")

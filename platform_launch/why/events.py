@@ -188,6 +188,16 @@ class NodeEvents:
         if size == self.homes_of and (rank in self.homes or len(self.homes) < _MOST_WHERES):
             self.homes[rank] = host if self.homes.get(rank, host) == host else ""
 
+    def stand_on(self, host: str) -> None:
+        """Take the host that all of it ran on, for what names none."""
+        there = Location(host=host)
+        for event in all_events([self]):
+            if event.where.host is None:
+                event.where = event.where.filled(there)
+                event.wheres = {where.filled(there) for where in event.wheres}
+        if self.first_error is not None:
+            self.first_error = replace(self.first_error, where=self.first_error.where.filled(there))
+
     def add(self, event: Occurrence, parting_lines: int) -> Occurrence:
         """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
         self.part(event.start, parting_lines)

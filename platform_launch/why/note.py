@@ -27,6 +27,7 @@ ENGLISH = {
     "tasks-ended-cut": "ended with an error: {tasks} and on {more} more",
     "exited": "{tasks} on {host} (exit code {code})",
     "killed": "{tasks} on {host} (signal {signal})",
+    "task-left-out": "only task {task} was not ended with the others: it is likely the one that failed",
     # Other events.
     "showed-first": "it showed first as: {event}",
     "went-on-until": "the others went on until: {event}",

@@ -14,8 +14,12 @@ from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "experts_exchange", "ddp_verification"))
-_ENDS = frozenset(("job_cancelled", "time_limit", "terminated", "interrupted", "killed"))
+_ENDS = frozenset(
+    ("job_cancelled", "step_task_failed", "lsf_killed", "time_limit", "terminated", "interrupted", "killed")
+)
+_CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _SOON_LINES = 20
+_FEW_TASKS = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
@@ -155,8 +159,21 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
 def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
     """Return the node on which the scheduler then ended the job, where it is a single one."""
     events = [event for node_events in nodes for event in node_events.episode.events.values()]
-    places = {where for event in events if event.signature.id == "job_cancelled" for where in event.wheres}
+    places = {where for event in events if event.signature.id in _CANCELS for where in event.wheres}
     return Location(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
+
+
+def left_out(nodes: Sequence[NodeEvents]) -> Location:
+    """Return the only task that was not ended with its step: likely the one that had failed."""
+    places = [p for n in nodes for step in n.episode.steps if step.was_cancelled for p in step.places]
+    tasks = [place.task for place in places if place.task is not None]
+    missing = set(range(max(tasks, default=0))) - set(tasks)
+    if len(missing) != 1 or len(tasks) != len(set(tasks)) or len(tasks) < _FEW_TASKS:
+        return NOWHERE  # none, several, or tasks of several steps
+    task = missing.pop()
+    by_host = {host: [p.task or 0 for p in places if p.host == host] for host in {p.host for p in places}}
+    hosts = {host for host, held in by_host.items() if len(by_host) == 1 or min(held) < task < max(held)}
+    return Location(host=hosts.pop() if len(hosts) == 1 else None, task=task)
 
 
 def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from platform_launch.events import Event as LauncherEvent
 from platform_launch.events import in_text
 from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
+from platform_launch.why.batch import LINES_OF_A_REPORT, host_of_job, tells_of_end
 from platform_launch.why.claims import Claims
 from platform_launch.why.clock import Clock, Span
 from platform_launch.why.endings import Ending, SummaryBlock, ending_in, ending_of, opens_block
@@ -39,6 +40,7 @@ _OUTRIGHT = re.compile(
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
 _MOST_NODES = 2048
+_MOST_REPORTS = 64
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
@@ -99,6 +101,7 @@ class LogReader:
         self._summaries: dict[Location, SummaryBlock] = {}
         self._own = OwnLines(source.events)
         self._own_seen: set[str] = set()
+        self._hosts: list[str | None] = []  # of the jobs that a scheduler's reports tell of
 
     def read(self) -> list[NodeEvents]:
         """Read to the end."""
@@ -122,6 +125,8 @@ class LogReader:
             self._take_own(parse(self._scanner.lines_read + 1, data, self._prefixes), said)
         for node_events in self.nodes.values():
             node_events.lines_read = self._scanner.lines_read
+            if len(set(self._hosts)) == 1 and self._hosts[0] is not None:
+                node_events.stand_on(self._hosts[0])
         return list(self.nodes.values())
 
     def remarks(self) -> list[Note]:
@@ -167,6 +172,8 @@ class LogReader:
             return True
         if fact := _FACTS.search(line.text):
             node_events.facts.setdefault("rendezvous", fact["endpoint"])
+        if tells_of_end(line.text) and len(self._hosts) < _MOST_REPORTS:
+            self._hosts.append(host_of_job(self._scanner.preceding(LINES_OF_A_REPORT)))
         step = self._steps.read(line)
         match = self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY

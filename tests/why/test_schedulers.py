@@ -1,0 +1,97 @@
+"""How Slurm and LSF tell that they refused or ended a job, and what that leaves open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain
+
+LSF = """Sender: LSF System <lsf@gpu-7>
+Subject: Job 4711: <tune> in cluster <hall> Exited
+
+Job <tune> was submitted from host <login-1> by user <someone> in cluster <hall> at Tue Mar  3 09:00:00 2026
+Job was executed on host(s) <{}>, in queue <gpu>, as user <someone> in cluster <hall> at Tue Mar  3 09:00:09 2026
+{}Your job looked like:
+
+------------------------------------------------------------
+#!/bin/sh
+#BSUB -q gpu
+python3 train.py
+------------------------------------------------------------
+
+{}
+Exited with exit code {}.
+"""
+OWNER = "TERM_OWNER: job killed by owner."
+ENDED = "slurmstepd: error: *** STEP 81.0 ON gn04 CANCELLED AT 2026-03-03T09:10:11 DUE TO TASK FAILURE ***\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "retry"),
+    [
+        ("Unable to contact slurm controller (connect failure)", "slurm_controller", "same_node"),
+        ("Socket timed out on send/recv operation", "slurm_controller", "same_node"),
+        ("Zero Bytes were transmitted or received", "slurm_controller", "same_node"),
+        ("I/O error writing script/environment to file", "slurm_state", "same_node"),
+        ("Invalid account or account/partition combination specified", "slurm_refused", "no"),
+    ],
+)
+def test_only_a_refusal_of_the_request_is_called_one(
+    explain_text: Explain, said: str, cause: str, retry: str
+) -> None:
+    verdict = explain_text(f"sbatch: error: Batch job submission failed: {said}\n")
+    assert (verdict.kind, verdict.cause, verdict.retry) == ("cause", cause, retry)
+
+
+def test_the_only_task_that_was_not_ended_with_its_step_is_likely_the_one_that_failed(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(ENDED + "srun: error: gn04: tasks 0-4,6-7: Terminated\n")
+    assert (verdict.kind, verdict.cause, verdict.retry) == ("consequence", "step_task_failed", None)
+    assert (verdict.where.host, verdict.where.task) == ("gn04", 5)
+    assert [one.values["task"] for one in verdict.noted if one.id == "task-left-out"] == [5]
+
+
+@pytest.mark.parametrize("tasks", ["0-7", "0-1,4-7", "0-4,6-7: Terminated\nsrun: error: gn05: tasks 6-9"])
+def test_no_task_is_guessed_where_not_exactly_one_is_left_out(explain_text: Explain, tasks: str) -> None:
+    verdict = explain_text(ENDED + f"srun: error: gn04: tasks {tasks}: Terminated\n")
+    assert (verdict.cause, verdict.where.task) == ("step_task_failed", None)
+    assert "task-left-out" not in {one.id for one in verdict.noted}
+
+
+def test_task_that_failed_on_another_node_than_slurm_names_is_found_there(explain_text: Explain) -> None:
+    ended = "srun: error: gn04: tasks 0-3: Terminated\nsrun: error: gn05: tasks 4-5,7: Terminated\n"
+    verdict = explain_text(ENDED + ended)
+    assert (verdict.where.host, verdict.where.task) == ("gn05", 6)
+
+
+def test_srun_that_only_follows_a_failed_task_is_no_wish_of_anybody(explain_text: Explain) -> None:
+    waits = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    verdict = explain_text(waits + ENDED + "srun: error: gn04: task 3: Exited with exit code 9\n")
+    assert (verdict.cause, verdict.where.task, verdict.retry) == ("exited_first", 3, None)
+
+
+def test_job_that_lsf_ended_on_request_says_where_and_at_whose(explain_text: Explain) -> None:
+    verdict = explain_text(LSF.format("4*gpu-7", "", OWNER, 143))
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("consequence", "lsf_killed", "gpu-7")
+    assert verdict.details == {"by": "owner"}
+
+
+def test_limit_of_lsf_is_told_with_its_host_whatever_the_jobs_output_said(explain_text: Explain) -> None:
+    limit = "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."
+    verdict = explain_text(LSF.format("gpu-7", "", limit, 137))
+    assert (verdict.cause, verdict.where.host) == ("out_of_memory_kill", "gpu-7")
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LSF.format("4*gpu-7", "                            <4*gpu-8>\n", OWNER, 143),
+        LSF.format("gpu-7", "", OWNER, 143) + LSF.format("gpu-8", "", OWNER, 143),
+        f"{OWNER}\nExited with exit code 143.\n",
+    ],
+    ids=["several hosts", "several jobs", "no head"],
+)
+def test_no_host_is_chosen_among_several(explain_text: Explain, log: str) -> None:
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.host) == ("lsf_killed", None)

@@ -18,7 +18,7 @@ def test_gpu_that_a_loaders_process_cannot_open_is_a_matter_of_the_fork(explain_
     verdict = explain_text(WORKER)
     assert (verdict.cause, verdict.retry) == ("cuda_fork", "no")
     alone = explain_text(uncaught("RuntimeError: CUDA error: initialization error"))
-    assert (alone.cause, alone.retry) == ("cuda_error", "another_node")
+    assert (alone.cause, alone.retry) == ("cuda_start", "another_node")
 
 
 def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -> None:

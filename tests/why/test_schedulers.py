@@ -7,10 +7,10 @@ import pytest
 from tests.why.conftest import Explain
 
 LSF = """Sender: LSF System <lsf@gpu-7>
-Subject: Job 4711: <tune> in cluster <hall> Exited
+Subject: Job 4711: <tune> in cluster <c> Exited
 
-Job <tune> was submitted from host <login-1> by user <someone> in cluster <hall> at Tue Mar  3 09:00:00 2026
-Job was executed on host(s) <{}>, in queue <gpu>, as user <someone> in cluster <hall> at Tue Mar  3 09:00:09 2026
+Job <tune> was submitted from host <login-1> by user <user> in cluster <c> at Tue Mar  3 09:00:00 2026
+Job was executed on host(s) <{}>, in queue <gpu>, as user <user> in cluster <c> at Tue Mar  3 09:00:09 2026
 {}Your job looked like:
 
 ------------------------------------------------------------

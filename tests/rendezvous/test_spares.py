@@ -8,17 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from platform_launch.errors import UnfitNodeError
+import pytest
+
+from platform_launch.errors import HardwareError, NodesDisagreeError, UnfitNodeError
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.membership import Change, ChangeKind, Membership
+from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import Join, RejectionKind
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering
 from platform_launch.rendezvous.run.settlement import Settlement
 from platform_launch.rendezvous.run.state import Report, RunPhase, RunState
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
-from tests.rendezvous.live import live, until
+from tests.rendezvous.live import PURPOSE, live, until
 from tests.rendezvous.nodes import fingerprint
 
 LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 3", "no longer answers")
@@ -103,7 +107,8 @@ def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -
     assert [job for job in jobs if job["wrong"]] == []
 
 
-def test_a_node_in_quarantine_is_named_and_a_spare_takes_its_place() -> None:
+@pytest.mark.parametrize("code", [UnfitNodeError.exit_code, HardwareError.exit_code])
+def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(code: int) -> None:
     with live(2, spares=1) as rendezvous:
         rendezvous.halted.set()
         with rendezvous.lock:
@@ -115,14 +120,35 @@ def test_a_node_in_quarantine_is_named_and_a_spare_takes_its_place() -> None:
                 say=rendezvous.said.append,
                 spares=1,
             )
-        unfit = rendezvous.participant(1, refusal="in quarantine", refusal_code=UnfitNodeError.exit_code)
+        unfit = rendezvous.participant(1, refusal="not with this node", refusal_code=code)
         unfit.join()
         nodes = [rendezvous.participant(0), rendezvous.participant(2, spare=True)]
         for node in nodes:
             node.join()
         until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
         assert gathering.present[1].host == "gpu-2"
-        assert any("in quarantine; a spare may take its place" in text for text in rendezvous.warnings)
+        assert any("not with this node; a spare may take its place" in text for text in rendezvous.warnings)
+
+
+def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() -> None:
+    other = Purpose(PURPOSE.name, ())
+    with live(2, spares=1) as rendezvous:
+        rendezvous.halted.set()
+        with rendezvous.lock:
+            gathering = Gathering(
+                rendezvous.coordinator,
+                fingerprint(0, 2),
+                timeout_s=1.0,
+                node_timeout_s=LIMIT_S,
+                say=rendezvous.said.append,
+                spares=1,
+            )
+        with pytest.raises(RejectedError):
+            rendezvous.participant(1, purpose=other).join()
+        until(lambda: gathering.step().refusal is not None, rendezvous.participant(0))
+        refusal = gathering.state.refusal
+        assert refusal is not None
+        assert (refusal.exit_code, refusal.node) == (NodesDisagreeError.exit_code, 1)
 
 
 def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:

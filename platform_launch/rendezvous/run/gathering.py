@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from platform_launch.errors import NodesAbsentError, NodesDisagreeError, TopologyError, UnfitNodeError
+from platform_launch.errors import (
+    HardwareError,
+    NodesAbsentError,
+    NodesDisagreeError,
+    TopologyError,
+    UnfitNodeError,
+)
 from platform_launch.rendezvous import verdict
 from platform_launch.rendezvous.absence import absent_ranks, describe, looks_like_processes
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -24,7 +30,8 @@ _DOUBTED_AFTER_S = 2.5
 # So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
 # is still pulled is no loss.
 LATE_S = 30.0
-
+# Why a node cannot start that another one in its place would not have.
+_OF_THE_NODE = (HardwareError.exit_code, UnfitNodeError.exit_code)
 CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
 
 
@@ -66,6 +73,7 @@ class Gathering:
         self._last_seen: dict[int, float] = {}
         self._twice: dict[str, int] = {}  # launchers whose rank is another's
         self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
+        self._left_to_spares: dict[int, Rejection] = {}
         self._lost = set(replaced)
         self._spares = spares
         self._enough_since: float | None = None
@@ -144,8 +152,7 @@ class Gathering:
         self._offsets_s[node.identity] = node.wall_clock_s - time.time()
         if node.refusal:
             code, reason, hint = refusal_of(node)
-            unfit = node.refusal_code == UnfitNodeError.exit_code
-            if unfit and self._spares and node.node_rank != self._me.node_rank:
+            if node.refusal_code in _OF_THE_NODE and self._spares and node.node_rank != self._me.node_rank:
                 self._leave_out(member, reason)
                 return
             self.refuse(code, (reason,), hint, node.node_rank)
@@ -192,6 +199,7 @@ class Gathering:
             return
         if self._spares:
             self._lost.add(rank)
+            self._left_to_spares[rank] = rejection
             return
         self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
         error = launch_error(rejection)
@@ -250,6 +258,10 @@ class Gathering:
         suspicion = looks_like_processes(self.present, self._me.nnodes)
         if now - self._began >= self._timeout_s:
             self._time_is_up = True
+            for rank in self._left_to_spares.keys() & set(absent):  # no spare came that could
+                error = launch_error(self._left_to_spares[rank])
+                self.refuse(error.exit_code, (error.message,), error.hint, rank)
+                return
             hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
             if suspicion:
                 hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +77,10 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
     temporary = tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True)
     with _writable(request.output) as output, temporary as name:
         folder = Path(name)
+        variables = {**env.inherited(), "TMPDIR": name}  # what processes that are stopped leave goes too
         _require(_machine_requirements(tools, aim, names, folder), console)
-        tree, suffix = _source(request, tools.interpreter, env, folder, console)
-        found, elsewhere = ops.find(names, tree, aim, tools.interpreter.executable, env.inherited())
+        tree, suffix = _source(request, tools.interpreter, variables, folder, console)
+        found, elsewhere = ops.find(names, tree, aim, tools.interpreter.executable, variables)
         for absent in elsewhere:
             console.warn(
                 f"DeepSpeed's {aim.backend} backend has no op {absent}: nothing to compile, left out"
@@ -97,7 +98,7 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
             jobs=request.jobs or requirements.default_jobs(aim.backend, host.cpus, host.memory_gib),
             suffix=suffix,
         )
-        wheel = _build(job, env, output, console)
+        wheel = _build(job, variables, output, console)
         return _deliver(wheel, job, tools, output, console)
 
 
@@ -183,7 +184,11 @@ def _require(wanted: Sequence[Requirement], console: Console) -> None:
 
 
 def _source(
-    request: WheelRequest, interpreter: Interpreter, env: Environment, folder: Path, console: Console
+    request: WheelRequest,
+    interpreter: Interpreter,
+    variables: Mapping[str, str],
+    folder: Path,
+    console: Console,
 ) -> tuple[Path, str]:
     """Return a source tree that may be written in, and what the version ends with."""
     if request.source is not None:
@@ -193,17 +198,17 @@ def _source(
         return source.copy_of(request.source, folder), f"+{revision[:7]}" if revision else ""
     version = request.version or interpreter.packages.get("deepspeed", "").partition("+")[0] or None
     console.info(f"source: DeepSpeed {version or '(newest)'} from the package registry")
-    return source.from_registry(version, interpreter.executable, env.inherited(), folder), ""
+    return source.from_registry(version, interpreter.executable, variables, folder), ""
 
 
-def _build(job: Build, env: Environment, output: Path, console: Console) -> Path:
+def _build(job: Build, variables: Mapping[str, str], output: Path, console: Console) -> Path:
     log_path = output / f"deepspeed-build-{time.strftime('%Y%m%d-%H%M%S')}.log"
     console.info(f"compiling {', '.join(op.name for op in job.ops)}, {job.jobs} at once; log: {log_path}")
     began = time.monotonic()
     with showing_steps(len(job.ops), console) as progress:
         wheel = building.run(
             job,
-            env.inherited(),
+            variables,
             log_path,
             tell=console.tell,
             progress=progress,

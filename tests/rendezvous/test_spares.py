@@ -22,7 +22,7 @@ from platform_launch.rendezvous.run.settlement import Settlement
 from platform_launch.rendezvous.run.state import Report, RunPhase, RunState
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
-from tests.rendezvous.live import PURPOSE, live, until
+from tests.rendezvous.live import PURPOSE, Live, live, until
 from tests.rendezvous.nodes import fingerprint
 
 LOST = DeviceFinding("gpu-lost", Grade.BAD, "GPU 3", "no longer answers")
@@ -107,19 +107,24 @@ def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -
     assert [job for job in jobs if job["wrong"]] == []
 
 
+def gather(rendezvous: Live, *, spares: int = 0, timeout_s: float = LIMIT_S) -> Gathering:
+    """Begin the roll call of two nodes, which steps from now on when the test says so."""
+    rendezvous.halted.set()
+    with rendezvous.lock:
+        return Gathering(
+            rendezvous.coordinator,
+            fingerprint(0, 2),
+            timeout_s=timeout_s,
+            node_timeout_s=LIMIT_S,
+            say=rendezvous.said.append,
+            spares=spares,
+        )
+
+
 @pytest.mark.parametrize("code", [UnfitNodeError.exit_code, HardwareError.exit_code])
 def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(code: int) -> None:
     with live(2, spares=1) as rendezvous:
-        rendezvous.halted.set()
-        with rendezvous.lock:
-            gathering = Gathering(
-                rendezvous.coordinator,
-                fingerprint(0, 2),
-                timeout_s=LIMIT_S,
-                node_timeout_s=LIMIT_S,
-                say=rendezvous.said.append,
-                spares=1,
-            )
+        gathering = gather(rendezvous, spares=1)
         unfit = rendezvous.participant(1, refusal="not with this node", refusal_code=code)
         unfit.join()
         nodes = [rendezvous.participant(0), rendezvous.participant(2, spare=True)]
@@ -130,19 +135,22 @@ def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(cod
         assert any("not with this node; a spare may take its place" in text for text in rendezvous.warnings)
 
 
+def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
+    with live(2, spares=1) as rendezvous:
+        gathering = gather(rendezvous, spares=1)
+        with pytest.raises(RejectedError):
+            rendezvous.participant(1, purpose=Purpose(PURPOSE.name, ())).join()
+        nodes = [rendezvous.participant(0), rendezvous.participant(2, spare=True)]
+        for node in nodes:
+            node.join()
+        until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
+        assert gathering.present[1].host == "gpu-2"
+
+
 def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() -> None:
     other = Purpose(PURPOSE.name, ())
     with live(2, spares=1) as rendezvous:
-        rendezvous.halted.set()
-        with rendezvous.lock:
-            gathering = Gathering(
-                rendezvous.coordinator,
-                fingerprint(0, 2),
-                timeout_s=1.0,
-                node_timeout_s=LIMIT_S,
-                say=rendezvous.said.append,
-                spares=1,
-            )
+        gathering = gather(rendezvous, spares=1, timeout_s=1.0)
         with pytest.raises(RejectedError):
             rendezvous.participant(1, purpose=other).join()
         until(lambda: gathering.step().refusal is not None, rendezvous.participant(0))
@@ -153,15 +161,7 @@ def test_a_node_of_another_build_is_the_reason_where_no_spare_takes_its_place() 
 
 def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:
     with live(2) as rendezvous:
-        rendezvous.halted.set()
-        with rendezvous.lock:
-            gathering = Gathering(
-                rendezvous.coordinator,
-                fingerprint(0, 2),
-                timeout_s=0.0,
-                node_timeout_s=LIMIT_S,
-                say=rendezvous.said.append,
-            )
+        gathering = gather(rendezvous, timeout_s=0.0)
         until(lambda: gathering.step().phase is RunPhase.REFUSED)
         assert not gathering.all_left(hurried=False)
         assert gathering.all_left(hurried=True), "of a node that is told to end nothing more will come"

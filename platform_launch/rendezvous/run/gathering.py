@@ -258,9 +258,11 @@ class Gathering:
         suspicion = looks_like_processes(self.present, self._me.nnodes)
         if now - self._began >= self._timeout_s:
             self._time_is_up = True
-            for rank in self._left_to_spares.keys() & set(absent):  # no spare came that could
-                error = launch_error(self._left_to_spares[rank])
-                self.refuse(error.exit_code, (error.message,), error.hint, rank)
+            if foreign := [
+                rank for rank in absent if rank in self._left_to_spares
+            ]:  # and none took its place
+                error = launch_error(self._left_to_spares[foreign[0]])
+                self.refuse(error.exit_code, (error.message,), error.hint, foreign[0])
                 return
             hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
             if suspicion:

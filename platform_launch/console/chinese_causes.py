@@ -267,7 +267,7 @@ CAUSES = {
     "permission_denied": "权限不足",
     "unknown_user": "进程的用户在此节点上没有名字",
     "read_only": "文件系统只读",
-    "syntax_error": "脚本不是有效的 Python",
+    "syntax_error": "脚本有语法错误",
     "wrong_arguments": "脚本不接受命令行参数",
     "command_missing": "此节点上没有这个程序",
     "tpu_halted": "TPU 在程序执行中途停止",

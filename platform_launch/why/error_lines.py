@@ -40,6 +40,7 @@ _SAYS_SO = re.compile(
 )
 _HINTS = re.compile(
     r"(?<!raw_)error|\[ERR\]|fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot|unable to|unbound"
+    r"|no such file|\bkilled:|unexpected EOF"
     r"|^\s{0,8}what\(\): ",
     re.I,
 )

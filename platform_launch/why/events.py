@@ -195,6 +195,7 @@ class NodeEvents:
             if event.where.host is None:
                 event.where = event.where.filled(there)
                 event.wheres = {where.filled(there) for where in event.wheres}
+        self.episode.endings = [replace(one, where=one.where.filled(there)) for one in self.episode.endings]
         if self.first_error is not None:
             self.first_error = replace(self.first_error, where=self.first_error.where.filled(there))
 

@@ -54,6 +54,7 @@ def fill_place(
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
     steps = _steps(nodes)
+    steps = [step for step in steps if step.line.number == event.number] or steps
     if event.signature.id in _ENDS and all(step.was_cancelled for step in steps):
         # Of tasks that only ended with their step, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]

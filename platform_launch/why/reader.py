@@ -184,7 +184,7 @@ class LogReader:
             if step.ordered:
                 return True
         if match is not None and (step is None or match.signature.role is not SignatureRole.SUMMARY):
-            return self._take_match(line, match)
+            return self._take_match(line, match, of_scheduler=step is not None)
         if step is not None:
             return True
         return self._take_unknown(line)
@@ -271,7 +271,7 @@ class LogReader:
         if block is not None and block.done:
             del self._summaries[line.process]
         if ending is not None:
-            if block is None:
+            if block is None and not tells_of_end(line.text):  # above that stands the job's script
                 self._hear_last_words(ending.line, [ending.where])
             self._take_ending(ending)
         return block is not None or ending is not None
@@ -283,7 +283,7 @@ class LogReader:
         if signature is not None and ending.is_root:
             self._add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
 
-    def _take_match(self, line: Line, match: Match) -> bool:
+    def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
         if role is SignatureRole.CAUSE and (mention or self._was_overcome(signature.id)):
@@ -301,7 +301,7 @@ class LogReader:
         where = match.where.filled(line.where)
         if line.text.endswith(_STACK):
             self._stack = line.number + _LINES_OF_A_REPORT, where
-        elif line.number < self._stack[0]:
+        elif line.number < self._stack[0] and not of_scheduler:
             where = where.filled(self._stack[1])
         elif where == NOWHERE and speaks_of_a_pod(line.text):
             where = pod_above(self._scanner.preceding(LINES_OF_A_DESCRIPTION))

@@ -95,3 +95,39 @@ def test_limit_of_lsf_is_told_with_its_host_whatever_the_jobs_output_said(explai
 def test_no_host_is_chosen_among_several(explain_text: Explain, log: str) -> None:
     verdict = explain_text(log)
     assert (verdict.cause, verdict.where.host) == ("lsf_killed", None)
+
+
+def test_what_lsf_quotes_of_the_jobs_script_is_not_its_last_word(explain_text: Explain) -> None:
+    verdict = explain_text(LSF.format("gpu-7", "", "", 120))
+    assert (verdict.kind, verdict.where.host) == ("unknown", "gpu-7")
+    assert "last-words" not in {one.id for one in verdict.noted}
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "cause"),
+    [
+        ("srun: fatal: Can not execute v\nrun.sh: line 8: 7 Aborted  srun v\n", "suspect", "command_missing"),
+        ("job.sh: line 41: syntax error near unexpected token `fi'\n", "cause", "syntax_error"),
+        ("job.sh: line 3: unexpected EOF while looking for matching `\"'\n", "cause", "syntax_error"),
+        ("job.sh: line 9: cd: /scratch/u/run: No such file or directory\n", "suspect", "file_missing"),
+        ("job.sh: line 9: /opt/v/bin/activate: No such file or directory\n", "suspect", "environment_module"),
+        ("=>> PBS: job killed: ncpus 21.4 exceeded limit 8 (sum)\n", "unknown", None),
+    ],
+)  # fmt: skip
+def test_what_the_jobs_script_or_its_scheduler_said_is_no_silence(
+    explain_text: Explain, log: str, kind: str, cause: str | None
+) -> None:
+    verdict = explain_text(log)
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+
+
+def test_the_task_that_srun_names_between_the_lines_of_an_mpi_error_is_its_own(explain_text: Explain) -> None:
+    log = (
+        "MPICH ERROR [Rank 3] [job id 7.0] [Tue Mar  3 09:00:00 2026] [gn05] - Abort(1) (rank 3 in comm 0): "
+        "Fatal error in PMPI_Wait: Other MPI error, error stack:\n"
+        "PMPI_Wait(201)....: MPI_Wait failed\n"
+        "srun: error: gn04: task 2: Segmentation fault\n"
+        "srun: error: gn05: task 3: Exited with exit code 255\n"
+    )
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.host, verdict.where.task) == ("segfault", "gn04", 2)

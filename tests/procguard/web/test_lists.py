@@ -42,6 +42,9 @@ def beat(server: Served, number: int, *, state: WorkerState = WorkerState.IDLE) 
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder: Path = tmp_path_factory.mktemp("many")
     with served(folder / "data") as server:
+        # The server's clock stands still: on a slow machine the nodes would fall silent while the tests look.
+        clock_s = server.parts.control._clock.clock_s()
+        server.parts.control._clock.clock_s = lambda: clock_s
         for number in range(NODES):
             instance = f"instance-{number}"
             join = JoinRequest(node=f"n{number}", instance=instance, workers=1, hostname=f"host{number}")

@@ -38,7 +38,10 @@ _LONGEST_HOST = 103
 # An older mpirun's sentence, which mails and terminals wrap.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
-_HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
+# Its older releases write what wait() returned: a signal as it is, an exit code times 256.
+_HYDRA_END = re.compile(
+    r"=\s+(?:(?:KILLED BY SIGNAL: |EXIT CODE: (?=(?:[4-9]|11|15)$))(?P<number>\d+)|EXIT CODE: (?P<code>\d+))"
+)
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
 # Of an executable that mpirun did not find there.
@@ -103,6 +106,7 @@ class StepReader:
         text = line.text
         if any(words in text for words in _OPENS):
             self._expects_until = line.number + _REPORT_LINES
+            self._named = Location()
         if any(words in text for words in _ENDS_STEP):
             self._step_ended_at = line.number
         if self.expects(line.number) and (found := _MPI_NODE.match(text)):
@@ -148,7 +152,10 @@ def shows_work(line: bytes) -> bool:
 
 def _code(found: re.Match[str]) -> int:
     groups = found.groupdict()
-    return -int(groups["number"]) if groups.get("number") else int(groups["code"])
+    if groups.get("number"):
+        return -int(groups["number"])
+    code = int(groups["code"])
+    return code >> 8 if code > 255 else code
 
 
 def _tasks(text: str) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-_MESSAGES = ("log", "message", "msg", "textPayload", "MESSAGE", "text", "event")
+_MESSAGES = ("log", "message", "msg", "textpayload", "text", "event", "body")
 _DEEPEST = 3
 _GRAVE = frozenset(("ERROR", "CRITICAL", "FATAL"))
 _MOST_RANKS = 10_000_000
@@ -83,6 +83,7 @@ def _message(record: object, depth: int) -> str:
         return record
     if not isinstance(record, dict) or not depth:
         return ""
+    record = {**record, **{name.lower(): value for name, value in record.items()}}
     for name in _MESSAGES:
         if text := _message(record.get(name), depth - 1):
             trace = record.get("exc_info") or record.get("exception") or record.get("stack_trace")

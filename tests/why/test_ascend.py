@@ -67,3 +67,13 @@ def test_exception_of_torch_npu_that_only_points_at_an_error_above(explain_text:
     verdict = explain_text(FULL + uncaught(INNER, "[rank7]: "))
     assert (verdict.kind, verdict.cause) == ("cause", "device_out_of_memory")
     assert (verdict.where.rank, verdict.retry) == (7, "no")
+
+
+def test_what_an_error_code_of_ascend_says_is_told(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64\n"
+        "[ERROR] 2026-03-01-08:04:31 (PID:97, Device:5, RankID:5) ERR02200 DIST call hccl api failed.\n"
+        "EC0010: [PID: 97] 2026-03-01-08:04:31.16 Failed to import Python module [te.platform].\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("npu_error", 5)
+    assert dict(verdict.details)["reason"] == "Failed to import Python module [te.platform]."

@@ -147,7 +147,7 @@ def test_prefix_that_only_the_first_line_of_a_traceback_has_is_no_obstacle(expla
 def test_traceback_in_one_json_message_is_read(explain_text: Explain) -> None:
     record = {
         "severity": "ERROR",
-        "jsonPayload": {"message": "failed\n" + uncaught("ValueError: bad", line=77)},
+        "jsonPayload": {"Body": "failed\n" + uncaught("ValueError: bad", line=77)},
     }
     verdict = explain_text(json.dumps(record) + "\n")
     assert verdict.exception is not None

@@ -27,6 +27,19 @@ ENDED = "slurmstepd: error: *** STEP 81.0 ON gn04 CANCELLED AT 2026-03-03T09:10:
 
 
 @pytest.mark.parametrize(
+    ("code", "cause"), [("9", "killed"), ("11", "segfault"), ("139", "segfault"), ("256", "exited_first")]
+)
+def test_an_older_mpiexec_writes_what_wait_returned(explain_text: Explain, code: str, cause: str) -> None:
+    verdict = explain_text(
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n\n"
+        f"=   EXIT CODE: {code}\n\n=   CLEANING UP REMAINING PROCESSES\n\n"
+        "[proxy:0:1@gn12] HYD_pmcd_pmip_control_cmd_cb (./pm/pmip_cb.c:880): assert (!closed) failed\n"
+        "[proxy:0:1@gn12] HYDT_dmxu_poll_wait_for_event (./demux.c:76): callback returned error status\n"
+    )
+    assert verdict.cause == cause
+
+
+@pytest.mark.parametrize(
     ("said", "cause", "retry"),
     [
         ("Unable to contact slurm controller (connect failure)", "slurm_controller", "same_node"),

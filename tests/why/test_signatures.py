@@ -114,6 +114,14 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("RuntimeError: CUDA error: invalid device ordinal", "invalid_device"),
         ("ModuleNotFoundError: No module named 'torch'", "missing_module"),
         ("NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.18.5", "nccl_system_error"),
+        ("RuntimeError: Some background workers are no longer alive", "engine_failed"),
+        ("RuntimeError: rollout: Server 3 failed: 502, Bad Gateway", "engine_failed"),
+        ("Detected failure SLICE_FAILURE_LINK_DOWN in session 4f; Start failure handling", "tpu_halted"),
+        ("cuda_driver.cc:397] failed call to cuInit: CUDA_ERROR_UNKNOWN: unknown error", "nvml"),
+        ("(pid=71) E1103 09:00:00.1 71 core_worker.cc:382] Raylet failed. Shutting down.", "ray_node_died"),
+        ("E0204 01:02:03.4 71 hook.cc:2] RAW: Remote crash gathering disabled for SIGTERM.", "terminated"),
+        ("srun: error: Unable to create step for job 81.0: Job/step already completing", "slurm_step"),
+        ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
     ],
 )  # fmt: skip
 def test_known_message_is_recognised(line: str, expected: str) -> None:

@@ -33,9 +33,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from platform_launch.observe import FOLDER_VARIABLE, HOOK
 from platform_launch.observe.monitor import ASK_S
 from platform_launch.observe.node_probe import NodeProbe
-from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 SUFFIX = ".events.jsonl"
 LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")
@@ -45,8 +45,7 @@ class Event:
     time: str = ""
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """An entry of the catalogue: how bad, the line for people, and the fields that its mark carries."""
 
     level: str

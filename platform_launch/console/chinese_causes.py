@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from platform_launch.files import yaml_values
+
 _ADVICE = Path(__file__).with_name("chinese_advice.yaml")
 
 
 @cache
 def advice() -> Mapping[str, Mapping[str, str]]:
     """Return what causes mean and what to do."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries: Mapping[str, Mapping[str, str]] = yaml.load(_ADVICE.read_bytes(), Loader=loader)  # noqa: S506
+    entries: Mapping[str, Mapping[str, str]] = yaml_values(_ADVICE.read_bytes())
     return entries
 
 

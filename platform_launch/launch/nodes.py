@@ -23,9 +23,9 @@ from platform_launch.launch.record import git_revision, versions
 from platform_launch.launch.run import RendezvousSettings, Result, run_together, started_again, tell
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
+from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.observe.monitor import HangReport
-from platform_launch.observe.workers import FOLDER_VARIABLE
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.nccl import training_ports
 from platform_launch.plan.request import Request

@@ -4,3 +4,9 @@ dumps        a flight recorder's dump → one rank's trace
 collectives  traces of all ranks → who waits for whom
 hook/        what opens a training's processes to questions, under their own Python
 """
+
+from pathlib import Path
+
+HOOK = Path(__file__).resolve().parent / "hook"
+# The variable in which the hook finds the private folder.
+FOLDER_VARIABLE = "PLATFORM_LAUNCH_OBSERVE"

@@ -14,10 +14,6 @@ from platform_launch.environment import Environment
 from platform_launch.observe import processes
 from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump
 
-HOOK = Path(__file__).resolve().parent / "hook"
-# The variable in which the hook finds the private folder.
-FOLDER_VARIABLE = "PLATFORM_LAUNCH_OBSERVE"
-
 _MOST_BYTES = 64 * 1024 * 1024
 _CREATED = re.compile(rb'"time_created_ns":(\d{19})')
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InputError
+from platform_launch.files import yaml_values
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
 BELONGS_IN_JSON = (
@@ -84,7 +85,7 @@ def _mapping(path: Path) -> Mapping[str, object]:
     import yaml
 
     try:
-        loaded = yaml.safe_load(path.read_bytes())
+        loaded = yaml_values(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"{path} does not exist", "check --deepspeed-config") from None
     except OSError as error:

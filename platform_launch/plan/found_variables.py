@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection
 
@@ -112,7 +111,9 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
     if name in known.DEPRECATED:
         return PlanWarning("variable-deprecated", name, f"{name} is deprecated: use {known.DEPRECATED[name]}")
     if not known.is_known_nccl(name):
-        close = difflib.get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
         meant = f"; did you mean {close[0]}?" if close else ""
         return PlanWarning("variable-unknown", name, f"{name} is no variable of NCCL's documentation{meant}")
     return None

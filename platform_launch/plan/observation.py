@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from platform_launch.environment import Environment
-from platform_launch.observe.workers import FOLDER_VARIABLE, HOOK
+from platform_launch.observe import FOLDER_VARIABLE, HOOK
 from platform_launch.plan.variables import EnvVar
 
 _ROOM = "observe"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InputError, shown
+from platform_launch.files import yaml_values
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def read_recipes(root: Path) -> Recipes:
 
     path = root / "configs" / "recipes.yaml"
     try:
-        loaded = yaml.safe_load(path.read_bytes())
+        loaded = yaml_values(path.read_bytes())
         recipes = tuple(
             Recipe(str(entry["name"]), int(entry["gpus"]), root / entry["config"], root / entry["deepspeed"])
             for entry in loaded["recipes"]

@@ -7,8 +7,6 @@ whose names say the topology. Flags win field by field (``resolve``).
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError, UsageError, shown
 from platform_launch.platforms import bare, tables, workers
@@ -124,6 +122,8 @@ def _choose(environment: Environment, name: str | None) -> Dialect:
         return next((dialect for dialect in PLATFORMS if dialect.matches(environment)), LOCAL)
     plain = name.strip().lower().replace("-", "_")
     if plain not in _BY_NAME:
+        from difflib import get_close_matches
+
         near = get_close_matches(plain, _BY_NAME)
         meant = f"did you mean {' or '.join(near)}? " if near else ""
         raise UsageError(f"unknown platform {shown(name)}", f"{meant}platform-launch platforms lists them")

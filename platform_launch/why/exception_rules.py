@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from platform_launch.files import yaml_values
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import shown
 
@@ -75,10 +76,7 @@ def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:
 @lru_cache(maxsize=1)
 def rules() -> tuple[ExceptionRule, ...]:
     """Return the shipped rules, in the order in which they are tried."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(_FILE.read_bytes(), Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    entries = yaml_values(_FILE.read_bytes())
     return tuple(ExceptionRule(**{**entry, "example": tuple(entry["example"])}) for entry in entries)
 
 

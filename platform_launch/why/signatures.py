@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from platform_launch.events import Event
+from platform_launch.files import yaml_values
 from platform_launch.why.line import Location, shown
 from platform_launch.why.literals import PatternSet, branches
 
@@ -174,10 +175,7 @@ def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str,
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """Return the shipped signatures."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(_FILE.read_bytes(), Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    entries = yaml_values(_FILE.read_bytes())
     return Catalogue(tuple(_signature(entry) for entry in entries))
 
 

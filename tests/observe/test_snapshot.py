@@ -13,11 +13,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from platform_launch.observe import processes
+from platform_launch.observe import HOOK, processes
 from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
 from platform_launch.observe.node_probe import NodeProbe
-from platform_launch.observe.workers import HOOK, NoAnswerError, ask_faulthandler, find_hooked
+from platform_launch.observe.workers import NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
 from tests.lab.waiting import LIMIT_S, until
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from platform_launch.console.chinese import TITLES
 from platform_launch.console.chinese_ranks import RANKS
+from platform_launch.files import yaml_values
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.shapes import ProblemShape, Refusal
@@ -28,9 +27,7 @@ FOLDER = Path(__file__).with_name("words")
 @cache
 def catalogue(language: str) -> Mapping[str, str]:
     """Return every message of a language by its key."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (FOLDER / f"{language}.yaml").read_text("utf-8")
-    words = yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+    words = yaml_values((FOLDER / f"{language}.yaml").read_bytes())
     sentences = {**WORDS, **ENGLISH} if language == "en" else RANKS
     found = {f"sentence.{code}": text for code, text in sentences.items()}
     return found | {str(key): str(text) for key, text in words.items()}

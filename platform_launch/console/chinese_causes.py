@@ -56,7 +56,7 @@ WORDS = {
     "it depends on what the line says": "取决于这一行的内容",
     "none: the training finished": "无：训练已完成",
     "unknown: no line of these logs looks like an error": "未知：这些日志里没有像错误的行",
-    "no known cause; first error was": "没有已知的原因；第一个错误是",
+    "no known cause; this line may tell it:": "没有已知的原因；这一行可能说明了它：",
     "unknown: these logs only tell that processes ended": "未知：这些日志只说明有进程结束",
     # What lines tell besides.
     "counted": "实际",
@@ -321,7 +321,7 @@ CAUSES = {
     "fabric_manager": "fabric manager 没有运行，GPU 未就绪",
     "hip_error": "HIP（ROCm）调用失败",
     "hip_fault": "GPU 核函数访问了不允许的内存（ROCm）",
-    "gpu_hung": "GPU 停止响应（ROCm）",
+    "gpu_hung": "GPU 停止响应",
     "gsp": "GPU 自身的固件没有应答",
     "xid_program": "驱动报告程序引起的 GPU 错误（Xid 13、31、43、45）",
     "pcie": "PCIe 总线报告致命错误",

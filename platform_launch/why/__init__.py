@@ -1,6 +1,6 @@
 """Logs of a failed launch → the first cause over all nodes, what it means and what to do.
 
-It never claims more than its evidence: what no signature knows is "no known cause; first error was …".
+It never claims more than its evidence: what no signature knows is "no known cause; this line may tell it: …".
 Nothing here imports torch, and the signatures are read only when a log is.
 """
 

@@ -88,7 +88,8 @@ def ended_before(
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:
-            later = end is not None and step.line.number > end.start and not _is_said_by_srun_alone(end)
+            above = end is not None and end.log == node_events.log and step.line.number > end.start
+            later = above and end is not None and not _is_said_by_srun_alone(end)
             if step.exit_code <= 0 or later:
                 continue
             suffered = end is not None and end.signature.id in SUFFERED
@@ -188,7 +189,7 @@ def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence |
     table = Collectives()
     for node_events in nodes:
         table.merge(node_events.collectives)
-    if 0 not in table.members or not table.absent():
+    if 0 not in table.members or table.absent()[1] is None:
         return None
     called = [(one, met) for one in nodes if (met := one.collectives.members_line) is not None]
     if any(one.lines_read - met.number > _LINES_OF_A_START for one, met in called):

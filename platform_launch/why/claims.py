@@ -2,7 +2,9 @@
 
 A line that matches a cause is a claim. A traceback that nobody caught is a proof: it ended its process. A
 claim stays a cause unless work went on below it, or the first proof below it has a cause of its own. Then it
-is a suspect, as a warning is: it may be harmless.
+is a suspect, as a warning is: it may be harmless. What a process had held back is written at its end, below
+its last error; so where the clock says that work went on until later, or nothing tells of an end, the claim
+is no answer at all.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.why.events import NodeEvents, Occurrence
+from platform_launch.why.line import Line
 from platform_launch.why.steps import FEW_STEPS, shows_work
 
 # An exception of these types comes from the code that raised it, whatever else happened to the job.
@@ -39,6 +42,8 @@ _VAGUE = 1
 _LOOKBACK_LINES = 300
 _MOST_CLAIMS = 200
 _MOST_LOOKS = 200
+# Others may work so long before they miss the one that failed.
+_SOON_S = 60.0
 _SHORTEST_NAME = 4
 
 
@@ -51,14 +56,37 @@ class _Claim:
     suffered_at: int = 0
 
 
+@dataclass(frozen=True)
+class _Work:
+    """The line from which on a few steps of work are shown, and when the last one of them was."""
+
+    number: int = 0
+    time_s: float | None = None
+
+    def went_on_after(self, event: Occurrence) -> bool:
+        """Tell whether work was shown below an event, and the clock does not say that it was before."""
+        later_s = self._later_than(event)
+        return event.last < self.number and (later_s is None or later_s >= 0)
+
+    def went_on_for_long_after(self, event: Occurrence) -> bool:
+        """Tell whether the clock says so."""
+        later_s = self._later_than(event)
+        return event.last < self.number and later_s is not None and later_s > _SOON_S
+
+    def _later_than(self, event: Occurrence) -> float | None:
+        said = event.span.not_before_s if event.span.exact else None
+        return None if said is None or self.time_s is None else self.time_s - said
+
+
 class Claims:
     """The claims of one log that are not decided yet.
 
-    ``preceding`` returns up to so many lines of the log before the current one, nearest first.
+    ``preceding`` returns up to so many lines of the log before the current one, nearest first; ``parsed``
+    takes one apart.
     """
 
-    def __init__(self, preceding: Callable[[int], list[bytes]]) -> None:
-        self._preceding = preceding
+    def __init__(self, preceding: Callable[[int], list[bytes]], parsed: Callable[[int, bytes], Line]) -> None:
+        self._preceding, self._parsed = preceding, parsed
         self._open: list[_Claim] = []
         self._looks = 0
 
@@ -68,43 +96,54 @@ class Claims:
         if lone and len(self._open) < _MOST_CLAIMS:
             self._open.append(_Claim(holder, event))
 
-    def ended(self, number: int) -> None:
+    def ended(self, start: int, number: int) -> None:
         """Take note of a line that tells how a process ended: what stands right above was its last word."""
-        self._open = [one for one in self._open if not 0 < number - one.event.last <= _FEW_LINES]
+        self._open = [one for one in self._open if not 0 < start - one.event.last <= _FEW_LINES]
+        self._overcome(self._open, self._last_work(self._open, start, number))
+
+    def left(self, number: int) -> None:
+        """Decide at the log's end, line ``number``, where nothing tells that a process ended."""
+        work = self._last_work(self._open, number, number)
+        for one in self._open:
+            if work.went_on_after(one.event):
+                one.holder.outlive(one.event)
 
     def suffered(self, event: Occurrence, number: int) -> None:
         """Take note of a consequence, while line ``number`` is read: work may have gone on until then."""
         above = [one for one in self._open if one.event.last < event.start and not one.suffered_at]
-        worked_at = self._worked_at(above, event.start, number)
+        self._overcome(above, self._last_work(above, event.start, number))
         for one in above:
             one.suffered_at = event.start
-            if one.event.last < worked_at:
-                self._open.remove(one)
-                one.holder.overcome(one.event)
 
     def proved(self, proof: Occurrence, number: int) -> None:
         """Decide on the claims above a proof, while line ``number`` is read."""
         above = [one for one in self._open if one.event.last < proof.start]
-        worked_at = self._worked_at(above, proof.start, number)
+        work = self._last_work(above, proof.start, number)
         for one in above:
             self._open.remove(one)
             stood = 0 < one.suffered_at < proof.start
-            if one.event.last < worked_at or (not stood and _has_own_cause(proof, one.event)):
+            if work.went_on_after(one.event) or (not stood and _has_own_cause(proof, one.event)):
                 one.holder.overcome(one.event)
 
-    def _worked_at(self, claims: list[_Claim], start: int, number: int) -> int:
-        """Return up to which line work went on above line ``start``, as far as that matters to claims."""
+    def _overcome(self, claims: list[_Claim], work: _Work) -> None:
+        for one in [one for one in claims if work.went_on_after(one.event)]:
+            self._open.remove(one)
+            if work.went_on_for_long_after(one.event) and not one.event.signature.explains:
+                one.holder.outlive(one.event)
+            else:
+                one.holder.overcome(one.event)
+
+    def _last_work(self, claims: list[_Claim], start: int, number: int) -> _Work:
+        """Return what is known of the work above line ``start``, as far as that matters to claims."""
         if not claims or self._looks >= _MOST_LOOKS:
-            return 0
+            return _Work()
         self._looks += 1
         since = min(one.event.last for one in claims)
         above = self._preceding(min(number - since, number - start + _LOOKBACK_LINES))[number - start :]
-        steps = 0
-        for distance, data in enumerate(above, 1):
-            steps += shows_work(data)
-            if steps == FEW_STEPS:
-                return start - distance
-        return 0
+        shown = [(start - distance, data) for distance, data in enumerate(above, 1) if shows_work(data)]
+        if len(shown) < FEW_STEPS:
+            return _Work()
+        return _Work(shown[FEW_STEPS - 1][0], self._parsed(*shown[0]).time_s)
 
 
 def _has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:

@@ -127,16 +127,17 @@ class Collectives:
                 return finding
         return None, None
 
-    def absent(self) -> Note | None:
-        """Return which ranks did not come to the start-up barrier, as far as that can be told."""
+    def absent(self) -> tuple[int | None, Note | None]:
+        """Return the rank that did not come to the start-up barrier, if it is one, and a note of all."""
         size, came = max(self.world_sizes, default=0), self.barrier or set(self.members)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size:
-            return None
+            return None, None
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):
-            return note("came-twice", ranks=ranks_named(twice), size=size)
-        return note("start-not-reported", size=size, ranks=ranks_named(missing))
+            return None, note("came-twice", ranks=ranks_named(twice), size=size)
+        told = note("start-not-reported", size=size, ranks=ranks_named(missing))
+        return missing[0] if len(missing) == 1 else None, told
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}

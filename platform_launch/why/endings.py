@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_launch.events import Event
@@ -38,10 +39,12 @@ _OTHERS = (
     # Of Determined's master and Paddle's launcher.
     re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
-    re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$"),  # of SageMaker
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
     re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
 )
+# SageMaker's, where the report goes on below; alone it is any program's.
+_OF_REPORT = re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$")
+_REPORT_GOES_ON = b'ErrorMessage "'
 # SkyPilot's, one code a node; what it ended itself then has 137.
 _OF_NODES = re.compile(
     r"Job \d+(?:'s setup)? failed with return code list: \[(?P<codes>-?\d+(?:, ?-?\d+)*)\]"
@@ -110,8 +113,10 @@ def opens_block(text: str) -> bool:
     return _BLOCK_OPENS.search(text) is not None
 
 
-def ending_in(line: Line) -> Ending | None:
-    """Return the ending that a line says by itself, None if it says none."""
+def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:
+    """Return the ending that a line says by itself, None if it says none. ``below`` are the next lines."""
+    if (found := _OF_REPORT.match(line.text)) and any(_REPORT_GOES_ON in data for data in below[:1]):
+        return Ending(int(found["code"]), line.where, line)
     if found := TORCHRUN_LINE.search(line.text):
         where = line.where.filled(Location(local_rank=int(found[2])))
         return Ending(int(found[1]), where, line)

@@ -20,7 +20,7 @@ _NEUTRAL = re.compile(
           (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
         | [ ]?:[ ]?
           (?:0(?![\w.:])|(?:none|null|false|nan)\b|\[\]|\{\}|[-+]?\d*\.\d+(?:e[-+]?\d+)?%?(?![\w:]))
-        | [ ]+\d*\.\d+(?![\w:]) )
+        | [ ]+(?:is[ ])?\d*\.\d+(?:e[-+]?\d+)?(?![\w:]) )
     """
 )
 _SAYS_SO = re.compile(

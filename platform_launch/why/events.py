@@ -151,6 +151,16 @@ class Episode:
                 self.add(event)
                 return
 
+    @property
+    def ends(self) -> bool:
+        """Tell whether anyone says that a process ended."""
+        return bool(self.endings or self.steps or self.of_role(SignatureRole.SUMMARY))
+
+    def tells_from(self, number: int) -> bool:
+        """Tell whether an exception ended a process, or others suffered in a line from ``number`` on."""
+        suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))
+        return suffered or any(one.is_proof for one in self.events.values())
+
     def of_role(self, role: SignatureRole) -> list[Occurrence]:
         """Return the events of a role, first in the log first."""
         return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
@@ -232,6 +242,25 @@ class NodeEvents:
         self._decisive.overcome(cause)
         if not self._decisive.of_role(SignatureRole.CAUSE):
             self._decisive = Episode()
+
+    def outlive(self, event: Occurrence) -> None:
+        """Take an event for one of those that training went on after."""
+        for episode in (self._episode, self._decisive):
+            episode.events = {key: one for key, one in episode.events.items() if one is not event}
+        if event.signature.role is SignatureRole.CAUSE:
+            self.survived = [*self.survived, event][-_MOST_SURVIVED:]
+        if not self._decisive.of_role(SignatureRole.CAUSE):
+            self._decisive = Episode()
+
+    def go_on(self, few_steps_at: int, last_step_at: int) -> None:
+        """Take what stands above work for none of a failure; one step is enough for what may be harmless."""
+        for event in list(self.episode.events.values()):
+            harmless = event.role is SignatureRole.SUSPECT
+            if event.last < (last_step_at if harmless else few_steps_at):
+                self.outlive(event)
+        error = self.first_error
+        if error is not None and error.number < (few_steps_at if error.clear else last_step_at):
+            self.first_error = None
 
     def part(self, number: int, parting_lines: int) -> None:
         """Close the episode if there was enough ordinary output before line ``number``."""

@@ -186,7 +186,7 @@ class Chain:
     """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
 
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
-    it, which is for what nobody catches.
+    it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less.
     """
 
     start: int
@@ -198,6 +198,7 @@ class Chain:
     harmless: bool = False
     fatal: bool = False
     hooked: bool = False
+    mild: bool = False
 
     @property
     def is_wrapper(self) -> bool:
@@ -209,6 +210,8 @@ class Chain:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
         entries = [link.entry for link in self.links if link.entry]
         uncaught = self.headless or self.fatal or self.hooked
+        if self.mild and not uncaught:
+            return True
         return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
 
     @property
@@ -223,7 +226,7 @@ class Traceback:
 
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
-        self.chain = Chain(line.number, line.where, headless=opening is None)
+        self.chain = Chain(line.number, line.where, headless=opening is None, mild=line.mild)
         self.chain.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
         self.done = False
         prefix = opening["prefix"] if opening else ""

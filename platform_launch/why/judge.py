@@ -102,4 +102,5 @@ def _choose(
         return chosen, also(chosen, chosen, beside)
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
-    return None, [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]
+    perhaps = [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]
+    return None, [*perhaps, *survived(nodes, None)]

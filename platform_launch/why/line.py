@@ -21,6 +21,11 @@ _MILD = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|\w*Warning:"
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
+# Whatever it is called, it is not the end.
+_TRIES_AGAIN = re.compile(
+    r"(?i)\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?trying\b|\bstill trying\b|will wait for recovery"
+    r"|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
+)
 # In an object of JSON, whose fields have any order.
 _MILD_FIELD = re.compile(
     r"[\"'](?:level|levelname|lvl|severity|log\.level)[\"']: ?"
@@ -142,6 +147,8 @@ def shown(text: str) -> str:
 
 
 def _is_mild(text: str, found: dict[str, str]) -> bool:
+    if _TRIES_AGAIN.search(text, 0, _WITHIN_OBJECT):
+        return True
     if "severity" in found:
         return found["severity"] in "WI"
     if level := found.get("loguru") or found.get("level"):

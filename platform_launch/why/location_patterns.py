@@ -22,7 +22,13 @@ _BRACKET = re.compile(r"\[([^][]{0,80}\brank[^][]{0,80})\]", re.I)
 PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 # What stands further on in a line belongs to what was glued to it.
 _WITHIN = 300
-_NAMED = re.compile(r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:", re.I)
+_NAMED = re.compile(
+    r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
+    # In a sentence; "waiting on rank 3" speaks of another one.
+    r"|(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
+    r"\bon (?:global )?rank:? ?(\d{1,7})\b(?! ?[-,/] ?\d| and \d)",
+    re.I,
+)
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
 _HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
 _HOST_IN_BRACKETS = re.compile(

@@ -63,10 +63,12 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     return others[:MOST_OTHERS]
 
 
-def survived(nodes: Sequence[NodeEvents], chosen: Occurrence) -> list[Note]:
+def survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
     """Say which errors training went on after, the chosen one perhaps among them."""
     count = sum(event.count for node_events in nodes for event in node_events.survived)
     notes = [note("errors-survived", count=count)] if count else []
+    if chosen is None:
+        return notes
     after = max(s.lines_after for s in nodes if chosen in s.episode.events.values())
     # Of a message that comes thousands of times not every line is read.
     if after > SURVIVED_LINES and chosen.count < MOST_REPEATS:

@@ -41,16 +41,19 @@ def fill_place(
     table = Collectives()
     for node_events in nodes:
         table.merge(node_events.collectives)
+    behind: int | None = None
+    told: Note | None = None
+    came_in_vain = event.signature.id == "barrier_absent"
     if event.signature.id in _WAITED:
         behind, told = table.finding()
-        if told is not None:
-            notes.append(told)
-        if behind is not None and behind != where.rank:
-            where = Location(rank=behind)
-        elif behind is None and told is not None and told.id == "ran-another":
-            where = NOWHERE
-    elif event.signature.id == "barrier_absent" or _is_soon_after(event, table):
-        notes += [told] if (told := table.absent()) else []
+    elif came_in_vain or _is_soon_after(event, table):
+        behind, told = table.absent()
+    if told is not None:
+        notes.append(told)
+    if behind is not None and behind != where.rank and event.signature.id not in _ENDS:
+        where = Location(rank=behind)
+    elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
+        where = NOWHERE
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
     steps = _steps(nodes)
@@ -60,7 +63,7 @@ def fill_place(
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
     where = _at_home(where, nodes)
-    if where == NOWHERE and event.of_one_process:
+    if where == NOWHERE and event.of_one_process and not came_in_vain:
         where = _beside(event, nodes) or _only_ended(nodes)
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 

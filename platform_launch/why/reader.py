@@ -29,15 +29,15 @@ from platform_launch.why.pods import LINES_OF_A_DESCRIPTION, pod_above, speaks_o
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
-from platform_launch.why.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.signatures import Catalogue, Match, Signature, SignatureRole
 from platform_launch.why.sources import LogSource
-from platform_launch.why.steps import FEW_STEPS, StepEnd, StepReader, shows_work
+from platform_launch.why.steps import FEW_STEPS, StepEnd, StepReader, shows_work, tells_success
 from platform_launch.why.unwrap import unwrap
 
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(
     r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$"
-    r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
+    r"|forrtl: severe|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
 _MOST_NODES = 2048
 _MOST_REPORTS = 64
@@ -73,10 +73,7 @@ _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 _STACK = "error stack:"
 # What a shell prints of a command before it runs it (set -x).
 _TRACED = re.compile(r"\+{1,5} \S")
-# What Kubernetes tries again before it starts the containers of a pod, and what it says when it has.
-_BEFORE_CONTAINERS = frozenset(("image_pull", "pod_secret", "pod_waits_for_master", "volume_mount"))
-_STARTED = b"Started container "
-_LINES_OF_A_POD = 40
+_LINES_OF_WHAT_PASSED = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
@@ -95,7 +92,9 @@ class LogReader:
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._prefixes = Prefixes()
         self._steps = StepReader(self._scanner.preceding)
-        self._claims = Claims(self._scanner.preceding)
+        self._claims = Claims(
+            self._scanner.preceding, lambda number, data: parse(number, data, self._prefixes)
+        )
         self._recovered = self._looks_at_work = self._looks_for_words = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
@@ -123,11 +122,26 @@ class LogReader:
         for said in self._own.unread(self._own_seen):
             data = in_text(said).encode()
             self._take_own(parse(self._scanner.lines_read + 1, data, self._prefixes), said)
+        self._end()
         for node_events in self.nodes.values():
             node_events.lines_read = self._scanner.lines_read
             if len(set(self._hosts)) == 1 and self._hosts[0] is not None:
                 node_events.stand_on(self._hosts[0])
         return list(self.nodes.values())
+
+    def _end(self) -> None:
+        """Take what work went on after for none of a failure, where nothing below tells of one."""
+        end, episodes = self._scanner.number, [node_events.episode for node_events in self.nodes.values()]
+        above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
+        done = max((end - distance for distance, data in above if tells_success(data)), default=0)
+        steps = [end - distance for distance, data in above if shows_work(data)]
+        few = max(done, *steps[FEW_STEPS - 1 : FEW_STEPS], 0)
+        last = max(done, *steps[:1], 0)
+        if not last or any(one.ends or one.tells_from(few) for one in episodes):
+            return
+        self._claims.left(end)
+        for node_events in self.nodes.values():
+            node_events.go_on(few, last)
 
     def remarks(self) -> list[Note]:
         """Say what was not read."""
@@ -226,7 +240,7 @@ class LogReader:
 
     def _take_step(self, step: StepEnd, match: Match | None) -> None:
         """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
-        self._claims.ended(step.line.number)
+        self._claims.ended(step.line.number, self._scanner.number)
         if step.exit_code > 0:
             self._hear_last_words(step.line, step.places)
         self._events_of(step.line.where).step(step, self._parting_lines)
@@ -267,7 +281,7 @@ class LogReader:
             self._summaries[line.process] = SummaryBlock(line.text)
             return False
         block = self._summaries.get(line.process)
-        ending = block.read(line) if block is not None else ending_in(line)
+        ending = block.read(line) if block else ending_in(line, self._scanner.following(1))
         if block is not None and block.done:
             del self._summaries[line.process]
         if ending is not None:
@@ -277,7 +291,7 @@ class LogReader:
         return block is not None or ending is not None
 
     def _take_ending(self, ending: Ending) -> None:
-        self._claims.ended(ending.line.number)
+        self._claims.ended(ending.line.number, self._scanner.number)
         self._events_of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
         if signature is not None and ending.is_root:
@@ -286,12 +300,10 @@ class LogReader:
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
-        if role is SignatureRole.CAUSE and (mention or self._was_overcome(signature.id)):
-            role = SignatureRole.SUSPECT
-        if signature.id == "pod_unschedulable" and was_placed(
-            line.text, self._scanner.following(_LINES_OF_A_POD)
-        ):
+        if self._passed(signature, line.text):
             return False
+        if role is SignatureRole.CAUSE and mention:
+            role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
             match = self._catalogue.goes_on(
@@ -309,11 +321,13 @@ class LogReader:
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
 
-    def _was_overcome(self, cause: str) -> bool:
-        """Tell whether a pod's events say below that its containers started after all."""
-        if cause not in _BEFORE_CONTAINERS:
-            return False
-        return any(_STARTED in data for data in self._scanner.following(_LINES_OF_A_POD))
+    def _passed(self, signature: Signature, text: str) -> bool:
+        """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
+        following = self._scanner.following(_LINES_OF_WHAT_PASSED)
+        if signature.id == "pod_unschedulable":
+            return was_placed(text, following)
+        below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
+        return any(re.search(pattern, below) for pattern in signature.passed)
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""
@@ -410,6 +424,7 @@ class LogReader:
         where = match.where.filled(chain.where).filled(raised.line.where)
         self._events_of(where).collectives.read(raised.line)
         event = self._add(match, role, raised.line, where, raised, chain.start, reading.span)
+        event.mention = chain.mild and role is SignatureRole.SUSPECT
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
         if not chain.root and raised.handling and raised.text != chain.links[0].text:

@@ -68,6 +68,7 @@ class Signature:
     everywhere: str = ""
     patterns: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     count: str = ""
     exit_codes: tuple[int, ...] = ()

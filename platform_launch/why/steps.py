@@ -66,6 +66,11 @@ _PROGRESS = re.compile(
     rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b[^\d\n]{0,12}\d|\d ?(?:it/s|s/it)\b"
 )
 FEW_STEPS = 10
+# What LSF, SageMaker, SkyPilot and Ray say of a job that ended well.
+_SUCCESS = re.compile(
+    rb"^Successfully completed\.\s*$|Reporting training SUCCESS\s*$"
+    rb"|\(status: SUCCEEDED\)|Job '\S+' succeeded\s*$"
+)
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,11 @@ class StepReader:
 def shows_work(line: bytes) -> bool:
     """Tell whether a line is one that a training prints while it goes on."""
     return _PROGRESS.search(line) is not None
+
+
+def tells_success(line: bytes) -> bool:
+    """Tell whether a scheduler says in a line that the job ended well."""
+    return _SUCCESS.search(line) is not None
 
 
 def _code(found: re.Match[str]) -> int:

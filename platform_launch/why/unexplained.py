@@ -18,6 +18,7 @@ _CLOSE_LINES = 20
 _LINES_ABOVE = 50
 # C++ says what was thrown below the line that something was.
 _LINES_OF_WHAT = 2
+_LINES_AT_THE_END = 4
 
 
 def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
@@ -32,10 +33,12 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
     ]
     ranks = {where.rank for event in (*suffered, chosen) for where in event.wheres} - {None}
     ended = [place for node_events in nodes for place in _ended(node_events)]
-    for error in _errors(chosen, nodes):
+    for error in (*_errors(chosen, nodes), *_last_of_other_logs(chosen, nodes)):
         if not error.clear or any(e.log == error.log and e.start < error.number for e in suffered):
             continue
-        if chosen.signature.id in _SILENT or says_end(error.shown):
+        if error.log != chosen.log:
+            close = True
+        elif chosen.signature.id in _SILENT or says_end(error.shown):
             close = chosen.start - error.number <= _CLOSE_LINES or error in _last_words(nodes)
         else:
             close = error.where.rank is not None and (
@@ -70,6 +73,18 @@ def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]
         for error in errors
         if error.log == chosen.log
         and (-below <= chosen.start - error.number <= _LINES_ABOVE or error in _last_words(nodes))
+    ]
+
+
+def _last_of_other_logs(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    """Return the errors that other logs end with, of processes which suffered nothing before."""
+    return [
+        one.first_error
+        for one in nodes
+        if one.log != chosen.log
+        and one.first_error is not None
+        and one.lines_read - one.first_error.number <= _LINES_AT_THE_END
+        and not one.episode.of_role(SignatureRole.CONSEQUENCE)
     ]
 
 

@@ -8,6 +8,7 @@ import re
 _MESSAGES = ("log", "message", "msg", "textpayload", "text", "event", "body")
 _DEEPEST = 3
 _GRAVE = frozenset(("ERROR", "CRITICAL", "FATAL"))
+_MILD = frozenset(("WARNING", "WARN", "INFO", "DEBUG", "TRACE"))
 _MOST_RANKS = 10_000_000
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
@@ -63,18 +64,21 @@ def _of_json(data: bytes) -> list[bytes]:
         return [data]
     lines = text.rstrip("\n").split("\n")
     if isinstance(record, dict):
-        lines = [f"{_prefix(record)}{line}" for line in lines]
+        lines = [f"{_prefix(record, whole=len(lines) > 1)}{line}" for line in lines]
     return [line.encode(errors="replace") for line in lines]
 
 
-def _prefix(record: dict[str, object]) -> str:
+def _prefix(record: dict[str, object], *, whole: bool) -> str:
     """Return what a program's own logger says beside its message, in the form of a prefix.
 
-    Not the severity that a log service gives: to what stands on the error output, for instance.
+    Not the severity that a log service gives: to what stands on the error output, for instance. Who gives a
+    ``whole`` report, of several lines, a mild level has got over it; a collector of lines gives each its own.
     """
-    level, rank = record.get("level") or record.get("levelname"), record.get("rank")
+    level, rank = str(record.get("level") or record.get("levelname")).upper(), record.get("rank")
     said = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""
-    return f"{said}| ERROR | " if str(level).upper() in _GRAVE else said
+    if whole and level in _MILD:
+        return f"{said}| INFO | "
+    return f"{said}| ERROR | " if level in _GRAVE else said
 
 
 def _message(record: object, depth: int) -> str:

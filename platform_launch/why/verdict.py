@@ -240,7 +240,7 @@ class Verdict:
             return why_word("unknown: no line of these logs looks like an error", language)
         if self.kind == "unknown":
             if self.first_error:
-                return f"{why_word('no known cause; first error was', language)} {self.first_error}"
+                return f"{why_word('no known cause; this line may tell it:', language)} {self.first_error}"
             ended = why_word("unknown: these logs only tell that processes ended", language)
             return ended + _at(self.where, language)
         return f"{self.short_title(language)} [{self.cause}]" + _at(self.where, language)

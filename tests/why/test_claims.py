@@ -6,7 +6,7 @@ import pytest
 
 from tests.why.conftest import Explain, uncaught
 
-OFI = "algo-1:46:58 [0] configure_nvls_option:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol\n"
+OFI = "algo-1:46:58 [0] nccl_net_ofi_init:155 NCCL WARN NET/OFI Initializing plugin failed\n"
 MPI = "ImportError: libmpi.so.40: cannot open shared object file\n"
 WATCHDOG = (
     "[rank3]:[E0311 02:14:09.1 x.cpp:607] [Rank 3] Watchdog caught collective operation timeout: "

@@ -186,7 +186,8 @@ def test_traceback_that_was_caught_is_a_suspect_at_most(explain_text: Explain) -
         "ERROR:root:no fused attention\nTraceback (most recent call last):\n"
         '  File "/workspace/train.py", line 4, in setup\n    optional()\nImportError: flash\n'
     )
-    assert explain_text(caught + progress(3)).kind == "suspect"
+    assert explain_text(caught + "saved\n" * 3).kind == "suspect"
+    assert explain_text(caught + progress(12)).kind == "nothing"
     verdict = explain_text(caught + uncaught("RuntimeError: real"))
     assert verdict.title == "RuntimeError: real"
 
@@ -278,7 +279,7 @@ def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain
     )
     assert (verdict.kind, verdict.cause) == ("unknown", None)
     assert verdict.lines()[0] == (
-        "cause:      no known cause; first error was log0:4: ERROR frobnicator lost its widget"
+        "cause:      no known cause; this line may tell it: log0:4: ERROR frobnicator lost its widget"
     )
     assert verdict.notes == ("local rank 0 ended with exit code 1",)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from platform_launch.why import Verdict
 from platform_launch.why.error_lines import hints_at_error, says_error
 from platform_launch.why.line import parse
-from tests.why.conftest import Explain, progress
+from tests.why.conftest import Explain, progress, uncaught
 
 NOISE = (
     "INFO args: Namespace(on_error='raise', log_level='error', max_errors=0)\n"
@@ -166,3 +168,26 @@ def test_the_rank_and_the_level_that_a_program_logs_beside_its_message_count(exp
     said = '{"level": "error", "msg": "shard 12 is older than its manifest", "rank": 2}\n'
     verdict = explain_text(progress(5) + said + '{"level": "info", "msg": "closing", "rank": 2}\n')
     assert (verdict.kind, first_line(verdict), verdict.where.rank) == ("unknown", 6, 2)
+
+
+def test_a_traceback_in_a_report_that_a_logger_calls_mild_was_caught(explain_text: Explain) -> None:
+    record = json.dumps({"level": "info", "msg": "no probe\n" + uncaught("ValueError: no device")}) + "\n"
+    assert explain_text(record + uncaught("MyError: oh")).title == "MyError: oh"
+    assert explain_text(record + "on\n" * 5).kind == "suspect"
+    lines = uncaught("ValueError: no device").splitlines()  # of a collector that calls all lines so
+    each = "".join(json.dumps({"level": "info", "msg": line}) + "\n" for line in lines)
+    assert explain_text(each).kind == "cause"
+
+
+def test_the_error_that_another_log_ends_with_answers_before_what_its_partners_suffered(
+    explain_text: Explain,
+) -> None:
+    said = "[rank5]: ERROR: shard 3 is malformed\n"
+    verdict = explain_text(WAITED, said + "srun: error: gn03: task 5: Exited with exit code 3\n")
+    assert (verdict.kind, verdict.where.rank) == ("unknown", 5)
+    assert verdict.first_error is not None
+    assert (verdict.first_error.log, verdict.first_error.line) == ("log1", 1)
+    silent = explain_text(WAITED, "srun: error: gn03: task 5: Exited with exit code 3\n")
+    assert (silent.cause, silent.where.task) == ("exited_first", 5)
+    went_on = explain_text(WAITED, said + "the epoch goes on\n" * 9)
+    assert went_on.cause == "nccl_watchdog"

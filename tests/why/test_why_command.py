@@ -54,7 +54,7 @@ def test_unknown_is_an_answer_too() -> None:
     done = why("-", stdin=b"ERROR something odd\n")
     assert done.returncode == 0
     assert done.stdout.decode().splitlines()[0] == (
-        "cause:      no known cause; first error was -:1: ERROR something odd"
+        "cause:      no known cause; this line may tell it: -:1: ERROR something odd"
     )
 
 

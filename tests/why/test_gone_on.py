@@ -1,0 +1,117 @@
+"""What a process got over: work below a line that says a cause, by the clock where there is one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain, progress, uncaught
+
+FAULT = "CUDA error: an illegal memory access was encountered\n"
+ENDED = "srun: error: gn03: task 3: Exited with exit code 1\n"
+WATCHDOG = (
+    "[rank0]:[E1121 03:04:05.1 x.cpp:607] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=77, OpType=ALLREDUCE) ran for 600061 milliseconds before timing out.\n"
+)
+
+
+def clocked(minute: int, steps: int = 12) -> str:
+    """Work that was logged in a minute, whenever it was written."""
+    return "".join(f"2026-01-02 03:{minute:02}:{n:02} step {n} loss 0.5\n" for n in range(steps))
+
+
+def test_steps_below_a_fault_leave_it_open_whether_it_ended_the_process(explain_text: Explain) -> None:
+    assert explain_text(FAULT + progress(3) + ENDED).kind == "cause"
+    verdict = explain_text(FAULT + progress(12) + ENDED)
+    assert (verdict.kind, verdict.cause) == ("suspect", "illegal_memory_access")
+    assert explain_text(FAULT + progress(400) + ENDED).cause == "exited_first"
+
+
+def test_the_clock_tells_whether_work_went_on_below_a_fault(explain_text: Explain) -> None:
+    fault = f"2026-01-02 03:10:30 {FAULT}"
+    assert explain_text(fault + clocked(9) + ENDED).kind == "cause"
+    assert explain_text(fault + clocked(10, 60) + ENDED).kind == "suspect"
+    assert explain_text(fault + clocked(20) + ENDED).cause == "exited_first"
+
+
+def test_where_work_goes_on_to_the_end_of_a_log_nothing_failed(explain_text: Explain) -> None:
+    warned = "gn1:7:9 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+    assert explain_text(warned).cause == "ib_not_found"
+    assert explain_text(warned + progress(1)).kind == "nothing"
+    verdict = explain_text(FAULT + progress(12))
+    assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["errors-survived"])
+    assert explain_text("ERROR cache: shard 3 is stale\n" + progress(12)).kind == "nothing"
+    assert explain_text(uncaught("KeyError: 'x'") + progress(12)).kind == "cause"
+    assert explain_text(progress(12) + WATCHDOG).cause == "nccl_watchdog"
+
+
+@pytest.mark.parametrize(
+    "success",
+    [
+        "Successfully completed.\n\nResource usage summary:\n",
+        "2026-01-02 03:04:05,123 sagemaker-training-toolkit INFO     Reporting training SUCCESS\n",
+        "Job finished (status: SUCCEEDED).\n",
+        "Job 'raysubmit_Q3' succeeded\n",
+    ],
+)
+def test_what_a_scheduler_calls_a_success_had_no_cause(explain_text: Explain, success: str) -> None:
+    assert explain_text("CUDA error: invalid argument\n" + success).kind == "nothing"
+    assert explain_text(uncaught("KeyError: 'x'") + success).kind == "cause"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank2]: ERROR: upload to the bucket failed, will retry\n",
+        "[rank2]: [ERROR] shard 3 failed (attempt 1/5)\n",
+        "[rank2]: ERROR: cannot reach the tracker, retrying in 5 s\n",
+    ],
+)
+def test_what_is_tried_again_does_not_answer(explain_text: Explain, line: str) -> None:
+    assert explain_text(line + WATCHDOG).cause == "nccl_watchdog"
+
+
+@pytest.mark.parametrize(
+    "line", ["[rank2]: ERROR: shard 3 failed (attempt 5/5)\n", "[rank2]: ERROR: not retrying: no shard 3\n"]
+)
+def test_what_is_not_tried_again_does(explain_text: Explain, line: str) -> None:
+    verdict = explain_text(line + WATCHDOG)
+    assert verdict.first_error is not None
+    assert verdict.first_error.line == 1
+
+
+LUSTRE = """\
+[88.1] LustreError: 11-0: fs-OST1: operation ost_read to node 10.0.0.9@tcp failed: rc = -19
+[88.1] Lustre: fs-OST1: Connection to fs-OST1 was lost; in progress all will wait for recovery
+"""
+
+
+@pytest.mark.parametrize(
+    ("lost", "back"),
+    [
+        ("[88.1] nfs: server nas1 not responding, still trying\n", "[99.1] nfs: server nas1 OK\n"),
+        (LUSTRE, "[99.1] Lustre: fs-OST1: Connection restored to 10.0.0.7@tcp (at 10.0.0.7@tcp)\n"),
+    ],
+)
+def test_a_server_of_files_that_came_back_is_no_cause(explain_text: Explain, lost: str, back: str) -> None:
+    verdict = explain_text(lost)
+    assert (verdict.kind, verdict.cause) == ("suspect", "stale_nfs")
+    assert explain_text(lost + back).kind == "nothing"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[gn1:11] unable to open mca_ras_lsf: libbat.so: cannot open shared object file (ignored)",
+        "[gn1:11] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c at line 168",
+        "[gn1:11] 3 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
+        '[gn1:11] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
+        "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",
+        "algo-1:46:58 [0] configure:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
+        "pi is approximately 3.1415926535898278, Error is 0.0000000000000346",
+        "ExitCode 1",
+    ],
+)
+def test_what_healthy_runs_print_is_no_error(explain_text: Explain, line: str) -> None:
+    verdict = explain_text(f"{line}\nresult: 42\n")
+    assert verdict.kind != "cause"
+    assert verdict.first_error is None

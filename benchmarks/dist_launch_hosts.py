@@ -9,6 +9,7 @@ its broker, which rank 0's wait starts. Then every host prints 10 MB: no line ma
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -45,7 +46,9 @@ DIST_LAUNCH = [
 
 def main() -> int:
     """Build the hosts and compare."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("hosts", nargs="?", type=int, default=64, help="default: %(default)s")
+    number = parser.parse_args().hosts
     missing = [
         tool
         for tool in ("ip", "sshd", "ssh")

@@ -13,6 +13,7 @@ same number of bytes, always the same.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import http.client
 import json
@@ -396,7 +397,9 @@ def show(agents: int) -> bool:
 
 def main() -> int:
     """Print both beside each other; fail where 2,000 agents miss a goal."""
-    sizes = [int(size) for size in sys.argv[1:]] or [2000, 5000]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("agents", nargs="*", type=int, default=[2000, 5000], help="default: %(default)s")
+    sizes = parser.parse_args().agents
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if max(sizes) + 100 > hard:
         print(f"{max(sizes)} agents need as many open files, and {hard} are allowed: raise `ulimit -Hn`")

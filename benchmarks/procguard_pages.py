@@ -15,6 +15,7 @@ A heartbeat is the peer: its JSON is read, taken in and answered, without a sock
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import statistics
@@ -216,8 +217,9 @@ async def measure(nodes: int) -> bool:
 
 def main() -> int:
     """Fail where a page holds the event loop for longer than the goal."""
-    nodes = int(sys.argv[1]) if len(sys.argv) > 1 else NODES
-    good = asyncio.run(measure(nodes))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nodes", nargs="?", type=int, default=NODES, help="default: %(default)s")
+    good = asyncio.run(measure(parser.parse_args().nodes))
     print(
         f"{'within' if good else 'outside'} the goal: none holds the event loop for {GOAL_HELD_S * 1e3:g} ms"
     )

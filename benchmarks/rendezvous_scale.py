@@ -13,6 +13,7 @@ The peer is the barrier that a script can have with torch alone: the same store,
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import socket
@@ -146,8 +147,10 @@ def seconds(nnodes: int, leader: Any, guest: Any) -> float:
 
 def main() -> int:
     """Print one line a size, and whether the biggest meeting was in time and no worse than linear."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("nodes", nargs="*", type=int, default=[2, 16, 128, 1024], help="default: %(default)s")
+    sizes = parser.parse_args().nodes
     os.environ.update(ENVIRONMENT)  # as every helper
-    sizes = [int(size) for size in sys.argv[1:]] or [2, 16, 128, 1024]
     ours = {}
     for nnodes in sizes:
         ours[nnodes] = seconds(nnodes, lead, take_part)

@@ -10,6 +10,7 @@ Both are run in turn; the ratio is the median of the pairs' ratios.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -54,7 +55,9 @@ def compare(what: str, ours: Callable[[], float], peer: Callable[[], float], run
 
 def main() -> int:
     """Run both comparisons."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="?", type=int, default=5, help="default: %(default)s")
+    runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as folder:
         script, mark = Path(folder) / "first_line.py", Path(folder) / "mark"
         script.write_text(SCRIPT)

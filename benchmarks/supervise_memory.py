@@ -9,6 +9,7 @@ under ``accelerate launch`` while its script runs.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -50,6 +51,7 @@ def resident_mb(argv: list[str]) -> tuple[float, float]:
 
 def main() -> int:
     """Print both and the ratio; fail above the limit."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ours, peak = resident_mb([sys.executable, "-c", SUPERVISED, str(Path(folder, "train.log")), FLOOD])
         script = Path(folder, "script.py")

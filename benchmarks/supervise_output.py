@@ -8,6 +8,7 @@ are part of its time.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -57,6 +58,7 @@ def seconds(script: str, *arguments: str) -> float:
 
 def main() -> int:
     """Print the ratios; fail when one is above the limit."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     times: dict[str, list[float]] = {"tee": [], "supervisor": [], "supervisor with node prefix": []}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "train.log")

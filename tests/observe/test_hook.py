@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import platform_launch.observe
+from platform_launch.observe.unix_http import UnixConnection
 from platform_launch.observe.workers import remove_torchruns_folders
-from tests.lab.waiting import LIMIT_S
+from tests.lab.waiting import LIMIT_S, until
 
 HOOK = Path(platform_launch.observe.__file__).parent / "hook"
 SIGNAL = int(signal.SIGRTMAX) - 3
@@ -61,7 +62,11 @@ def started(folder: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
     def start(code: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", code], env=environment(folder), stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            env=environment(folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         running.append(process)
         assert process.stdout is not None
@@ -71,9 +76,7 @@ def started(folder: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     yield start
     for process in running:
         process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        process.communicate()
 
 
 def described(folder: Path, pid: int) -> dict[str, Any]:
@@ -223,13 +226,23 @@ def test_script_that_takes_the_signal_for_itself_gets_no_more_of_ours(
     assert described(folder, process.pid)["signal"] == 0
 
 
-def test_torch_answers_on_a_socket_with_its_flight_recorder(
+def test_torch_answers_on_a_socket_and_whoever_asks_as_the_script_ends(
     folder: Path, started: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     process = started("import torch\nprint('ready', flush=True)\ninput()")
-    socket = folder / f"{process.pid}.sock"
-    assert socket.is_socket()
-    assert socket.stat().st_mode & 0o777 == 0o600
+    path = folder / f"{process.pid}.sock"
+    assert path.is_socket()
+    assert path.stat().st_mode & 0o777 == 0o600
+    asker = UnixConnection(path, LIMIT_S)
+    asker.connect()
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    until(lambda: not path.exists())
+    asker.request("POST", "/handler/dump_traceback")  # which takes the GIL
+    assert b"in at_exit" in asker.getresponse().read()
+    asker.close()
+    assert process.wait(LIMIT_S) == 0
 
 
 def test_script_with_torch_ends_without_a_word_of_the_server(folder: Path) -> None:

@@ -16,6 +16,7 @@ import sys
 _FOLDER = "PLATFORM_LAUNCH_OBSERVE"
 _HERE = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
 _SERVED = "torch.distributed.distributed_c10d"
+_LISTENS = "00010000"  # the flags of a listening socket in /proc/net/unix
 
 
 def _run_the_other_sitecustomize():
@@ -128,12 +129,12 @@ class _Process:
         """Take the files away; of a rank it stays known that it was there."""
         if os.getpid() != self.pid:
             return
-        _end_service()
+        _end_service(self.stem + ".sock")
         if self.rank is not None:
             # What an exception ended has left it here for debuggers.
             self.finished = int(not hasattr(sys, "last_value"))
             self.describe()
-        for ending in (".stacks", ".sock") if self.rank is not None else (".stacks", ".sock", ".json"):
+        for ending in (".stacks",) if self.rank is not None else (".stacks", ".json"):
             try:
                 os.unlink(self.stem + ending)
             except OSError:
@@ -196,15 +197,36 @@ def _serve(path):
     os.chmod(path, 0o600)
 
 
-def _end_service():
-    """End the server before the interpreter does, which would say so in three lines."""
+def _end_service(path):
+    """End the server before the interpreter does, which would say so in three lines.
+
+    torch waits for the answers under way while it holds the GIL, which the stacks of all threads need: so
+    from here on nobody can ask, and whoever has asked is answered first.
+    """
     global _server
-    if _server is not None:
-        try:
-            _without_words(_server.shutdown)
-        except Exception:
-            pass
-        _server = None
+    if _server is None:
+        return
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+    try:
+        import time
+
+        deadline = time.monotonic() + 5  # for one who asks and then stands still
+        while _asks_somebody(path) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        _without_words(_server.shutdown)
+    except Exception:
+        pass
+    _server = None
+
+
+def _asks_somebody(path):
+    """Tell whether a connection to our socket is open or waits to be accepted."""
+    ending = "/" + os.path.basename(path)
+    with open("/proc/net/unix") as sockets:
+        return any(line.rstrip().endswith(ending) and line.split()[3] != _LISTENS for line in sockets)
 
 
 def _without_words(act):

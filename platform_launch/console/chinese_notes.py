@@ -24,7 +24,7 @@ NOTES = {
     "also": "这些日志里还有：{event}",
     "order-unknown": "日志没有说明哪一个在先；还有 {event}",
     "consequence-earlier": "按时钟更早，但通常是后果：{event}",
-    "error-above": "它上方有一条错误（{log}:{line}）：{text}",
+    "error-above": "它附近有一条错误（{log}:{line}）：{text}",
     "last-words": "结束前的最后一行（{log}:{line}）：{text}",
     "event": "{title}（{log}:{line}）",
     "event-on": "{title}，{place}（{log}:{line}）",

@@ -31,8 +31,8 @@ _FATAL = re.compile(
     r"|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
 )
 
-# What only the place where it was raised tells: a spawned process reads from its parent what to run, and
-# shared memory is a file system of its own.
+# What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
+# memory is a file system of its own, and wandb talks to its own helper.
 _BY_PLACE = (
     (
         re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
@@ -44,6 +44,7 @@ _BY_PLACE = (
         re.compile("No space left on device"),
         "shared_memory",
     ),
+    (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
     (
         re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),
         re.compile(r"[Ss]ize of tensor a|[Ss]izes? mismatch|sizes do not match"),

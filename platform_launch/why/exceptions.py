@@ -23,6 +23,8 @@ _ENDING = re.compile(
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|$)"
 )
+# Two processes that wrote the same into one pipe at once, piece by piece.
+_TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
 # An exception right behind a call, where an export of a log lost the newlines; and what then follows.
 _GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )")
 _GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
@@ -242,7 +244,7 @@ class Traceback:
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
-        text = line.text.removeprefix(self.prefix)
+        text = _TWINS.sub(r"\1: \2", line.text.removeprefix(self.prefix))
         if line.number - self.chain.start > _LONGEST_LINES:
             self.done = True
             return False

@@ -35,7 +35,7 @@ ENGLISH = {
     "also": "also in these logs: {event}",
     "order-unknown": "the logs do not say which came first; also {event}",
     "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
-    "error-above": "an error stands above it ({log}:{line}): {text}",
+    "error-above": "an error stands near it ({log}:{line}): {text}",
     "last-words": "the last line above its end ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",

@@ -21,7 +21,7 @@ _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 
 _KNOWN = re.compile(
     rf"""
-      (?:>[ ]){{1,3}}
+      (?:[>#][ ]){{1,3}}
     | ErrorMessage[ ]"(?=\S)
     | WARNING:[ ](?:Logging|All[ ]log[ ]messages)[ ]before[ ][\w:]{{1,40}}\(\)[ ]
       (?:is[ ]called[ ])?(?:is|are)[ ]written[ ]to[ ]STDERR[ ](?=[EWIF]\d{{4}}[ ])

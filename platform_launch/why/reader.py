@@ -396,7 +396,8 @@ class LogReader:
         said = last_words(
             (one, data)
             for one, data in parsed
-            if _may_be_of(one.process, places) and not self._catalogue.is_noise(one.text)
+            if (one.writer == line.writer or _may_be_of(one.process, places))
+            and not self._catalogue.is_noise(one.text)
         )
         if said is None:
             return

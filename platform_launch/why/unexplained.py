@@ -16,8 +16,9 @@ _SILENT = frozenset(("abort", "exited_first", "rank_exited"))
 _ABORTS = frozenset(("mpi_abort",))
 _CLOSE_LINES = 20
 _LINES_ABOVE = 50
-# C++ says what was thrown below the line that something was.
-_LINES_OF_WHAT = 2
+# C++ says what was thrown below the line that something was; what a program said before it called MPI_Abort
+# may come after mpirun's banner.
+_LINES_BELOW = {"abort": 2, "mpi_abort": 12}
 _LINES_AT_THE_END = 4
 
 
@@ -67,7 +68,7 @@ def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list
 def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]:
     """Return the errors close above an event."""
     errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
-    below = _LINES_OF_WHAT if chosen.signature.id == "abort" else -1
+    below = _LINES_BELOW.get(chosen.signature.id, -1)
     return [
         error
         for error in errors

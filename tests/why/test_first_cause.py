@@ -389,6 +389,8 @@ def test_a_call_of_mpi_abort_is_told_with_the_error_above_it(explain_text: Expla
     told = note("error-above", log="log0", line=1, text="Error in routine read_input (1):")
     assert told in explain_text(above + abort).noted
     assert explain_text(abort).noted == ()
+    banner = abort + "NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n"
+    assert [one.values["line"] for one in explain_text(banner + above.lstrip()).noted] == [3]
 
 
 def test_a_step_cancelled_before_its_tasks_lose_each_other_was_cancelled(explain_text: Explain) -> None:

@@ -32,6 +32,7 @@ STYLES: dict[str, tuple[Prefix, str]] = {
     "journald": (lambda r, n: f"Nov 21 {clock(n)} gpu-0{r} python3[42{r}7]: ", "host gpu-01"),
     "journald ISO": (lambda r, n: f"2026-11-21T{clock(n)}+0000 gpu-0{r} train[42{r}7]: ", "host gpu-01"),
     "syslog": (lambda r, n: f"<11>Nov 21 {clock(n)} gpu-0{r} trainer: ", "host gpu-01"),
+    "a comment": (lambda r, n: f"# [rank{r}]: ", "rank 1"),
     "kernel": (lambda r, n: f"[ 1234.{n:06d}] ", ""),
     "docker compose": (lambda r, n: f"worker-{r}  | ", "host worker-1"),
     "loguru": (lambda r, n: f"2026-11-21 {clock(n)}.123 | ERROR    | __main__:main:88 - ", ""),

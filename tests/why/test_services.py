@@ -71,3 +71,17 @@ def test_known_cause_in_sagemakers_report(explain_text: Explain) -> None:
         REPORT.replace("ZeroDivisionError: division by zero", "OSError: [Errno 28] No space left on device")
     )
     assert verdict.cause == "disk_full"
+
+
+def test_what_wandb_loses_and_refuses_is_told_by_where_it_was_raised(explain_text: Explain) -> None:
+    lost = "BrokenPipeError: [Errno 32] Broken pipe"
+    wandb = "/env/lib/python3.11/site-packages/wandb/sdk/lib/sock.py"
+    traceback = 'Traceback (most recent call last):\n  File "fit.py", line 7, in <module>\n    log()\n'
+    frame = '  File "{}", line 9, in send\n    self.sock.send(data)\n'
+    assert explain_text(traceback + frame.format(wandb) + lost + "\n").cause == "wandb_network"
+    assert (
+        explain_text(traceback + frame.format("/env/lib/python3.11/socket.py") + lost).cause
+        != "wandb_network"
+    )
+    key = "ValueError: API key must have 40+ characters, has 9"
+    assert explain_text(traceback + frame.format(wandb) + key + "\n").cause == "wandb_login"

@@ -88,3 +88,9 @@ def test_line_of_code_of_a_twin_is_no_part_of_a_message(explain_text: Explain) -
     ending = '    print("on: " + device)\nTypeError: can only concatenate str (not "device") to str\n'
     verdict = explain_text(opening * 3 + ending * 3)
     assert verdict.title == 'TypeError: can only concatenate str (not "device") to str'
+
+
+def test_an_exception_that_two_processes_wrote_at_once_is_read_as_one(explain_text: Explain) -> None:
+    one, *_, last = uncaught("KeyErrorKeyError: : 'lr''lr'", line=31).splitlines(keepends=True)
+    verdict = explain_text(one + uncaught("x", line=31).split("\n", 1)[1].removesuffix("x\n") + last)
+    assert verdict.title == "KeyError: 'lr'"

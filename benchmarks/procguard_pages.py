@@ -31,7 +31,14 @@ import httpx
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.api.wire import GpuReport, Heartbeat, MachineReport, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    GpuReport,
+    Heartbeat,
+    JoinRequest,
+    MachineReport,
+    WorkerReport,
+    WorkerState,
+)
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
@@ -74,15 +81,15 @@ def write_down(url: str, nodes: int) -> None:
     """Let the database hold nodes that have joined."""
     records = [
         NodeRecord(
-            name=name(number),
-            instance=f"load-{name(number)}",
-            workers=1,
-            hostname=f"{name(number)}.load",
-            addresses=(),
-            version="1",
-            command=("train",),
-            allowed=None,
-            credential_sha256=f"{number:064}",
+            JoinRequest(
+                node=name(number),
+                instance=f"load-{name(number)}",
+                workers=1,
+                hostname=f"{name(number)}.load",
+                version="1",
+                command=("train",),
+            ),
+            f"{number:064}",
         )
         for number in range(nodes)
     ]

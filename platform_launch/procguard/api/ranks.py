@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from platform_launch.procguard.api.shapes import Problem
 from platform_launch.topology import Topology
 
 PLATFORM = "procguard"
@@ -47,19 +48,6 @@ class WorkerName(NamedTuple):
         if not (node and dash and number.isascii() and number.isdigit()) or str(int(number)) != number:
             raise ValueError(f"{text!r} is not a worker: expected NODE-NUMBER, such as gn6-0")
         return cls(node, int(number))
-
-
-@dataclass(frozen=True)
-class RankProblem:
-    """Why ranks cannot be given out, or what to know before they are.
-
-    ``code`` names the case for translations, ``values`` fill it in; ``text`` and ``hint`` are the English.
-    """
-
-    code: str
-    text: str
-    hint: str = ""
-    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,8 +97,8 @@ class RankTable:
 
     places: tuple[Place, ...] = ()
     idle: tuple[WorkerName, ...] = ()
-    problems: tuple[RankProblem, ...] = ()
-    notes: tuple[RankProblem, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
 
 
 def assign(
@@ -131,12 +119,12 @@ def assign(
     """
     problems = _problems_of_workers(workers, kind)
     master = _master(workers, master_addr, aliases or {})
-    if isinstance(master, RankProblem):
+    if isinstance(master, Problem):
         problems.append(master)
     size = len(workers) if world_size is None else world_size
     if not 1 <= size <= len(workers) and workers:
         problems.append(_too_large(size, len(workers)) if size > 0 else _too_small(size))
-    if problems or isinstance(master, RankProblem):
+    if problems or isinstance(master, Problem):
         return RankTable(problems=tuple(problems))
     last = {*avoided} - {master}
     chosen = sorted(workers, key=lambda worker: (worker.node in last, worker.node != master, worker))
@@ -172,14 +160,14 @@ def _places(
     return tuple(places)
 
 
-def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> list[RankProblem]:
+def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> list[Problem]:
     if not workers:
-        return [RankProblem("no-workers", "the group has no workers", "tick workers and move them to it")]
+        return [Problem("no-workers", "the group has no workers", "tick workers and move them to it")]
     twice = sorted(str(worker) for worker, times in Counter(workers).items() if times > 1)
     if twice:
         names = ", ".join(twice)
         return [
-            RankProblem(
+            Problem(
                 "duplicate-workers",
                 f"{names}: the same worker more than once",
                 "start each node's agent with a --node name of its own",
@@ -190,7 +178,7 @@ def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> lis
     if kind is WorkerKind.NODE and crowded:
         names = ", ".join(crowded)
         return [
-            RankProblem(
+            Problem(
                 "several-launchers",
                 f"{names}: more than one worker, but each worker of this group launches a whole node",
                 "keep one worker of each node in the group, or set the kind to one process per worker",
@@ -202,13 +190,13 @@ def _problems_of_workers(workers: Sequence[WorkerName], kind: WorkerKind) -> lis
 
 def _master(
     workers: Sequence[WorkerName], master_addr: str, aliases: Mapping[str, Collection[str]]
-) -> str | RankProblem:
+) -> str | Problem:
     """Return the name of the node that MASTER_ADDR means."""
     nodes = sorted({worker.node for worker in workers})
     wanted = master_addr.strip()
     if not wanted:
         example = nodes[0] if nodes else "gn6"
-        return RankProblem(
+        return Problem(
             "no-master",
             "no Master address is set",
             f"enter the name of the node that rank 0 runs on, such as {example}",
@@ -221,7 +209,7 @@ def _master(
         return meant[0]
     values = {"master": wanted, "nodes": ", ".join(meant or nodes) or "none"}
     if meant:
-        return RankProblem(
+        return Problem(
             "master-ambiguous",
             f"Master address {wanted!r} is an address of several nodes: {values['nodes']}",
             "enter the name of the one that rank 0 is to run on",
@@ -229,13 +217,13 @@ def _master(
         )
     if wanted in {str(worker) for worker in workers}:
         node = WorkerName.parse(wanted).node
-        return RankProblem(
+        return Problem(
             "master-is-worker",
             f"Master address {wanted!r} is a worker: expected a node",
             f"enter {node}, without the worker's number",
             {**values, "node": node},
         )
-    return RankProblem(
+    return Problem(
         "master-elsewhere",
         f"Master address {wanted!r} is no node of this group (nodes: {values['nodes']})",
         "rank 0 must run where MASTER_ADDR points: enter one of these, or move a worker of that node here",
@@ -243,8 +231,8 @@ def _master(
     )
 
 
-def _too_large(size: int, count: int) -> RankProblem:
-    return RankProblem(
+def _too_large(size: int, count: int) -> Problem:
+    return Problem(
         "world-size-above",
         f"World Size is {size}, but the group has {count} worker(s): the others would be waited for in vain",
         f"add {size - count} worker(s), or lower World Size",
@@ -252,8 +240,8 @@ def _too_large(size: int, count: int) -> RankProblem:
     )
 
 
-def _too_small(size: int) -> RankProblem:
-    return RankProblem(
+def _too_small(size: int) -> Problem:
+    return Problem(
         "world-size-invalid",
         f"World Size is {size}: expected at least 1",
         "leave it empty for the number of workers",
@@ -261,9 +249,9 @@ def _too_small(size: int) -> RankProblem:
     )
 
 
-def _some_idle(size: int, idle: Sequence[WorkerName]) -> RankProblem:
+def _some_idle(size: int, idle: Sequence[WorkerName]) -> Problem:
     names = ", ".join(map(str, idle))
-    return RankProblem(
+    return Problem(
         "world-size-below",
         f"World Size is {size}: {names} stand(s) by as spares",
         "a spare takes over at the next start from a node that is drained, in quarantine or not heard; "

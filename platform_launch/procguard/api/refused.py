@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from platform_launch.procguard.api.shapes import ProblemShape, Refusal
+from platform_launch.procguard.api.shapes import Problem, Refusal
 
 
 class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
@@ -16,7 +16,7 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
         self,
         error: str,
         hint: str = "",
-        problems: Sequence[ProblemShape] = (),
+        problems: Sequence[Problem] = (),
         *,
         code: str = "",
         **values: str,

@@ -42,11 +42,10 @@ class ServerClock:
     When groups entered their phases is known on the monotonic clock only from when this server first saw it.
     """
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, now: Callable[[], datetime] = utc_now
-    ) -> None:
+    now = staticmethod(utc_now)
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock_s = clock
-        self.now = now
         self.listening_since = clock()
         self._phases: dict[str, tuple[GroupPhase, datetime, float]] = {}
 

@@ -98,7 +98,7 @@ class Control:
         if self._superseded:
             raise Unavailable(self._superseded, "ask the server that has it")
         entry = self._registry.nodes.get(node)
-        if entry is None or beat.node != node or beat.instance != entry.node.instance:
+        if entry is None or beat.node != node or beat.instance != entry.node.join.instance:
             raise RequestRefused(
                 f"the agent of node {beat.node!r} is no longer known by this credential",
                 "join again with the join token",
@@ -163,8 +163,8 @@ class Control:
         moment = self._clock.moment()
         changed = self._silence.workers_changed(self._ledger.world, moment)
         with suppress(Unavailable):
-            for news in self._silence.news(moment):
-                self.record(SERVER, news.action, news.on, news.detail)
+            for action, on, detail in self._silence.news(moment):
+                self.record(SERVER, action, on, detail)
         if self._heartbeats_came or changed:
             self._heartbeats_came, self._shown_at = False, clock_s
             self.queries.changed()
@@ -310,10 +310,8 @@ class Control:
             try:
                 step = transition(group, self.queries.members(group.workers), self._clock.now())
             except CannotStartError as error:
-                problems = [views.problem_shape(problem) for problem in error.problems]
-                raise RequestRefused(
-                    f"{name} cannot start: {error}", error.problems[0].hint, problems
-                ) from error
+                hint = error.problems[0].hint
+                raise RequestRefused(f"{name} cannot start: {error}", hint, error.problems) from error
             changed = step.group is not group
             if changed:
                 starts = step.group.run_number > group.run_number or step.group.then is GroupPhase.PREPARING

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from platform_launch.errors import shown, shown_list
-from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName, assign
+from platform_launch.procguard.api.ranks import RankTable, WorkerName, assign
+from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from platform_launch.procguard.core.group import CannotStartError, GroupRun
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
@@ -80,13 +81,13 @@ def _unfit(settings: GroupSettings, workers: Iterable[WorkerName], members: Memb
     )
 
 
-def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Members) -> Problem | None:
     """An agent of an older version would start the command without its variables, somewhere else."""
     old = _nodes(ranked, members, lambda one: one.protocol < 2)
     if not old or not (settings.environment or settings.directory):
         return None
     names = shown_list(old)
-    return RankProblem(
+    return Problem(
         "agent-too-old",
         f"the agent of {names} is of an older version: it knows no variables and no directory of a group",
         "update it, or leave both empty",
@@ -94,11 +95,11 @@ def _too_old(settings: GroupSettings, ranked: Iterable[WorkerName], members: Mem
     )
 
 
-def _quarantined(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+def _quarantined(ranked: Iterable[WorkerName], members: Members) -> Problem | None:
     if not (held := _nodes(ranked, members, lambda one: one.quarantined)):
         return None
     names = shown_list(held)
-    return RankProblem(
+    return Problem(
         "node-quarantined",
         f"{names}: in quarantine, nothing new starts there",
         "add a spare, take its workers out of the group, or release it on the page of nodes",
@@ -106,11 +107,11 @@ def _quarantined(ranked: Iterable[WorkerName], members: Members) -> RankProblem 
     )
 
 
-def _drained(ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+def _drained(ranked: Iterable[WorkerName], members: Members) -> Problem | None:
     if not (drained := _nodes(ranked, members, lambda one: one.drained)):
         return None
     names = shown_list(drained)
-    return RankProblem(
+    return Problem(
         "node-drained",
         f"{names}: drained, nothing new starts there",
         "take its workers out of the group, or end the drain on the page of nodes",
@@ -118,9 +119,9 @@ def _drained(ranked: Iterable[WorkerName], members: Members) -> RankProblem | No
     )
 
 
-def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int) -> RankProblem:
+def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int) -> Problem:
     names = shown_list([str(worker) for worker in workers if _highest(members[worker]) + 1 == generation])
-    return RankProblem(
+    return Problem(
         "generation-too-high",
         f"{names} report(s) generation {generation - 1}: expected less",
         "its agent's folder is damaged: stop that agent, remove the folder and start it again",
@@ -140,10 +141,10 @@ def _split(command: str) -> list[str] | None:
         return None
 
 
-def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Members) -> RankProblem | None:
+def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Members) -> Problem | None:
     words = _split(command)
     if words is None:
-        return RankProblem(
+        return Problem(
             "bad-command",
             f"the command {shown(command)} cannot be split into words",
             "close every quotation mark; write a quotation mark that is meant as such as \\'",
@@ -154,7 +155,7 @@ def _problem_of_command(command: str, ranked: Iterable[WorkerName], members: Mem
     if not (without := _nodes(ranked, members, lambda one: not one.command)):
         return None
     names = shown_list(without)
-    return RankProblem(
+    return Problem(
         "no-command",
         f"no command: neither the group nor the agent of {names} names one",
         "enter the group's command, or start those agents with --command",

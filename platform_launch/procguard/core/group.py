@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from platform_launch.procguard.api.ranks import Place, RankProblem, WorkerName
+from platform_launch.procguard.api.ranks import Place, WorkerName
+from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.sentences import Sentence
 
@@ -97,7 +98,7 @@ class GroupStep:
 class CannotStartError(Exception):
     """The group has no rank table: ``problems`` say why."""
 
-    def __init__(self, problems: tuple[RankProblem, ...]) -> None:
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(problem.text for problem in problems))
         self.problems = problems
 

@@ -42,24 +42,16 @@ class Joining:
         Raises RequestRefused where an agent has the name and is alive, unless this one shows its credential.
         """
         before = self._registry.nodes.get(join.node)
-        other = before is not None and before.node.instance != join.instance
+        other = before is not None and before.node.join.instance != join.instance
         if before is not None and self._is_alive(before):
             same = not other and credential_hash(join.credential) == before.node.credential_sha256
             if not same:
                 self._refuse(before, join)
         credential = secrets.token_urlsafe(32)
         node = NodeRecord(
-            name=join.node,
-            instance=join.instance,
-            workers=join.workers,
-            hostname=join.hostname,
-            addresses=join.addresses,
-            version=join.version,
-            command=join.command,
-            allowed=join.allowed,
-            protocol=join.protocol,
-            drained_by=before.node.drained_by if before else "",
-            credential_sha256=credential_hash(credential),
+            join.model_copy(update={"credential": ""}),
+            credential_hash(credential),
+            before.node.drained_by if before else "",
         )
         self._write(node, before.node if before else None)
         self._take_in(node, before if not other else None)
@@ -100,10 +92,12 @@ class Joining:
         return self._clock.moment().silent_s(entry.seen_at) <= DEFAULT_SILENT_AFTER_S
 
     def _refuse(self, entry: NodeEntry, join: JoinRequest) -> None:
-        owner = entry.node.hostname or "another machine"
+        owner = entry.node.join.hostname or "another machine"
         if join.instance not in entry.refused and len(entry.refused) < _MOST_RECORDED:
             with self._ledger.change(self._ledger.world) as change:
-                detail = sentence("name-taken", host=_host(join.hostname), owner=_host(entry.node.hostname))
+                detail = sentence(
+                    "name-taken", host=_host(join.hostname), owner=_host(entry.node.join.hostname)
+                )
                 change.event(self._clock.now(), "server", "join-refused", join.node, detail)
             entry.refused.add(join.instance)
         raise RequestRefused(
@@ -115,7 +109,7 @@ class Joining:
     def _write(self, node: NodeRecord, before: NodeRecord | None) -> None:
         """Write the node and its workers. Those it no longer has leave, unless their group is in a run."""
         world = self._ledger.world
-        wanted = {WorkerName(node.name, number) for number in range(node.workers)}
+        wanted = {WorkerName(node.name, number) for number in range(node.join.workers)}
         surplus = [row.worker for row in world.on_node(node.name) if row.worker not in wanted]
         gone = [worker for worker in surplus if not ((group := world.group_of(worker)) and group.active)]
         new = [WorkerRow(worker, None) for worker in sorted(wanted) if worker not in world.workers]
@@ -123,7 +117,7 @@ class Joining:
             change.put_node(node)
             change.put_workers(new)
             change.delete_workers(gone)
-            event = _join_event(node, before)
+            event = _join_event(node.join, before.join if before else None)
             if event is not None:
                 change.event(self._clock.now(), "server", event[0], node.name, event[1])
 
@@ -134,13 +128,13 @@ class Joining:
         for row in self._ledger.world.on_node(node.name):
             known = same.workers.get(row.worker.number) if same else None
             worker = known or WorkerEntry(row.worker)
-            if row.worker.number < node.workers:
+            if row.worker.number < node.join.workers:
                 worker.seen_at = clock_s
             workers[row.worker.number] = worker
         self._registry.put(NodeEntry(node, workers, seen_at=clock_s))
 
 
-def _join_event(node: NodeRecord, before: NodeRecord | None) -> tuple[str, Sentence] | None:
+def _join_event(node: JoinRequest, before: JoinRequest | None) -> tuple[str, Sentence] | None:
     """Return the event of a join, None where nothing is new."""
     limit = (
         sentence("any-command") if node.allowed is None else sentence("limited-to", count=len(node.allowed))

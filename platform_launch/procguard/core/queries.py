@@ -18,10 +18,15 @@ from platform_launch.procguard.core.clock import NEVER, Moment, ServerClock
 from platform_launch.procguard.core.freeze import rank_table
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.ledger import Ledger, no_worker
-from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, Registry, WorkerEntry
+from platform_launch.procguard.core.registry import (
+    DEFAULT_SILENT_AFTER_S,
+    NodeEntry,
+    NodeGlance,
+    Registry,
+    WorkerEntry,
+)
 from platform_launch.procguard.core.runs import run_detail, run_shape
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
-from platform_launch.procguard.core.views import NodeGlance
 
 _EVERY_EVENT = EventFilter()
 

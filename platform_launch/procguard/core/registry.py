@@ -6,16 +6,19 @@ Each field is replaced as a whole, so that a reader in another thread sees an ol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from platform_launch.errors import shown
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound
+from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import (
+    GpuReport,
     Heartbeat,
+    JoinRequest,
     MachineReport,
     QuarantineReport,
     WorkerOrder,
@@ -26,9 +29,6 @@ from platform_launch.procguard.api.wire import (
 from platform_launch.procguard.core.clock import NEVER, Moment
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
-
-if TYPE_CHECKING:
-    from platform_launch.procguard.core.views import WorkerGlance
 
 DEFAULT_SILENT_AFTER_S = 15.0
 """For workers in no group, and before a second installation may take over a node's name."""
@@ -46,24 +46,21 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 class NodeRecord:
     """A node that has joined: what its agent said of itself, and the hash of its credential. Written down."""
 
-    name: str
-    instance: str
-    workers: int
-    hostname: str
-    addresses: tuple[str, ...]
-    version: str
-    command: tuple[str, ...]
-    allowed: tuple[str, ...] | None
+    join: JoinRequest
     credential_sha256: str
-    protocol: int = 1
     drained_by: str = ""
     """Who wants nothing new started here; empty where nobody does."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.join.node
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Return every name its address may be given by."""
-        short = self.hostname.split(".", 1)[0]
-        return tuple(name for name in (self.hostname, short, *self.addresses) if name)
+        host = self.join.hostname
+        return tuple(name for name in (host, host.split(".", 1)[0], *self.join.addresses) if name)
 
 
 @dataclass
@@ -143,6 +140,54 @@ class NodeEntry:
         if beat.quarantine is None or beat.quarantine.since != self.release:
             self.release = None
         return changed
+
+
+class WorkerGlance(NamedTuple):
+    """What lists and counts need to know of a worker."""
+
+    worker: str
+    node: str
+    hostname: str
+    group: str | None
+    status: WorkerStatus
+    silent: bool
+    rank: int | None
+    gpu_indexes: frozenset[int]
+    entry: WorkerEntry
+
+    @property
+    def report(self) -> WorkerReport | None:
+        """Return its newest report."""
+        return self.entry.report
+
+
+class NodeGlance(NamedTuple):
+    """What lists and counts need to know of a node and its workers."""
+
+    entry: NodeEntry
+    silent: bool
+    workers: Sequence[WorkerGlance]
+
+    @property
+    def node(self) -> str:
+        """Return its name."""
+        return self.entry.node.name
+
+    @property
+    def groups(self) -> list[str]:
+        """Return the groups that its workers are in."""
+        return sorted({worker.group for worker in self.workers if worker.group})
+
+    @property
+    def gpus(self) -> list[GpuReport]:
+        """Return its GPUs by index."""
+        return gpus_by_index(gpu for one in self.workers if one.report for gpu in one.report.gpus)
+
+
+def gpus_by_index(gpus: Iterable[GpuReport]) -> list[GpuReport]:
+    """Return each GPU once, by index."""
+    found = {gpu.index: gpu for gpu in gpus}
+    return [found[index] for index in sorted(found)]
 
 
 @dataclass
@@ -225,8 +270,8 @@ class Registry:
             ended_at=worker.ended_at,
             generation=generation,
             names=entry.node.names,
-            command=entry.node.command,
-            protocol=entry.node.protocol,
+            command=entry.node.join.command,
+            protocol=entry.node.join.protocol,
             drained=bool(entry.node.drained_by),
             quarantined=entry.quarantine is not None,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.core.clock import NEVER, Moment
@@ -11,15 +11,6 @@ from platform_launch.procguard.core.ledger import World
 from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, Registry, natural
 from platform_launch.procguard.core.views import silent_after_s
 from platform_launch.sentences import Sentence, listed, sentence
-
-
-@dataclass(frozen=True)
-class NodeNews:
-    """An entry for the audit log: what happened to one node, or to several at once."""
-
-    action: str
-    on: str
-    detail: Sentence
 
 
 class SilenceWatch:
@@ -36,10 +27,10 @@ class SilenceWatch:
         before, self._silent = self._silent, self._silent_workers(world, moment)
         return self._silent != before
 
-    def news(self, moment: Moment) -> list[NodeNews]:
-        """Return which nodes fell silent or came into quarantine, and which are back from there.
+    def news(self, moment: Moment) -> Iterator[tuple[str, str, Sentence]]:
+        """Yield which nodes fell silent or came into quarantine, and which are back from there.
 
-        One entry for each of these, however many nodes they are.
+        An action, an object and a detail of the audit log for each of these, however many nodes they are.
         """
         known = list(self._registry.nodes.items())
         late = moment.late(DEFAULT_SILENT_AFTER_S)
@@ -54,7 +45,6 @@ class SilenceWatch:
             ("quarantined", quarantined - quarantined_before),
             ("released", quarantined_before - quarantined),
         )
-        news = []
         for action, names in changes:
             if names:
                 ordered = sorted(names, key=natural)
@@ -62,8 +52,7 @@ class SilenceWatch:
                 why = held.get(on) if action == "quarantined" else None
                 detail = reported(why) if why is not None else None
                 names_only = sentence("nodes", nodes=listed(ordered), count=len(ordered))
-                news.append(NodeNews(action, on, detail or names_only))
-        return news
+                yield action, on, detail or names_only
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:
         least_s = min([DEFAULT_SILENT_AFTER_S, *map(silent_after_s, world.groups.values())])

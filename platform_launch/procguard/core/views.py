@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from platform_launch.procguard.api.ranks import RankProblem, RankTable, WorkerName
-from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.ranks import RankTable, WorkerName
 from platform_launch.procguard.api.shapes.groups import Deadline, GroupPhase, GroupShape
 from platform_launch.procguard.api.shapes.runs import PlaceShape, RankPreview
 from platform_launch.procguard.api.shapes.workers import NodeShape, WorkerShape, WorkerStatus
 from platform_launch.procguard.api.wire import (
-    GpuReport,
-    MachineReport,
-    QuarantineReport,
     WorkerReport,
     WorkerState,
 )
-from platform_launch.procguard.core.clock import NEVER
 from platform_launch.procguard.core.group import Group
 from platform_launch.procguard.core.phases import waiting_for
-from platform_launch.procguard.core.registry import DEFAULT_SILENT_AFTER_S, NodeEntry, WorkerEntry
+from platform_launch.procguard.core.registry import (
+    DEFAULT_SILENT_AFTER_S,
+    NodeEntry,
+    WorkerEntry,
+    WorkerGlance,
+    gpus_by_index,
+)
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 _STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
@@ -93,78 +93,6 @@ def _deadline(
     return None
 
 
-class WorkerGlance(NamedTuple):
-    """What lists and counts need to know of a worker."""
-
-    worker: str
-    node: str
-    hostname: str
-    group: str | None
-    status: WorkerStatus
-    silent: bool
-    rank: int | None
-    gpu_indexes: frozenset[int]
-    entry: WorkerEntry
-
-    @property
-    def report(self) -> WorkerReport | None:
-        """Return its newest report."""
-        return self.entry.report
-
-
-class NodeGlance(NamedTuple):
-    """What lists and counts need to know of a node and its workers."""
-
-    entry: NodeEntry
-    silent: bool
-    workers: Sequence[WorkerGlance]
-
-    @property
-    def node(self) -> str:
-        """Return its name."""
-        return self.entry.node.name
-
-    @property
-    def hostname(self) -> str:
-        """Return what its machine calls itself."""
-        return self.entry.node.hostname
-
-    @property
-    def seen_at(self) -> float:
-        """Return when it was heard last."""
-        return self.entry.seen_at or NEVER
-
-    @property
-    def drained(self) -> bool:
-        """Tell whether somebody wants nothing new started there."""
-        return bool(self.entry.node.drained_by)
-
-    @property
-    def quarantine(self) -> QuarantineReport | None:
-        """Return why and until when no job should be put there."""
-        return self.entry.quarantine
-
-    @property
-    def machine(self) -> MachineReport | None:
-        """Return how busy its machine is."""
-        return self.entry.machine
-
-    @property
-    def groups(self) -> list[str]:
-        """Return the groups that its workers are in."""
-        return sorted({worker.group for worker in self.workers if worker.group})
-
-    @property
-    def gpus(self) -> list[GpuReport]:
-        """Return its GPUs by index."""
-        return _by_index(gpu for one in self.workers if one.report for gpu in one.report.gpus)
-
-
-def _by_index(gpus: Iterable[GpuReport]) -> list[GpuReport]:
-    found = {gpu.index: gpu for gpu in gpus}
-    return [found[index] for index in sorted(found)]
-
-
 def known_mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are known, None where none is."""
     known = [value for value in values if value is not None]
@@ -194,7 +122,7 @@ def worker_glance(node: NodeEntry, entry: WorkerEntry, group: Group | None, *, s
     glance = WorkerGlance(
         entry.text,
         entry.worker.node,
-        node.node.hostname,
+        node.node.join.hostname,
         group.name if group else None,
         worker_status(entry.text, report, group, silent=silent),
         silent,
@@ -255,8 +183,8 @@ def worker_shape(
         gpus=list(report.gpus) if report else [],
         steps_per_s=report.steps_per_s if report else None,
         pid=report.pid if report else None,
-        hostname=node.node.hostname,
-        limited_to=None if node.node.allowed is None else list(node.node.allowed),
+        hostname=node.node.join.hostname,
+        limited_to=_limits(node),
     )
 
 
@@ -264,8 +192,8 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
     """Return a node as people see it; ``workers`` are its own."""
     return NodeShape(
         node=entry.node.name,
-        hostname=entry.node.hostname,
-        version=entry.node.version,
+        hostname=entry.node.join.hostname,
+        version=entry.node.join.version,
         workers=[worker.worker for worker in workers],
         counts=dict(Counter(worker.status for worker in workers)),
         groups=sorted({worker.group for worker in workers if worker.group}),
@@ -274,10 +202,15 @@ def node_shape(entry: NodeEntry, workers: Sequence[WorkerShape], silent_s: float
         drained_by=entry.node.drained_by,
         quarantine=entry.quarantine,
         release_requested=entry.release is not None,
-        limited_to=None if entry.node.allowed is None else list(entry.node.allowed),
+        limited_to=_limits(entry),
         machine=entry.machine,
-        gpus=_by_index(gpu for worker in workers for gpu in worker.gpus),
+        gpus=gpus_by_index(gpu for worker in workers for gpu in worker.gpus),
     )
+
+
+def _limits(node: NodeEntry) -> list[str] | None:
+    allowed = node.node.join.allowed
+    return None if allowed is None else list(allowed)
 
 
 def preview(table: RankTable, backend: str) -> RankPreview:
@@ -295,11 +228,6 @@ def preview(table: RankTable, backend: str) -> RankPreview:
             for place in table.places
         ],
         idle=[str(worker) for worker in table.idle],
-        problems=[problem_shape(problem) for problem in table.problems],
-        notes=[problem_shape(note) for note in table.notes],
+        problems=list(table.problems),
+        notes=list(table.notes),
     )
-
-
-def problem_shape(problem: RankProblem) -> ProblemShape:
-    """Return a problem as people see it."""
-    return ProblemShape(code=problem.code, text=problem.text, hint=problem.hint, values=dict(problem.values))

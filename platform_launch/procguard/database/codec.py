@@ -11,6 +11,7 @@ from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import PLATFORM, Place, WorkerKind, WorkerName
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
+from platform_launch.procguard.api.wire import JoinRequest
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
@@ -145,37 +146,18 @@ def _english(sentence: Sentence) -> str:
 def node_row(node: NodeRecord) -> dict[str, Any]:
     """Return the columns of a node but its name."""
     return {
-        "instance": node.instance,
+        "instance": node.join.instance,
         "drained_by": node.drained_by[:64],
-        "workers": node.workers,
+        "workers": node.join.workers,
         "credential_sha256": node.credential_sha256,
-        "about": {
-            "hostname": node.hostname,
-            "addresses": node.addresses,
-            "version": node.version,
-            "command": node.command,
-            "allowed": node.allowed,
-            "protocol": node.protocol,
-        },
+        "about": node.join.model_dump(mode="json", exclude={"node", "instance", "workers", "credential"}),
     }
 
 
 def node_of(row: Row[Any]) -> NodeRecord:
     """Return the node a row means."""
-    about = row.about
-    return NodeRecord(
-        name=row.name,
-        instance=row.instance,
-        workers=row.workers,
-        hostname=about["hostname"],
-        addresses=tuple(about["addresses"]),
-        version=about["version"],
-        command=tuple(about["command"]),
-        allowed=None if about["allowed"] is None else tuple(about["allowed"]),
-        credential_sha256=row.credential_sha256,
-        protocol=about.get("protocol", 1),
-        drained_by=row.drained_by,
-    )
+    join = JoinRequest(node=row.name, instance=row.instance, workers=row.workers, **row.about)
+    return NodeRecord(join, row.credential_sha256, row.drained_by)
 
 
 def run_document(run: GroupRun) -> dict[str, Any]:

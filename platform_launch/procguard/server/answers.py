@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from platform_launch.procguard.api.refused import RequestRefused
-from platform_launch.procguard.api.shapes import ProblemShape, Refusal
+from platform_launch.procguard.api.shapes import Problem, Refusal
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
@@ -89,7 +89,7 @@ def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
     return JSONResponse(refusal.model_dump(), 422)
 
 
-def _input_problem(error: Mapping[str, Any]) -> ProblemShape:
+def _input_problem(error: Mapping[str, Any]) -> Problem:
     """Return what is wrong with a field as one of few codes, from pydantic's type of error."""
     where, limits = [str(part) for part in error["loc"]], error.get("ctx") or {}
     field = ".".join(where[1:] if where[:1] == ["body"] else where)[:200].encode(errors="replace").decode()
@@ -97,7 +97,7 @@ def _input_problem(error: Mapping[str, Any]) -> ProblemShape:
     kind = str(error["type"])
     code = _KINDS_OF_INPUT.get(kind, "input-form")
     message = str(error["msg"])[:500].encode(errors="replace").decode()
-    return ProblemShape(code=code, text=f"{field}: {message}", values={"field": field, "limit": limit})
+    return Problem(code=code, text=f"{field}: {message}", values={"field": field, "limit": limit})
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -18,7 +18,8 @@ from typing import TypeVar
 from platform_launch.procguard.api.shapes.charts import Chart, ChartKind
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.core.queries import Queries
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, known_mean, known_sum
+from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance
+from platform_launch.procguard.core.views import known_mean, known_sum
 from platform_launch.procguard.database.measurements import Measurements
 
 EVERY_S = 20.0
@@ -161,12 +162,12 @@ def _of_worker(worker: WorkerGlance) -> Values:
 def _of_node(node: NodeGlance) -> Values:
     if node.silent:
         return {}
-    gpus = node.gpus
+    gpus, machine = node.gpus, node.entry.machine
     return {
         "gpu": known_mean([gpu.utilization_percent for gpu in gpus]),
         "gpu_memory": known_sum([gpu.memory_used_gib for gpu in gpus]),
-        "cpu": node.machine.cpu_percent if node.machine else None,
-        "memory": node.machine.memory_used_gib if node.machine else None,
+        "cpu": machine.cpu_percent if machine else None,
+        "memory": machine.memory_used_gib if machine else None,
     }
 
 

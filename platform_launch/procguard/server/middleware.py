@@ -55,7 +55,8 @@ _HEADERS = (
 )
 _HEARTBEAT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _NEVER_KEPT = (b"cache-control", b"no-store")
-_KEPT = (b"cache-control", b"public, max-age=3600")
+# Of the page's own files: their addresses change with their content.
+_KEPT = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class ServerMiddleware:
@@ -158,7 +159,8 @@ def _with_headers(scope: Scope, send: Send) -> Send:
         if message["type"] == "http.response.start":
             headers = message["headers"] = list(message.get("headers", ()))
             has = {name for name, _ in headers}
-            kept = _KEPT if scope["path"].startswith("/static/") else _NEVER_KEPT
+            is_file = scope["path"].startswith("/static/") and message["status"] in (200, 206, 304)
+            kept = _KEPT if is_file else _NEVER_KEPT
             headers += [header for header in (*_HEADERS, kept) if header[0] not in has]
         await send(message)
 

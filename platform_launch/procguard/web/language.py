@@ -11,7 +11,7 @@ from platform_launch.console.chinese_ranks import RANKS
 from platform_launch.files import yaml_values
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
-from platform_launch.procguard.api.shapes import ProblemShape, Refusal
+from platform_launch.procguard.api.shapes import Problem, Refusal
 from platform_launch.procguard.api.shapes.events import AuditEvent
 from platform_launch.procguard.api.shapes.groups import GroupFailure
 from platform_launch.procguard.api.shapes.workers import WorkerShape
@@ -73,7 +73,7 @@ class Words(SentenceRenderer):
         """Return a message for a word that comes from elsewhere, or the word itself."""
         return self._messages.get(key, otherwise)
 
-    def problem(self, problem: ProblemShape) -> tuple[str, str]:
+    def problem(self, problem: Problem) -> tuple[str, str]:
         """Return what is wrong and what to do, by the problem's code, else in its own English."""
         try:
             text = self(f"problem.{problem.code}", **problem.values)
@@ -83,9 +83,7 @@ class Words(SentenceRenderer):
 
     def refusal(self, refusal: Refusal) -> tuple[str, str]:
         """Return why something cannot be shown and what to do."""
-        return self.problem(
-            ProblemShape(code=refusal.code, text=refusal.error, hint=refusal.hint, values=refusal.values)
-        )
+        return self.problem(Problem(refusal.code, refusal.error, refusal.hint, refusal.values))
 
     def translated(self, sentence: Sentence, otherwise: str) -> str:
         """Return a sentence in this language; ``otherwise`` where it is of another version."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from platform_launch.procguard.api.shapes.groups import GroupShape
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import GpuReport
-from platform_launch.procguard.core.registry import natural
-from platform_launch.procguard.core.views import NodeGlance, WorkerGlance, known_mean, known_sum
+from platform_launch.procguard.core.clock import NEVER
+from platform_launch.procguard.core.registry import NodeGlance, WorkerGlance, natural
+from platform_launch.procguard.core.views import known_mean, known_sum
 
 if TYPE_CHECKING:
     from platform_launch.procguard.core.queries import Queries
@@ -102,15 +103,15 @@ class NodeFilter:
 
 
 def _text_of(node: NodeGlance) -> str:
-    return f"{node.node} {node.hostname} {' '.join(node.groups)}".lower()
+    return f"{node.node} {node.entry.node.join.hostname} {' '.join(node.groups)}".lower()
 
 
 def _states_of(node: NodeGlance) -> set[str]:
     """Return the words for a node's state: several may hold."""
     statuses = {worker.status for worker in node.workers}
     marks = {
-        "drained": node.drained,
-        "quarantined": node.quarantine is not None,
+        "drained": bool(node.entry.node.drained_by),
+        "quarantined": node.entry.quarantine is not None,
         "failed": not statuses.isdisjoint((WorkerStatus.FAILED, WorkerStatus.FAILED_FIRST)),
     }
     words = {"silent" if node.silent else "heard", "busy" if WorkerStatus.RUNNING in statuses else "free"}
@@ -127,9 +128,9 @@ def _gpu_percent(node: NodeGlance) -> float:
 
 NODE_SORTS: Mapping[str, Callable[[NodeGlance], float]] = {
     "gpu": _gpu_percent,
-    "cpu": lambda node: node.machine.cpu_percent if node.machine else -1.0,
-    "memory": lambda node: node.machine.memory_used_gib if node.machine else -1.0,
-    "heartbeat": lambda node: -node.seen_at,
+    "cpu": lambda node: node.entry.machine.cpu_percent if node.entry.machine else -1.0,
+    "memory": lambda node: node.entry.machine.memory_used_gib if node.entry.machine else -1.0,
+    "heartbeat": lambda node: -(node.entry.seen_at or NEVER),
 }
 
 
@@ -176,8 +177,8 @@ def totals(nodes: Sequence[NodeGlance]) -> Totals:
     return Totals(
         nodes=len(nodes),
         silent_nodes=sum(node.silent for node in nodes),
-        drained_nodes=sum(node.drained for node in nodes),
-        quarantined_nodes=sum(node.quarantine is not None for node in nodes),
+        drained_nodes=sum(bool(node.entry.node.drained_by) for node in nodes),
+        quarantined_nodes=sum(node.entry.quarantine is not None for node in nodes),
         workers={status: counts[status] for status in _ORDER if counts[status]},
         gpus=gpus,
         busy_gpus=busy,

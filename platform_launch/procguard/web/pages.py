@@ -53,22 +53,12 @@ class Accounts(Protocol):
         """Return a user's tokens."""
 
 
-class _Files(StaticFiles):
-    """The page's own files. Their addresses change with their content: a browser may keep them."""
-
-    def file_response(self, *args: Any, **options: Any) -> Response:
-        """Return a file."""
-        answer = super().file_response(*args, **options)
-        answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        return answer
-
-
 def add_pages(app: FastAPI, queries: Queries, accounts: Accounts, find_person: FindPerson) -> None:
     """Put the web page on the server's application, which sets its headers.
 
     ``app.state.missing_page`` is what a browser gets for an address that is none.
     """
-    app.mount("/static", _Files(directory=FOLDER / "static"), name="static")
+    app.mount("/static", StaticFiles(directory=FOLDER / "static"), name="static")
     pages = Pages(queries, accounts, find_person)
     shows: dict[str, Show] = {
         path: _from_template(template, values) for path, (template, values) in pages.templates().items()
@@ -255,7 +245,7 @@ class Pages:
             "group": group,
             "nodes": [node.node for node in nodes],
             "waiting": _present(self._queries.worker, group.waiting_for[:WAITING_SHOWN]),
-            "quarantined": {node.node: node.quarantine for node in nodes if node.quarantine},
+            "quarantined": {node.node: node.entry.quarantine for node in nodes if node.entry.quarantine},
             "counts": now.counts,
         }
 

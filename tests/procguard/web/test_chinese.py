@@ -15,7 +15,7 @@ from platform_launch.health.faults import of_xids
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH, english
-from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.web.language import Words, catalogue
 from platform_launch.sentences import Sentence, Value, sentence
@@ -238,7 +238,7 @@ def test_what_is_wrong_with_an_input_is_told(
     server: Served, settings: dict[str, object], code: str, words: str
 ) -> None:
     answer = server.person().put("/api/v1/groups/train/settings", json=settings)
-    problems = [ProblemShape.model_validate(one) for one in answer.json()["problems"]]
+    problems = [Problem(**one) for one in answer.json()["problems"]]
     assert (answer.status_code, [one.code for one in problems]) == (422, [code])
     assert " ".join(Words("zh").problem(problems[0])) == words
     assert english_on(words) == []

@@ -10,7 +10,7 @@ from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api import ranks
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.ranks import WorkerName, assign
-from platform_launch.procguard.api.shapes import ProblemShape
+from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.web import language
 from platform_launch.procguard.web.language import FOLDER, LANGUAGES, Words, catalogue, choose
@@ -104,11 +104,10 @@ def test_language_is_the_chosen_one_else_the_browsers(
 def test_problems_are_said_in_chinese_with_their_values() -> None:
     table = assign([WorkerName("gn6", 0)], master_addr="gn9", master_port=29500)
     (problem,) = table.problems
-    shape = ProblemShape(code=problem.code, text=problem.text, hint=problem.hint, values=dict(problem.values))
-    text, _ = Words("zh").problem(shape)
+    text, _ = Words("zh").problem(problem)
     assert "gn9" in text
     assert "不是该分组的节点" in text
-    unknown = ProblemShape(code="of-a-newer-version", text="in English", hint="and a hint")
+    unknown = Problem(code="of-a-newer-version", text="in English", hint="and a hint")
     assert Words("zh").problem(unknown) == ("in English", "and a hint")
 
 

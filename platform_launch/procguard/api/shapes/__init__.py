@@ -5,6 +5,8 @@ Each file is a subject; what all of them use is here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -14,13 +16,17 @@ class Shape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ProblemShape(Shape):
-    """A :class:`~platform_launch.procguard.api.ranks.RankProblem`."""
+@dataclass(frozen=True)
+class Problem:
+    """Why ranks cannot be given out or a field cannot be taken, or what to know before a start.
+
+    ``code`` names the case for translations, ``values`` fill it in; ``text`` and ``hint`` are the English.
+    """
 
     code: str
     text: str
     hint: str = ""
-    values: dict[str, str] = {}
+    values: dict[str, str] = field(default_factory=dict)
 
 
 class Refusal(Shape):
@@ -32,6 +38,6 @@ class Refusal(Shape):
 
     error: str
     hint: str = ""
-    problems: list[ProblemShape] = []
+    problems: list[Problem] = []
     code: str = ""
     values: dict[str, str] = {}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from platform_launch.procguard.api.shapes import ProblemShape, Shape
+from platform_launch.procguard.api.shapes import Problem, Shape
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 
 
-class PlaceShape(Shape):
-    """One row of the rank table, and what its worker will be started with."""
+class PlacedWorker(Shape):
+    """A worker and its ranks."""
 
     worker: str
     rank: int
     local_rank: int
     node_rank: int
+
+
+class PlaceShape(PlacedWorker):
+    """One row of the rank table, and what its worker will be started with."""
+
     world_size: int
     environment: dict[str, str]
 
@@ -24,17 +29,8 @@ class RankPreview(Shape):
 
     places: list[PlaceShape]
     idle: list[str]
-    problems: list[ProblemShape]
-    notes: list[ProblemShape]
-
-
-class PlacedWorker(Shape):
-    """A worker and the ranks that it had in a run."""
-
-    worker: str
-    rank: int
-    local_rank: int
-    node_rank: int
+    problems: list[Problem]
+    notes: list[Problem]
 
 
 class RunShape(Shape):

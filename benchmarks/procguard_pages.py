@@ -198,7 +198,7 @@ async def measure(nodes: int) -> bool:
             parts.accounts.add("somebody", UserRole.OPERATOR, "")
             account = parts.accounts.find("somebody")
             assert account is not None
-            token = parts.gate.sessions.begin(account)[0]
+            token = parts.sessions.begin(account)[0]
             cluster = Cluster(parts.control, nodes)
             let_heartbeats_pass()
             beat = cluster.cost_of_one()

@@ -47,7 +47,7 @@ class Served:
         """Log in, past the limit of tries."""
         account = self.parts.accounts.find(name)
         assert account is not None
-        return self.parts.gate.sessions.begin(account)[0]
+        return self.parts.sessions.begin(account)[0]
 
     def person(self, name: str = "op") -> httpx.Client:
         """Return a client of somebody who is logged in."""

@@ -85,7 +85,7 @@ def test_a_token_may_what_both_it_and_its_user_may_until_it_ends(server: Served)
     now = datetime.now(timezone.utc)
     ended = ApiToken("feed" * 6, "other", "old", UserRole.VIEWER, now - timedelta(9), now - timedelta(1))
     server.parts.accounts.add_token(ended)
-    assert server.client(server.parts.gate.sessions.token(ended.id)).get("/api/v1/me").status_code == 401
+    assert server.client(server.parts.sessions.token(ended.id)).get("/api/v1/me").status_code == 401
 
 
 def test_a_group_with_owners_is_changed_by_them_and_by_admins_only(server: Served) -> None:

@@ -133,7 +133,7 @@ def test_a_browser_logs_in_changes_something_and_logs_out(server: Served) -> Non
         {"Sec-Fetch-Site": "same-site"},
     ):
         assert browser.delete(path, headers=foreign | token).status_code == 403, foreign
-    other = server.parts.gate.sessions.csrf("another session")
+    other = server.parts.sessions.csrf("another session")
     assert browser.delete(path, headers=origin | {CSRF_HEADER: other}).status_code == 403
     assert browser.delete(path, headers=origin | token).status_code == 204
 
@@ -207,7 +207,7 @@ def test_tokens_that_were_not_signed_here_are_nobodys(server: Served) -> None:
 def test_a_session_ends_with_its_time_and_stays_ended_after_a_restart(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         token = server.token("op")
-        person = server.parts.gate.sessions.who(token)
+        person = server.parts.sessions.who(token)
         assert person is not None
         kept = server.token("op")
         assert server.client(token).post("/api/v1/logout").status_code == 204

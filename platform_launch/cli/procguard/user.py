@@ -17,7 +17,7 @@ from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.procguard.server import settings_from
 from platform_launch.cli.program import SETTINGS
-from platform_launch.errors import InputError, LaunchError, UsageError, shown
+from platform_launch.errors import InputError, UsageError, shown
 
 if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
@@ -33,12 +33,6 @@ _PLACE = (
 _PASSWORD = click.option(
     "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="Instead of being asked."
 )
-
-
-class DatabaseAwayError(LaunchError):
-    """The database cannot be used now. Try again."""
-
-    exit_code = 75
 
 
 @click.group("user", context_settings=SETTINGS)
@@ -127,11 +121,12 @@ def _users(place: dict[str, Any]) -> Iterator[tuple[Users, ServerSettings]]:
     with needs_procguard():
         from platform_launch.procguard.api.refused import RequestRefused, Unavailable
         from platform_launch.procguard.database import accounts
+        from platform_launch.procguard.database.engine import DatabaseError
     try:
         with accounts(settings.database_url, _who()) as users:
             yield users, settings
     except Unavailable as error:
-        raise DatabaseAwayError(error.refusal.error, error.refusal.hint) from error
+        raise DatabaseError(error.refusal.error, error.refusal.hint) from error
     except RequestRefused as error:
         raise UsageError(error.refusal.error, error.refusal.hint) from error
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from platform_launch import __version__
 from platform_launch.procguard.server.answers import add_answers
+from platform_launch.procguard.server.gate import person_of
 from platform_launch.procguard.server.middleware import ServerMiddleware
 from platform_launch.procguard.server.parts import ServerParts
 from platform_launch.procguard.server.routes import (
@@ -52,5 +54,5 @@ def build_app(parts: ServerParts) -> FastAPI:
     add_answers(app)
     for room in (agents, groups, inspect, workers, charts, people, events, health):
         app.include_router(room.router)
-    add_pages(app, parts.control.queries, parts.accounts, parts.gate.person)
+    add_pages(app, parts.control.queries, parts.accounts, partial(person_of, parts.sessions))
     return app

@@ -13,7 +13,6 @@ from platform_launch.procguard.database import serving
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server import history
-from platform_launch.procguard.server.gate import Gate
 from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.logs import retention
 from platform_launch.procguard.server.logs.store import Logs
@@ -74,7 +73,7 @@ def assembled(settings: ServerSettings, token: str) -> Iterator[ServerParts]:
             control=control,
             logs=logs,
             accounts=database.users,
-            gate=Gate(Sessions(secret, database.users, ended, settings.session_hours)),
+            sessions=Sessions(secret, database.users, ended, settings.session_hours),
             throttle=Throttle(),
             meter=Metrics(control.queries),
             history=History(control.queries, database.measurements),

@@ -8,10 +8,9 @@ foreign page can send one.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
@@ -48,58 +47,37 @@ class Forbidden(RequestRefused):
     status = 403
 
 
-@dataclass(frozen=True)
-class Gate:
-    """Tells who sent a request."""
+def person_of(sessions: Sessions, request: Request) -> Person | None:
+    """Return who sent a request; None where nobody is logged in. Reads the database."""
+    token = bearer(request.headers)
+    if token is None:
+        token = request.cookies.get(SESSION_COOKIE)
+        if token and token.startswith(TOKEN_PREFIX):
+            return None  # an API token is no session: no browser sends it by itself
+    return sessions.who(token) if token else None
 
-    sessions: Sessions
 
-    def person(self, request: Request) -> Person | None:
-        """Return who sent a request; None where nobody is logged in. Reads the database."""
-        token = bearer(request.headers)
-        if token is None:
-            token = request.cookies.get(SESSION_COOKIE)
-            if token and token.startswith(TOKEN_PREFIX):
-                return None  # an API token is no session: no browser sends it by itself
-        return self.sessions.who(token) if token else None
+def begin_session(
+    sessions: Sessions, account: User, request: Request, response: Response
+) -> tuple[str, datetime]:
+    """Begin a session; return its token, which a browser keeps in a cookie, and when it ends.
 
-    def admit(self, request: Request) -> Person:
-        """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask."""
-        person = self.person(request)
-        if person is None:
-            raise Unauthorized(
-                "not logged in", "POST /api/v1/login, or `procguard ctl login`", code="not-logged-in"
-            )
-        if request.method not in _READING and not bearer(request.headers):
-            from_own_page(request)
-            sent = request.headers.get(CSRF_HEADER, "")
-            if not hmac.compare_digest(sent.encode(), person.csrf.encode()):
-                raise Forbidden(
-                    f"the header {CSRF_HEADER} is missing or is not this session's",
-                    f"send the value of the cookie {CSRF_COOKIE}, or use a Bearer token",
-                )
-        return person
-
-    def begin(self, account: User, request: Request, response: Response) -> tuple[str, datetime]:
-        """Begin a session; return its token, which a browser keeps in a cookie, and when it ends.
-
-        The CSRF token's cookie is for the page's own scripts to read.
-        """
-        token, session, expires_at = self.sessions.begin(account)
-        secure = request.url.scheme == "https"
-        for name, value, hidden in (
-            (SESSION_COOKIE, token, True),
-            (CSRF_COOKIE, self.sessions.csrf(session), False),
-        ):
-            response.set_cookie(
-                name,
-                value,
-                max_age=self.sessions.lasts_s,
-                httponly=hidden,
-                secure=secure,
-                samesite="lax",
-            )
-        return token, expires_at
+    The CSRF token's cookie is for the page's own scripts to read.
+    """
+    token, session, expires_at = sessions.begin(account)
+    for name, value, hidden in (
+        (SESSION_COOKIE, token, True),
+        (CSRF_COOKIE, sessions.csrf(session), False),
+    ):
+        response.set_cookie(
+            name,
+            value,
+            max_age=sessions.lasts_s,
+            httponly=hidden,
+            secure=request.url.scheme == "https",
+            samesite="lax",
+        )
+    return token, expires_at
 
 
 def address_of(request: Request) -> str:
@@ -142,41 +120,48 @@ def _viewer(
     _session: Annotated[str | None, Security(_cookie)],
     _page: Annotated[str | None, Security(_csrf)],
 ) -> Person:
-    # The parameters only tell the OpenAPI document how to log in.
-    return cast(Gate, request.app.state.parts.gate).admit(request)
+    """Return who sent a request. Raises Unauthorized, or Forbidden for a change no page may ask.
+
+    The other parameters only tell the OpenAPI document how to log in.
+    """
+    person = person_of(request.app.state.parts.sessions, request)
+    if person is None:
+        raise Unauthorized(
+            "not logged in", "POST /api/v1/login, or `procguard ctl login`", code="not-logged-in"
+        )
+    if request.method not in _READING and not bearer(request.headers):
+        from_own_page(request)
+        sent = request.headers.get(CSRF_HEADER, "")
+        if not hmac.compare_digest(sent.encode(), person.csrf.encode()):
+            raise Forbidden(
+                f"the header {CSRF_HEADER} is missing or is not this session's",
+                f"send the value of the cookie {CSRF_COOKIE}, or use a Bearer token",
+            )
+    return person
 
 
 Viewer = Annotated[Person, Depends(_viewer)]
 """Whoever is logged in."""
 
 
-async def _operator(person: Viewer) -> Person:
-    if not person.operator:
-        raise Forbidden(
-            f"{person.name} may look, not change",
-            "an operator may: procguard user list",
-            code="only-operators",
-            user=person.name,
-        )
-    return person
+def _only(who: str, may: Callable[[Person], bool], but: str, code: str) -> Any:
+    async def check(person: Viewer) -> Person:
+        if not may(person):
+            hint = f"an {who} may: procguard user list"
+            raise Forbidden(f"{person.name} {but}", hint, code=code, user=person.name)
+        return person
+
+    return Depends(check)
 
 
-Operator = Annotated[Person, Depends(_operator)]
+Operator = Annotated[
+    Person, _only("operator", lambda person: person.operator, "may look, not change", "only-operators")
+]
 """Who may change things."""
 
-
-async def _admin(person: Viewer) -> Person:
-    if not person.admin:
-        raise Forbidden(
-            f"{person.name} may not say who logs in",
-            "an admin may: procguard user list",
-            code="only-admins",
-            user=person.name,
-        )
-    return person
-
-
-Admin = Annotated[Person, Depends(_admin)]
+Admin = Annotated[
+    Person, _only("admin", lambda person: person.admin, "may not say who logs in", "only-admins")
+]
 """Who may say who else logs in."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.procguard.api.wire import JOIN_TOKEN
-from platform_launch.procguard.server.private import check_private, read_or_make
+from platform_launch.procguard.server.private import read_or_make, read_secret
 from platform_launch.procguard.server.settings import ServerSettings
 
 SHORTEST = 16
@@ -33,7 +33,7 @@ def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
         return JoinToken(_long_enough(value.value, JOIN_TOKEN), None)
     path = settings.join_token_file
     if path is not None:
-        return JoinToken(_long_enough(_read(path), str(path)), path)
+        return JoinToken(_long_enough(read_secret(path, f"join_token_file={path}"), str(path)), path)
     if not settings.loopback:
         raise InputError(
             f"listen={settings.listen} can be reached from other machines, and no join token is set",
@@ -42,18 +42,6 @@ def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
         )
     path = settings.data / "join-token"
     return JoinToken(read_or_make(path), path)
-
-
-def _read(path: Path) -> str:
-    try:
-        check_private(path)
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise InputError(f"join_token_file={path} cannot be read: {reason}", "correct the path") from error
-    if not token:
-        raise InputError(f"join_token_file={path} is empty", "write a random token: openssl rand -hex 32")
-    return token
 
 
 def _long_enough(token: str, source: str) -> str:

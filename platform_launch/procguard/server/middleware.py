@@ -95,7 +95,7 @@ class ServerMiddleware:
         if token is not None and scope["path"].startswith("/api/v1/agent/"):
             return parts.control.who(token) is not None or parts.is_join_token(token)
         token = token or request.cookies.get(SESSION_COOKIE)
-        return token is not None and parts.gate.sessions.is_ours(token)
+        return token is not None and parts.sessions.is_ours(token)
 
     async def _heartbeat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a heartbeat from memory: past the framework a server takes three times as many."""

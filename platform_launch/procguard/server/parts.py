@@ -10,12 +10,13 @@ from fastapi import Depends, Request
 
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database.users import Users
-from platform_launch.procguard.server.gate import Gate, Unauthorized
+from platform_launch.procguard.server.gate import Unauthorized
 from platform_launch.procguard.server.history import History
 from platform_launch.procguard.server.inspections import Inspections
 from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.metrics import Metrics
 from platform_launch.procguard.server.periodic import PeriodicThread
+from platform_launch.procguard.server.sessions import Sessions
 from platform_launch.procguard.server.throttle import Throttle
 
 
@@ -26,7 +27,7 @@ class ServerParts:
     control: Control
     logs: Logs
     accounts: Users
-    gate: Gate
+    sessions: Sessions
     throttle: Throttle
     meter: Metrics
     history: History

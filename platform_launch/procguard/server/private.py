@@ -26,15 +26,23 @@ def read_or_make(path: Path) -> str:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with suppress(FileExistsError):  # another process was faster: its secret counts
                 write_new(path, secrets.token_urlsafe(32) + "\n", mode=PRIVATE)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}", "make its folder writable") from error
+    return read_secret(path, str(path))
+
+
+def read_secret(path: Path, named: str) -> str:
+    """Return the secret in a file, which messages call ``named``. Raises InputError where others see it."""
+    try:
         check_private(path)
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise InputError(
-            f"{path}: {reason}: expected a file with a secret that this user may read and write"
+            f"{named} cannot be read: {reason}", "expected a file with a secret that this user may read"
         ) from error
     if not text:
-        raise InputError(f"{path} is empty: expected a secret", "remove it: a new one is made")
+        raise InputError(f"{named} is empty: expected a secret", "write a random one: openssl rand -hex 32")
     return text
 
 

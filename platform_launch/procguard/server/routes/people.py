@@ -33,6 +33,7 @@ from platform_launch.procguard.server.gate import (
     Unauthorized,
     Viewer,
     address_of,
+    begin_session,
     from_own_page,
 )
 from platform_launch.procguard.server.parts import Parts, ServerParts
@@ -67,7 +68,7 @@ async def login(who: Login, request: Request, response: Response, parts: Parts) 
         detail = sentence("from-address", address=address or sentence("unknown-address"))
         await to_thread.run_sync(parts.control.record, account.name, "login", account.name, detail)
     parts.throttle.succeeded(address, account.name)
-    token, expires_at = parts.gate.begin(account, request, response)
+    token, expires_at = begin_session(parts.sessions, account, request, response)
     return Session(token=token, name=account.name, role=account.role, expires_at=expires_at)
 
 
@@ -80,7 +81,7 @@ def _account(parts: ServerParts, who: Login) -> User | None:
 @router.post("/logout", operation_id="logout", status_code=204, responses=refusals(401, 403, 503))
 def logout(parts: Parts, person: Viewer, response: Response) -> None:
     """End this session: its token is worth nothing from now on."""
-    parts.gate.sessions.end(person)
+    parts.sessions.end(person)
     for name in (SESSION_COOKIE, CSRF_COOKIE):
         response.delete_cookie(name)
 
@@ -94,9 +95,7 @@ def me(person: Viewer) -> Me:
 @router.get("/users", operation_id="users", responses=refusals(401, 403, 503))
 def users(parts: Parts, _person: Admin) -> list[UserShape]:
     """List who may log in."""
-    return [
-        UserShape(name=one.name, role=one.role, created_at=one.created_at) for one in parts.accounts.all()
-    ]
+    return [UserShape.model_validate(one, from_attributes=True) for one in parts.accounts.all()]
 
 
 @router.post("/users", operation_id="add_user", status_code=201, responses=_CHANGE)
@@ -136,7 +135,7 @@ async def change_own_password(
     await to_thread.run_sync(_change_own, parts, person, wanted, limiter=CHECKS)
     account = await to_thread.run_sync(parts.accounts.find, person.name)
     if account is not None:
-        parts.gate.begin(account, request, response)
+        begin_session(parts.sessions, account, request, response)
 
 
 def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> None:
@@ -151,7 +150,9 @@ def _change_own(parts: ServerParts, person: Person, wanted: PasswordChange) -> N
 @router.get("/me/tokens", operation_id="tokens", responses=refusals(401, 403, 503))
 def tokens(parts: Parts, person: Viewer) -> list[TokenShape]:
     """List one's own tokens that have not ended."""
-    return [_shape(token) for token in parts.accounts.tokens(person.name)]
+    return [
+        TokenShape.model_validate(token, from_attributes=True) for token in parts.accounts.tokens(person.name)
+    ]
 
 
 @router.post("/me/tokens", operation_id="add_token", status_code=201, responses=_CHANGE)
@@ -163,23 +164,14 @@ def add_token(new: NewToken, parts: Parts, person: Viewer) -> MadeToken:
         secrets.token_hex(12), person.name, new.label, new.role, now, now + timedelta(days=new.days)
     )
     parts.accounts.by(person.name).add_token(token)
-    return MadeToken(**_shape(token).model_dump(), token=parts.gate.sessions.token(token.id))
+    shape = TokenShape.model_validate(token, from_attributes=True)
+    return MadeToken(**shape.model_dump(), token=parts.sessions.token(token.id))
 
 
 @router.delete("/me/tokens/{token}", operation_id="end_token", status_code=204, responses=_CHANGE)
 def end_token(token: str, parts: Parts, person: Viewer) -> None:
     """End one of one's own tokens."""
     parts.accounts.by(person.name).end_token(person.name, token)
-
-
-def _shape(token: ApiToken) -> TokenShape:
-    return TokenShape(
-        id=token.id,
-        label=token.label,
-        role=token.role,
-        created_at=token.created_at,
-        ends_at=token.ends_at,
-    )
 
 
 def _in_person(person: Person) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import click
 
 from platform_launch.cli import launch_options
+from platform_launch.cli.flags import json_or_table, seconds
+from platform_launch.cli.output import print_json
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
 from platform_launch.cli.run import ScriptArguments
-from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.console.languages import title_before
 from platform_launch.doctor import Level, examination, worst
@@ -34,7 +34,7 @@ _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 @seconds("--timeout", "meet_limit_s", least=1, default=120.0, text="How long nodes wait for each other.")
 @click.option("--release", is_flag=True, help="Let this node out of quarantine where no error is found.")
 @quarantine_file_option
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 def command(
     quick: bool,
     local: bool,
@@ -63,7 +63,7 @@ def command(
         meet_limit_s=meet_limit_s,
     )
     if form == "json":
-        click.echo(_json(found, env))
+        print_json(_document(found, env))
     else:
         _print(found)
     if file is not None:
@@ -83,15 +83,14 @@ def _release(file: Path, found: Examination, env: Environment) -> None:
         console.success(f"{held.node} is released from quarantine ({file})")
 
 
-def _json(found: Examination, env: Environment) -> str:
-    document = {
+def _document(found: Examination, env: Environment) -> dict[str, object]:
+    return {
         "node_rank": found.plan.topology.node_rank,
         "host": env.hostname,
         "level": worst(found.findings).name.lower(),
         "checked": list(found.checked),
         "findings": [finding.as_dict() for finding in found.findings],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _print(found: Examination) -> None:

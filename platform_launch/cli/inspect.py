@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.output import print_json
 from platform_launch.console import Console
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
@@ -17,7 +19,7 @@ from platform_launch.observe import control
 
 @click.command("inspect")
 @click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 def command(stacks: bool, form: str) -> int:
     """Show what all ranks of a running job are doing now, asked from any of its nodes.
 
@@ -25,7 +27,7 @@ def command(stacks: bool, form: str) -> int:
     """
     answers = ask_launches(temporary_folder())
     if form == "json":
-        click.echo(json.dumps(answers if len(answers) > 1 else answers[0], indent=1))
+        print_json(answers if len(answers) > 1 else answers[0])
         return 0
     for number, answer in enumerate(answers):
         for line in ("", *_lines(answer, stacks=stacks))[not number :]:

@@ -5,17 +5,15 @@ Every flag is a text here: the job file and the flags go through the same checks
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from platform_launch.cli.flags import flags
 from platform_launch.errors import UsageError, shown
 from platform_launch.jobs.description import LISTS, MAPPINGS, Value
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-_FLAGS = (
+job_options = flags(
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
     click.option("--nodes", metavar="N", help="Number of nodes (default: 1)."),
     click.option("--spares", metavar="N", help="Nodes that wait until one of the others is lost."),
@@ -47,17 +45,10 @@ _FLAGS = (
 )
 
 
-def job_options(function: Function) -> Function:
-    """Add the flags that describe a job."""
-    for option in reversed(_FLAGS):
-        function = option(function)
-    return function
-
-
-def description(flags: dict[str, Any], script_arguments: tuple[str, ...]) -> dict[str, Value]:
+def description(given: dict[str, Any], script_arguments: tuple[str, ...]) -> dict[str, Value]:
     """Return what was said by flag, in the form of a job file. Raises UsageError for a pair without =."""
     values: dict[str, Value] = {}
-    for name, value in flags.items():
+    for name, value in given.items():
         if value is None or value == ():
             continue
         if name in MAPPINGS:

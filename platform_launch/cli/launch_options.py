@@ -11,12 +11,14 @@ from typing import Any
 import click
 
 from platform_launch.cli import options
-from platform_launch.cli.options import Function
+from platform_launch.cli.flags import flags
 from platform_launch.hardware.storage import own_temporary_folder
 from platform_launch.plan.request import LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
 
-_TRAINING = (
+launch_options = flags(
+    options.lang_option,
+    options.topology_options,
     click.option(
         "--launcher",
         type=click.Choice(LAUNCHERS),
@@ -70,21 +72,14 @@ _TRAINING = (
 )
 
 
-def launch_options(function: Function) -> Function:
-    """Add the flags of a launch."""
-    for option in reversed(_TRAINING):
-        function = option(function)
-    return options.lang_option(options.topology_options(function))
-
-
-def request(flags: dict[str, Any]) -> Request:
+def request(values: dict[str, Any]) -> Request:
     """Make the request of a command's parameters; those after ``--`` are the script's.
 
     Raises HardwareError where no temporary file can be written.
     """
     temporary, problem = own_temporary_folder()
     started = time.strftime("%Y%m%d-%H%M%S")
-    observed = not flags.pop("no_observe") and not problem
+    observed = not values.pop("no_observe") and not problem
     return Request(
         root=project_root(),
         python=sys.executable,
@@ -93,7 +88,7 @@ def request(flags: dict[str, Any]) -> Request:
         default_log_dir=logs_folder(),
         observe_folder=str(temporary / f"observe-{started}-{os.getpid()}") if observed else None,
         started=started,
-        overrides=options.overrides(flags),
+        overrides=options.overrides(values),
         script_args=click.get_current_context().meta["script_args"],
-        **flags,
+        **values,
     )

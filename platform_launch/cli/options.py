@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from platform_launch.cli.seconds import seconds
+from platform_launch.cli.flags import flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
 from platform_launch.launch.options import MetricsAddress, TogetherFlags
 from platform_launch.topology import Overrides
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 _HIGHEST_PORT = 65535
 _LOOPBACK = "127.0.0.1"
 
-_TOPOLOGY = (
+topology_options = flags(
     click.option("--nnodes", type=click.IntRange(1), help="Number of nodes in the job."),
     click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
@@ -63,7 +60,7 @@ def _metrics_address(
     return MetricsAddress(host, int(port))
 
 
-_TOGETHER = (
+together_options = flags(
     click.option("--no-roll-call", is_flag=True, help="Start without meeting the other nodes first."),
     seconds(
         "--roll-call-timeout",
@@ -136,25 +133,11 @@ _TOGETHER = (
 )
 
 
-def together_options(function: Function) -> Function:
-    """Add the flags of the roll call."""
-    for option in reversed(_TOGETHER):
-        function = option(function)
-    return function
-
-
 def together(values: dict[str, Any]) -> TogetherFlags:
     """Take the flags of the roll call out of a command's parameters."""
     together = TogetherFlags(**{field.name: values.pop(field.name) for field in fields(TogetherFlags)})
     _check_spares(values["spares"], together)
     return together
-
-
-def topology_options(function: Function) -> Function:
-    """Add the flags that override the platform's variables."""
-    for option in reversed(_TOPOLOGY):
-        function = option(function)
-    return function
 
 
 def overrides(values: dict[str, Any]) -> Overrides:

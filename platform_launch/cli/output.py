@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from shlex import quote
+
+import click
 
 from platform_launch import files
 from platform_launch.errors import InputError, UsageError
@@ -27,6 +30,11 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
         ) from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def print_json(document: object) -> None:
+    """Print a document as JSON."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def read_text(path: Path) -> str:

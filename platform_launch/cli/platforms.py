@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.output import print_json
 from platform_launch.platforms import PLATFORMS
 
 
 @click.command("platforms")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 def command(form: str) -> None:
     """List the platforms this launcher knows, in the order they are tried."""
     if form == "json":
-        listed = [{"name": p.name, "title": p.title, "recognised_by": p.recognised_by} for p in PLATFORMS]
-        click.echo(json.dumps(listed, indent=2, ensure_ascii=False))
+        print_json([{"name": p.name, "title": p.title, "recognised_by": p.recognised_by} for p in PLATFORMS])
         return
     for platform in PLATFORMS:
         click.echo(f"{platform.name:<17} {platform.title}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
+from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
 from platform_launch.environment import Environment
@@ -20,17 +18,12 @@ from platform_launch.health.quarantine import add as add_node
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import quarantine_file
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def quarantine_file_option(function: Function) -> Function:
-    """Add the flag that names the file."""
-    return click.option(
-        "--quarantine",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help=f"On storage that all nodes share (default: ${FILE_VARIABLE}).",
-    )(function)
+quarantine_file_option = click.option(
+    "--quarantine",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"On storage that all nodes share (default: ${FILE_VARIABLE}).",
+)
 
 
 def needed_file(flag: Path | None) -> Path:
@@ -64,7 +57,7 @@ def show(quarantine: Path | None, form: str) -> int:
     if form == "names":
         click.echo(",".join(node.node for node in nodes))
     elif form == "json":
-        click.echo(json.dumps([asdict(node) for node in nodes], indent=1))
+        print_json([asdict(node) for node in nodes])
     else:
         for node in nodes:
             click.echo(f"{node.node}: {node.in_words()}")

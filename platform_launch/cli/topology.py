@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import click
 
 from platform_launch import hardware
 from platform_launch.cli import options
+from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.output import print_json
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.platforms import detect
@@ -19,7 +20,7 @@ from platform_launch.topology import Topology
 @click.command("topology")
 @options.topology_options
 @options.assume_gpus
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
     """Print which node of which job this is, and where each value came from.
 
@@ -32,10 +33,10 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
         if form != "json":
             raise
         reading = error.reading if isinstance(error, TopologyError) else {}
-        click.echo(_json({**reading, "error": error.message, "hint": error.hint}))
+        print_json({**reading, "error": error.message, "hint": error.hint})
         return error.exit_code
     if form == "json":
-        click.echo(_json(topology.as_dict()))
+        print_json(topology.as_dict())
         return 0
     from platform_launch.plan.render import topology_rows
 
@@ -58,7 +59,3 @@ def _read(overrides: Any, assume_gpus: str | None) -> Topology:
             sources = {**topology.sources, "nproc_per_node": "GPUs counted"}
             topology = dataclasses.replace(topology, nproc_per_node=gpus, sources=sources)
     return topology
-
-
-def _json(document: object) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False)

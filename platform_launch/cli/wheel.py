@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.flags import json_or_table
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
@@ -79,7 +80,7 @@ def install(wheel: Path, python: str) -> int:
 @click.option(
     "--timeout", type=click.FloatRange(1), default=120.0, show_default=True, metavar="S", help="Limit."
 )
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 @click.option(
     "--compare",
     nargs=2,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 from platform_launch.cli.dumps import DumpReading, read, split
+from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.options import lang_option
+from platform_launch.cli.output import print_json
 from platform_launch.errors import InputError, UsageError
 from platform_launch.project import logs_folder
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
@@ -19,7 +20,7 @@ from platform_launch.why.hang_records import HangRecord
 @click.command("why")
 @click.argument("logs", nargs=-1, metavar="[LOG…|-]")
 @click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@json_or_table
 @lang_option
 def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     """Name the first cause over all nodes and ranks, and what to do.
@@ -37,7 +38,7 @@ def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
     if form == "json":
-        click.echo(json.dumps(_document(verdict, dumped, hang), indent=2, ensure_ascii=False))
+        print_json(_document(verdict, dumped, hang))
     else:
         for told in (dumped, hang, verdict):
             for line in told.lines() if told else ():

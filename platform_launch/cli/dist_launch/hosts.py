@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import click
 
 from platform_launch.cli.dist_launch import options as own
+from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.output import print_json
 from platform_launch.environment import Environment
 
 
 @click.command("hosts")
-@own.json_or_table
+@json_or_table
 def command(form: str) -> int:
     """List the nodes of the cluster that waits here, on any of them."""
     _, cluster = own.cluster(Environment.of_this_process())
     if form == "json":
-        click.echo(json.dumps([asdict(member) for member in cluster.members], indent=2))
+        print_json([asdict(member) for member in cluster.members])
         return 0
     rows = [("node", "host", "address", "SSH", "")]
     for member in cluster.members:

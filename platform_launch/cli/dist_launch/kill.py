@@ -7,9 +7,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.cli.seconds import seconds
-from platform_launch.dist_launch.broker_client import send_request
-from platform_launch.environment import Environment
+from platform_launch.cli.flags import seconds
 from platform_launch.errors import NodesAbsentError
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
 
@@ -21,11 +19,7 @@ from platform_launch.supervise.watch import DEFAULT_GRACE_S
 @own.ssh_options
 def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
     """End every process of the jobs on all nodes, also those that detached themselves. Never a wait."""
-    env = Environment.of_this_process()
-    ssh = own.ssh(env, flags)
-    folder, cluster = own.cluster(env)
-    request = {"do": "kill", "force": force, "name": name, "grace_s": grace_s, "ssh": own.as_request(ssh)}
-    answered = send_request(folder, request)["nodes"]
+    cluster, answered = own.ask_nodes(flags, "kill", force=force, name=name, grace_s=grace_s)
     worst = 0
     for node in answered:
         place = cluster.members[node["rank"]].place

@@ -10,21 +10,18 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.options import Function
+from platform_launch.cli.flags import flags
+from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.environment import Environment, parse_port
 
 DEFAULT_SSH_PORT = 2025
 
-_SSH = (
+ssh_options = flags(
     click.option("--ssh-port", metavar="PORT", help="Where SSH servers listen (SSH_PORT; 2025)."),
     click.option("--ssh-key", metavar="FILE", help="Rank 0's private key (SSH_KEY; else a new pair)."),
     click.option("--ssh-user", metavar="NAME", help="Who logs in (SSH_USER; the user that runs wait)."),
-)
-
-json_or_table = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
 
 
@@ -39,19 +36,12 @@ class Ssh:
     user: str | None
 
 
-def ssh_options(function: Function) -> Function:
-    """Add the flags of SSH."""
-    for option in reversed(_SSH):
-        function = option(function)
-    return function
-
-
-def ssh(env: Environment, flags: dict[str, Any]) -> Ssh:
+def ssh(env: Environment, given: dict[str, Any]) -> Ssh:
     """Take the flags of SSH out of a command's parameters, and complete them by variables.
 
     Raises TopologyError for what is no port.
     """
-    port, key, user = (flags.pop(name) for name in ("ssh_port", "ssh_key", "ssh_user"))
+    port, key, user = (given.pop(name) for name in ("ssh_port", "ssh_key", "ssh_user"))
     known_port = env.port("SSH_PORT")
     return Ssh(
         port=parse_port(port, "--ssh-port") if port is not None else known_port.value if known_port else None,
@@ -89,6 +79,14 @@ def folder(env: Environment) -> WaitFolder:
     private = WaitFolder.beside(cluster_file(env))
     private.check()
     return private
+
+
+def ask_nodes(given: dict[str, Any], do: str, **more: object) -> tuple[WaitingCluster, list[dict[str, Any]]]:
+    """Have something done on all nodes, by the flags of SSH; return the cluster and each node's answer."""
+    env = Environment.of_this_process()
+    how = as_request(ssh(env, given))
+    private, waiting = cluster(env)
+    return waiting, send_request(private, {"do": do, **more, "ssh": how})["nodes"]
 
 
 def table(rows: Sequence[Sequence[str]]) -> None:

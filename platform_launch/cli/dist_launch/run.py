@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.cli.seconds import seconds
+from platform_launch.cli.flags import seconds
 from platform_launch.console import Console
 from platform_launch.console.languages import event_line
 from platform_launch.dist_launch.broker_client import send_request

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.dist_launch.broker_client import send_request
-from platform_launch.environment import Environment
+from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.output import print_json
 from platform_launch.errors import NodesAbsentError
 
 
 @click.command("status")
-@own.json_or_table
+@json_or_table
 @own.ssh_options
 def command(form: str, **flags: Any) -> int:
     """Say for each node whether it can be reached and waits, what runs there since when, and its GPUs."""
-    env = Environment.of_this_process()
-    ssh = own.ssh(env, flags)
-    folder, cluster = own.cluster(env)
-    answered = send_request(folder, {"do": "status", "ssh": own.as_request(ssh)})["nodes"]
+    cluster, answered = own.ask_nodes(flags, "status")
     if form == "json":
-        click.echo(json.dumps(answered, indent=2, ensure_ascii=False))
+        print_json(answered)
     else:
         rows = [("node", "host", "address", "state", "runs", "since", "GPU memory")]
         for node in answered:

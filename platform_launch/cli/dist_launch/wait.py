@@ -13,7 +13,7 @@ import click
 from platform_launch import hardware
 from platform_launch.cli import options
 from platform_launch.cli.dist_launch import options as own
-from platform_launch.cli.seconds import seconds
+from platform_launch.cli.flags import seconds
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, LaunchError, UsageError

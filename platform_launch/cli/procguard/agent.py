@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import click
 
 from platform_launch import __version__, hardware
+from platform_launch.cli.flags import seconds
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.quarantine import quarantine_file_option
-from platform_launch.cli.seconds import seconds
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError, UsageError, shown

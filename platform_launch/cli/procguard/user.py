@@ -6,13 +6,14 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from platform_launch.cli.flags import flags
 from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.procguard.server import settings_from
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _ROLES = click.Choice(["viewer", "operator", "admin"])
 
-_PLACE = (
+_in_place = flags(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),
     click.option("--data", metavar="FOLDER", help="The server's data folder."),
     click.option("--database", metavar="URL", help="The server's database."),
@@ -41,13 +42,6 @@ def command() -> None:
 
     A running server knows at once.
     """
-
-
-def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags that say which server is meant."""
-    for option in reversed(_PLACE):
-        function = option(function)
-    return function
 
 
 @command.command("add")

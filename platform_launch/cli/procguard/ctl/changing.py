@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.options import Function
+from platform_launch.cli.flags import flags
+from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
-from platform_launch.cli.procguard.ctl.tables import print_json
 from platform_launch.errors import UsageError
 
-_SETTINGS = (
+_settings = flags(
     click.option("--master-addr", metavar="NODE", help="The node that rank 0 runs on."),
     click.option("--master-port", type=click.IntRange(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
@@ -35,15 +35,9 @@ _SETTINGS = (
 )
 
 
-def _settings(function: Function) -> Function:
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
-
-
-def _given(flags: dict[str, Any]) -> dict[str, Any]:
+def _given(values: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that were named."""
-    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    given = {name: value for name, value in values.items() if value is not None and value != ()}
     if "environment" in given:
         pairs = [entry.partition("=") for entry in given["environment"]]
         if not all(name and equals for name, equals, _ in pairs):
@@ -62,9 +56,9 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 @click.option("--like", metavar="GROUP", help="With the settings of this group.")
 @_settings
 @connected
-def create(client: ApiClient, name: str, like: str | None, as_json: bool, **flags: Any) -> None:
+def create(client: ApiClient, name: str, like: str | None, as_json: bool, **values: Any) -> None:
     """Create a group."""
-    given = _given(flags)
+    given = _given(values)
     if like is not None and given:
         raise UsageError("--like takes all settings of that group", "change them after: procguard ctl set")
     made = client.send("POST", "/groups", {"name": name, "settings": given, "like": like})
@@ -75,9 +69,9 @@ def create(client: ApiClient, name: str, like: str | None, as_json: bool, **flag
 @click.argument("name")
 @_settings
 @connected
-def set_(client: ApiClient, name: str, as_json: bool, **flags: Any) -> None:
+def set_(client: ApiClient, name: str, as_json: bool, **values: Any) -> None:
     """Change a group's settings; what is not named stays. They concern the next start."""
-    given = _given(flags)
+    given = _given(values)
     if not given:
         raise UsageError("nothing to set: expected at least one setting", "procguard ctl set --help")
     path = f"/groups/{segment(name)}"

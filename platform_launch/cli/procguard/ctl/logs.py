@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
-from platform_launch.cli.procguard.ctl.tables import print_json
 from platform_launch.errors import UsageError
 
 _AGAIN_S = 1.0

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
-from platform_launch.cli.procguard.ctl.tables import local, print_json, print_table
+from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
 
 

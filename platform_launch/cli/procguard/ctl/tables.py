@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-
-import click
 
 from platform_launch.cli.procguard.ctl.client import plain
 
@@ -26,11 +23,6 @@ _COLOURS = {
     "lost": "red",
 }
 _WIDTH_OF_A_PIPE = 240
-
-
-def print_json(answer: object) -> None:
-    """Print what the API answered."""
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:

@@ -13,11 +13,11 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.connections import NodeConnections
@@ -32,14 +32,6 @@ _MOST_BYTES = 16 * 1024 * 1024
 _ASK_S = 20.0
 # Beside the grace time that a kill leaves to a job.
 _KILL_S = 30.0
-
-
-class _Interruptible(Protocol):
-    """Something that runs for a command."""
-
-    async def run(self) -> dict[str, Any]: ...
-    def interrupt(self, code: int) -> None: ...
-    def abandon(self) -> None: ...
 
 
 class Broker:
@@ -119,7 +111,7 @@ class Broker:
             return await self._run(JobRun(job, archive, cluster, links, (out, err)), reader)
         if what == "plain":
             plain = ShellCommand(request["command"], cluster, nodes, links, (out, err))
-            return await _until_done(plain, plain.run(), reader)
+            return await _until_done(plain, reader)
         if what == "kill":
             return await self._kill(request, cluster, links)
         if what == "verify":  # a connection that is kept proves nothing about a new one
@@ -145,7 +137,7 @@ class Broker:
     async def _run(self, run: JobRun, reader: asyncio.StreamReader) -> dict[str, Any]:
         self._runs[run.job.name] = run
         try:
-            return await _until_done(run, run.run(), reader)
+            return await _until_done(run, reader)
         finally:
             del self._runs[run.job.name]
 
@@ -169,9 +161,7 @@ class Broker:
         return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
 
 
-async def _until_done(
-    work: _Interruptible, running: Awaitable[dict[str, Any]], reader: asyncio.StreamReader
-) -> dict[str, Any]:
+async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader) -> dict[str, Any]:
     """Run something while listening to the command that requested it."""
 
     async def listen() -> None:
@@ -181,7 +171,7 @@ async def _until_done(
 
     listening = asyncio.ensure_future(listen())
     try:
-        return await running
+        return await work.run()
     finally:
         listening.cancel()
 

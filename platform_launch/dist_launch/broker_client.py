@@ -18,14 +18,6 @@ from platform_launch.supervise.signals import SignalInbox
 _MOST_BYTES = 1024 * 1024
 
 
-class _AnsweredError(LaunchError):
-    """An error that the broker found, with its family's exit code."""
-
-    def __init__(self, message: str, hint: str, exit_code: int) -> None:
-        super().__init__(message, hint)
-        self.exit_code = exit_code
-
-
 def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
     """Hand a request and our stdout and stderr to the broker, pass interrupts on, return its answer.
 
@@ -37,7 +29,9 @@ def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
         connection.sendall(json.dumps(message).encode() + b"\n")
         answer = _await(connection, inbox)
     if "error" in answer:
-        raise _AnsweredError(answer["error"], answer["hint"], answer["exit_code"])
+        error = LaunchError(answer["error"], answer["hint"])
+        error.exit_code = answer["exit_code"]  # of the family that the broker found
+        raise error
     return answer
 
 

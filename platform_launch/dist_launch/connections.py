@@ -134,14 +134,10 @@ class _SshProgram(asyncssh.SSHClientSession[bytes]):
     def abort(self) -> None:
         self._channel.abort()
 
-    def pause(self) -> None:
-        self._ending.paused = True
-        self._channel.pause_reading()
-
-    def resume(self) -> None:
-        self._ending.paused = False
+    def throttle(self, slow: bool) -> None:
+        self._ending.paused = slow
         self._ending.heard()
-        self._channel.resume_reading()
+        self._channel.pause_reading() if slow else self._channel.resume_reading()
 
 
 def _number_of(name: str) -> int:

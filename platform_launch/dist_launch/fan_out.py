@@ -124,7 +124,4 @@ class ShellCommand:
 
     def _throttle(self, slow: bool) -> None:
         for program in self._programs:
-            if slow:
-                program.pause()
-            else:
-                program.resume()
+            program.throttle(slow)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import files
@@ -14,81 +13,29 @@ from platform_launch.errors import InputError, shown
 _HINT = "look who made it; then remove it, or name another CLUSTER_INFO_FILE"
 
 
-@dataclass(frozen=True)
 class WaitFolder:
     """``CLUSTER_INFO_FILE.d``: keys, SSH configuration, the captured environment, what runs here."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.cluster_file = path.with_name(path.name.removesuffix(".d"))
+        self.wait_pid = path / "wait.pid"  # of the ``wait`` that owns the folder
+        self.environment = path / "environment.json"  # the platform's, as ``wait`` saw it, and NCCL's
+        self.key = path / "id_ed25519"  # the cluster's own private key, where the user gave none
+        self.authorized_keys = path / "authorized_keys"  # who may log in to the private sshd
+        self.sshd_config = path / "sshd_config"
+        self.sshd_key = path / "ssh_host_ed25519_key"
+        self.known_hosts = path / "known_hosts"  # the host keys with which the nodes joined
+        self.ssh_config = path / "ssh_config"  # the aliases rank-0, rank-1, …
+        self.socket = path / "broker"  # where rank 0's broker listens
+        self.jobs = path / "jobs"  # one file for each job that runs on this node
+        self.copies = path / "copies"  # what ``run --copy`` brought
+        self.trusted_key = path / "trusted_key"  # the public key that may log in here, once it is decided
 
     @classmethod
     def beside(cls, cluster_file: Path) -> WaitFolder:
         """Return the folder that belongs to a cluster information file."""
         return cls(cluster_file.with_name(f"{cluster_file.name}.d"))
-
-    @property
-    def cluster_file(self) -> Path:
-        """The file it lies beside."""
-        return self.path.with_name(self.path.name.removesuffix(".d"))
-
-    @property
-    def wait_pid(self) -> Path:
-        """Process id of the ``wait`` that owns the folder."""
-        return self.path / "wait.pid"
-
-    @property
-    def environment(self) -> Path:
-        """This node's variables: its platform's, as ``wait`` saw them, and the launcher's for NCCL."""
-        return self.path / "environment.json"
-
-    @property
-    def key(self) -> Path:
-        """The cluster's own private key, where the user gave none."""
-        return self.path / "id_ed25519"
-
-    @property
-    def authorized_keys(self) -> Path:
-        """Who may log in to the private sshd."""
-        return self.path / "authorized_keys"
-
-    @property
-    def sshd_config(self) -> Path:
-        """Configuration of the private sshd."""
-        return self.path / "sshd_config"
-
-    @property
-    def sshd_key(self) -> Path:
-        """Host key of the private sshd."""
-        return self.path / "ssh_host_ed25519_key"
-
-    @property
-    def known_hosts(self) -> Path:
-        """The host keys with which the nodes joined."""
-        return self.path / "known_hosts"
-
-    @property
-    def ssh_config(self) -> Path:
-        """The aliases rank-0, rank-1, …"""
-        return self.path / "ssh_config"
-
-    @property
-    def socket(self) -> Path:
-        """Where rank 0's broker listens."""
-        return self.path / "broker"
-
-    @property
-    def jobs(self) -> Path:
-        """One file for each job that runs on this node."""
-        return self.path / "jobs"
-
-    @property
-    def copies(self) -> Path:
-        """What ``run --copy`` brought."""
-        return self.path / "copies"
-
-    @property
-    def trusted_key(self) -> Path:
-        """The public key that may log in to this node, once it has been decided."""
-        return self.path / "trusted_key"
 
     def check(self) -> None:
         """See that nobody else can have prepared what lies in the folder. Raises InputError."""

@@ -162,7 +162,8 @@ class JobRun:
         except NodeUnreachableError as error:
             part.lost = str(error)
             return
-        part.program.send(order_line(part.member, "run", self._order(len(archive))) + archive)
+        order = {"token": self.run_id, "run": self.run_id, "archive_bytes": len(archive), **asdict(self.job)}
+        part.program.send(order_line(part.member, "run", order) + archive)
         ready = asyncio.ensure_future(part.ready.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
         waited: list[asyncio.Future[Any]] = [ready, stopping, part.program.done]
@@ -173,21 +174,6 @@ class JobRun:
             part.refusal = part.reader.answer.get("refused", "")
         elif not self._stopping.is_set():
             part.lost = f"its agent did not start: {part.reader.noise or 'see above'}"
-
-    def _order(self, archive_bytes: int) -> dict[str, Any]:
-        job = self.job
-        return {
-            "token": self.run_id,
-            "name": job.name,
-            "run": self.run_id,
-            "script": job.script,
-            "interpreter": list(job.interpreter),
-            "arguments": list(job.arguments),
-            "directory": job.directory,
-            "variables": dict(job.variables),
-            "grace_s": job.grace_s,
-            "archive_bytes": archive_bytes,
-        }
 
     async def _follow(self) -> None:
         """Wait for all nodes; act on the first failure."""
@@ -258,10 +244,7 @@ class JobRun:
     def _throttle(self, slow: bool) -> None:
         for part in self._parts.values():
             if part.program is not None and part.code is None:
-                if slow:
-                    part.program.pause()
-                else:
-                    part.program.resume()
+                part.program.throttle(slow)
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"

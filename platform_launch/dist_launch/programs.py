@@ -37,11 +37,8 @@ class NodeProgram(Protocol):
     def abort(self) -> None:
         """Let go of it at once, without its last words."""
 
-    def pause(self) -> None:
-        """Read no more output for now."""
-
-    def resume(self) -> None:
-        """Go on reading."""
+    def throttle(self, slow: bool) -> None:
+        """Read no more output for now, or go on reading."""
 
 
 async def start_here(argv: Sequence[str], feed: Feed) -> NodeProgram:
@@ -131,19 +128,10 @@ class _LocalProgram(asyncio.SubprocessProtocol):
     def abort(self) -> None:
         self._process.terminate()
 
-    def pause(self) -> None:
-        self._ending.paused = True
-        for pipe in self._pipes():
-            pipe.pause_reading()
-
-    def resume(self) -> None:
-        self._ending.paused = False
+    def throttle(self, slow: bool) -> None:
+        self._ending.paused = slow
         self._ending.heard()
-        for pipe in self._pipes():
-            pipe.resume_reading()
-
-    def _pipes(self) -> list[asyncio.ReadTransport]:
-        found = (self._process.get_pipe_transport(fd) for fd in (1, 2))
-        return [
-            cast(asyncio.ReadTransport, pipe) for pipe in found if pipe is not None and not pipe.is_closing()
-        ]
+        for fd in (1, 2):
+            pipe = cast(asyncio.ReadTransport | None, self._process.get_pipe_transport(fd))
+            if pipe is not None and not pipe.is_closing():
+                pipe.pause_reading() if slow else pipe.resume_reading()

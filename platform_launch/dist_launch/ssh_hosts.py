@@ -99,8 +99,4 @@ class _HostsRun:
 
     def _throttle(self, slow: bool) -> None:
         for number in self._running & self._programs.keys():
-            program = self._programs[number]
-            if slow:
-                program.pause()
-            else:
-                program.resume()
+            self._programs[number].throttle(slow)

@@ -533,7 +533,11 @@ def glances_say_what_documents_say(cluster: Cluster) -> list[object]:
         assert (glance.group, glance.rank) == (worker.group, worker.rank)
         assert glance.gpu_indexes == {gpu.index for gpu in worker.gpus}
     for node, shape in zip(queries.glances(), queries.nodes(), strict=True):
-        assert (node.node, node.silent, node.drained) == (shape.node, shape.silent, bool(shape.drained_by))
+        assert (node.node, node.silent, bool(node.entry.node.drained_by)) == (
+            shape.node,
+            shape.silent,
+            bool(shape.drained_by),
+        )
         assert (node.groups, node.gpus) == (shape.groups, shape.gpus)
     return list(glances)
 

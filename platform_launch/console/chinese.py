@@ -1,224 +1,69 @@
-"""What is said in Chinese: a table from ids to words. What is missing here is said in English.
-
-    EVENTS     event id → its line, with the fields of ``platform_launch.events.CATALOGUE``
-    WHAT       what processes belong to, in the lines about their end
-    NOT_AGAIN  why the nodes do not start again
-    BOX        names and titles of the boxes on a terminal
-    TITLES     id of a finding or a refusal → its title; the details that follow stay as they are
-    STAGES     number of a launch's stage → its title
-
-What ``platform-launch why`` says stands in ``chinese_causes``, what a run cost in ``chinese_cost``.
-
-Ids, levels and fields are the same in every language: no program reads these words.
-"""
+"""What is said in Chinese: ``chinese.yaml``, causes and their advice ``chinese_advice.yaml``, costs here."""
 
 from __future__ import annotations
 
-STAGES = {1: "环境", 2: "通信与进程变量", 3: "检查", 4: "配置", 5: "启动"}
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-EVENTS = {
-    "launch-opened": "platform_launch {version}：节点 {node_rank}（共 {nnodes} 个），作业 {job}",
-    "log-opened": "日志：{path}",
-    "training-finished": "训练完成，用时 {duration}",
-    "exit-barrier-left": "上面 torchrun 退出屏障的回溯无害：另一个节点稍早完成",
-    "training-failed": "训练失败，退出码 {exit_code}，用时 {duration}",
-    "training-reason": "训练自己说明的原因：{reason}",
-    "training-killed": "训练被信号 {signal} 结束，用时 {duration}（退出码 {exit_code}）",
-    "training-stopped": "训练在 {duration}后被停止（{reason}；退出码 {exit_code}）",
-    "signal-traceback-left": "上面的 SignalException 回溯只是停止的痕迹，不是故障",
-    "training-followed": "训练在 {duration}后停止，因为节点 {node} 失败",
-    "memory-peak": "内存峰值：进程 {processes}{gpus}",
-    "run-cost": "开销：{text}",
-    "metrics-served": "指标：http://{host}:{port}/metrics",
-    "metrics-not-served": "没有提供指标（{host}:{port}）：{problem}；训练继续",
-    "trainjob-status-refused": "没有更新 TrainJob 的状态：{problem}",
-    "record-written": "启动记录：{path}",
-    "ranks-left": "{who} 在其他 rank 失败时已无错误地结束：其他 rank 在等待它",
-    "no-progress": "已有 {still_s:.0f} 秒没有进展：{headline}",
-    "slow-but-working": "{still_s:.0f} 秒没有新的一步，但没有卡死：{headline}",
-    "no-progress-detail": "{text}",
-    "slow-but-working-detail": "{text}",
-    "progress-again": "{still_s:.0f} 秒没有进展之后，训练继续",
-    "hang-recorded": "各个 rank 当时在做什么：{path}",
-    "hang-ends-training": "--on-hang {on_hang}：训练卡死，正在结束",
-    "not-observed": "训练卡死将不会被发现：{problem}",
-    "device-well-again": "{where}：{after_s:.0f} 秒后恢复正常：{what}",
-    "devices-not-watched": "没有监视 GPU 和网卡：{problem}",
-    "end-asked": "{reason}：已请求{what}结束，最多 {grace_s:g} 秒{again}",
-    "leftovers-asked": "{what}留下的进程，已请求结束：{processes}",
-    "leftovers-killed": "强制结束{what}的残留进程：{processes}",
-    "process-stuck": "SIGKILL 之后 {limit_s:g} 秒仍未退出，卡在驱动或文件系统中：{processes}",
-    "output-lost": "无法继续写输出：{problem}；{consequence}",
-    "log-lost": "从现在起没有日志文件：{path}：{problem}；训练继续",
-    "log-cut": "日志此处省略了 {left_out_mib:g} MiB（--log-limit）",
-    "roll-call-opened": "点名：{nnodes} 个节点在 {master_addr}:{port} 会合，最多 {limit_s:g} 秒"
-    "（端口：INIT_MASTER_PORT，否则为 MASTER_PORT 加一）",
-    "roll-call-skipped": "不等待其他节点，直接开始训练",
-    "nodes-differ": "各节点不一致：{difference}",
-    "roll-call-complete": "点名：{nnodes} 个节点全部到齐，开始训练",
-    "spare-waits": "本节点是备用节点：等到有节点丢失时顶替",
-    "spare-stands-in": "备用节点 {spare} 从现在起顶替节点 {node}",
-    "job-moved": "作业已迁移：节点 0 现在在 {host} 上，原来在 {before} 上",
-    "job-stays": "节点 0 已丢失，作业无法迁移：{reason}；等待节点 0 回来，最多 {limit_s:g} 秒",
-    "spare-not-needed": "作业已结束，本备用节点没有参加训练",
-    "node-left-out": "本节点退出作业：由备用节点顶替",
-    "refusal-told": "正在通知其他节点，最多 {limit_s:g} 秒",
-    "launch-left": "{signal}：退出",
-    "node-restarts": "卡住后第 {restart} 次重新启动（共 {max_restarts} 次）",
-    "port-given-up": "训练发现端口被占用，可能是节点会合用的 {port}：将再启动一次，节点改用其他端口会合",
-    "nodes-restart": "第 {restart} 次重启（最多 {max_restarts} 次）：节点重新会合",
-    "not-restarted": "不再重启：{reason}",
-    "node-finished": "节点 {node}（{host}）已完成",
-    "node-failed": "节点 {node}（{host}）：训练失败，退出码 {exit_code}",
-    "node-stopped": "节点 {node}（{host}）被要求结束（{signal}）",
-    "node-vanished": "{nodes}失联（{hosts}）：{silent_s:.0f} 秒没有消息{remark}",
-    "node-started-anew": "节点 {node} 在 {host} 上重新启动：它的训练已丢失",
-    "launcher-killed": "节点 {node}（{host}）的启动器被杀死",
-    "coordinator-gone": "节点 0（{host}）不再提供会合点",
-    "coordinator-silent": "节点 0（{host}）已有 {silent_s:.0f} 秒没有应答",
-    "helper-killed": "本节点上负责会合的进程被杀死",
-    "node-left-early": "节点 {node}（{host}）：有 rank 先于其他 rank 结束，其他 rank 因此失去连接",
-    "node-hung": "训练卡在节点 {node}（{host}），--on-hang 要求结束",
-    "nodes-run-finished": "{nodes}/{nnodes} 个节点正常结束，用时 {duration}",
-    "nodes-run-stopped": "{duration} 后被停止；退出码 {exit_code}",
-    "nodes-run-failed": "{duration} 后失败，最先失败的是 {first_failed}；退出码 {exit_code}",
-    "gpus-not-split": "{gpus} 个 GPU 无法分给 {nodes} 个节点：改用 CPU 模拟",
-    "simulation-finished": "全部 {nodes} 个节点完成，用时 {duration_s:.0f} 秒；日志：{logs}",
-    "simulated-node-lost": "{what}：其余节点与备用节点继续",
-    "simulated-node-failed": "节点 {node} 最先失败；它的日志：{log}",
+import yaml
+
+_FOLDER = Path(__file__).parent
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found: dict[str, Any] = yaml.load((_FOLDER / name).read_bytes(), Loader=loader)  # noqa: S506
+    return found
+
+
+def words(section: str) -> Mapping[str, str]:
+    """Return a section of the words."""
+    section_words: Mapping[str, str] = _read("chinese.yaml")[section]
+    return section_words
+
+
+def causes() -> Mapping[str, Mapping[str, str]]:
+    """Return for each signature of ``why`` its title, what it means, what to do and more."""
+    return _read("chinese_advice.yaml")
+
+
+_SPENT = {
+    "waiting_s": "等待节点",
+    "starting_s": "启动",
+    "training_s": "训练",
+    "hang_s": "卡死",
+    "restart_s": "重启",
 }
 
-# Of whom it is said that it was asked to end.
-WHAT = {"the training": "训练", "the job": "作业", "what this node runs": "本节点运行的进程"}
 
-# Why the nodes do not start again, by the kind that the event names.
-NOT_AGAIN = {
-    "not_asked_for": "没有要求重启",
-    "used_up": "{max_restarts} 次重启已全部用完",
-    "no_progress": "最近两次重启都没有让训练更进一步",
-    "hang": "指定了 --on-hang stop",
-    "job": "作业须先改正，否则会再次发生",
-    "bad_node": "有节点故障，而没有其他节点可以代替",
-}
+def cost_in_chinese(fields: Mapping[str, object]) -> str:
+    """Return it as one line, as ``platform_launch.launch.cost.RunCost`` does in English."""
+    known = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
+    parts = []
+    if "steps" in known:
+        lost = known.get("lost_steps", 0.0)
+        parts.append(f"{known['steps']:.0f} 步" + (f"（其中 {lost:.0f} 步因重启丢失）" if lost else ""))
+    if "first_step_s" in known:
+        parts.append(f"{duration(known['first_step_s'])}后完成第一步")
+    shown = [f"{name} {duration(known[key])}" for key, name in _SPENT.items() if known.get(key, 0.0) >= 0.5]
+    parts.append(f"用时：{'，'.join(shown) or '0 秒'}")
+    if "productive_share" in known:
+        parts.append(f"有效时间 {known['productive_share']:.0%}")
+    if known.get("steps_per_s"):
+        change = f"（与开始时相比 {known['speed_change']:+.0%}）" if "speed_change" in known else ""
+        parts.append(f"{known['steps_per_s']:.3g} 步/秒{change}")
+    if known.get("eta_s"):
+        parts.append(f"还需 {duration(known['eta_s'])}")
+    return "；".join(parts)
 
-BOX = {
-    "job": "作业",
-    "node": "节点",
-    "nodes": "节点数",
-    "platform": "平台",
-    "GPUs": "GPU",
-    "network": "网络",
-    "script": "脚本",
-    "config": "配置",
-    "trained": "脚本",
-    "cause": "原因",
-    "fix": "处理办法",
-    "why": "原因",
-    "memory": "内存",
-    "processes {processes}{gpus}": "进程 {processes}{gpus}",
-    "cost": "开销",
-    "record": "启动记录",
-    "log": "日志",
-    "logs": "日志",
-    "next": "下一步",
-    "all {nodes} nodes finished": "全部 {nodes} 个节点完成",
-    "node {rank} failed first": "节点 {rank} 最先失败",
-    "the same command on each node, with run for simulate": "在每个节点上执行同一命令，把 simulate 换成 run",
-}
 
-TITLES = {
-    # Refusals.
-    "refused-usage": "命令行参数不可用",
-    "refused-topology": "无法确定本节点在作业中的位置",
-    "refused-input": "脚本、配置或文件不可用",
-    "refused-installation": "环境或 Python 包缺失",
-    "refused-hardware": "本节点的设备或驱动有故障",
-    "node-unfit": "本节点不适合训练",
-    "nodes-absent": "有节点没有到齐",
-    "nodes-disagree": "各节点得到的作业不一致",
-    "nodes-misplaced": "节点的编号或数量不对",
-    "other-node-refused": "另一个节点拒绝启动",
-    # Variables.
-    "interface-unknown": "指定的网络接口不存在",
-    "variable-contradiction": "变量互相矛盾",
-    "variable-dead": "变量已不再被读取",
-    "variable-debug-only": "变量只用于调试",
-    "variable-deprecated": "变量名已过时",
-    "variable-renamed": "变量已改名",
-    "variable-unknown": "NCCL 文档中没有这个变量",
-    "variable-unread": "没有程序读取这个超时变量",
-    "rack-fabric": "机柜内 NVLink 不可用",
-    "platform-reading": "平台变量可疑",
-    "training-setting": "训练设置被调整",
-    # Installation.
-    "package-missing": "缺少 Python 包",
-    "package-shadowed": "同名文件遮住了库",
-    "package-user-site": "包来自 ~/.local",
-    "interpreter-other-environment": "运行的是另一个环境的 Python",
-    "torch-without-cuda": "torch 没有 CUDA",
-    "torch-newer-than-driver": "torch 的 CUDA 比驱动新",
-    "torch-import-failed": "无法导入 torch",
-    "nccl-missing": "torch 没有 NCCL",
-    "deepspeed-broken": "无法导入 DeepSpeed",
-    "deepspeed-ops": "DeepSpeed 算子未预编译",
-    "jax-import-failed": "无法导入 JAX",
-    "build-lock-stale": "遗留的编译锁",
-    # GPUs and other devices.
-    "gpu": "GPU 状况",
-    "gpu-unused": "有 GPU 未使用",
-    "cuda-unavailable": "CUDA 无法启动",
-    "gpu-count-differs": "GPU 数量不一致",
-    "gpu-allocation-failed": "GPU 无法使用",
-    "gpu-lost": "GPU 已掉线",
-    "gpu-recovery-action": "GPU 需要复位或重启",
-    "gpu-rows-failed": "GPU 显存行重映射失败",
-    "gpu-rows-pending": "GPU 显存行等待重映射",
-    "gpu-ecc": "GPU 显存出现无法纠正的错误",
-    "gpu-xid": "驱动报告 GPU 错误（XID）",
-    "gpu-xid-program": "程序引起的 GPU 错误（XID）",
-    "gpu-slowdown": "GPU 降频",
-    "gpu-slow": "GPU 比其他的慢",
-    "nvlink-errors": "NVLink 出错",
-    "pcie-replays": "PCIe 链路重传",
-    "device-driver-silent": "驱动没有及时应答",
-    "jax-uses": "JAX 使用的设备",
-    "jax-devices": "JAX 没有用上全部设备",
-    "probe-unanswered": "检查进程没有应答",
-    # Memory, disks, clock.
-    "shm-small": "共享内存太小",
-    "memlock-low": "可锁定内存太小",
-    "memory-low": "内存不足",
-    "temporary-not-private": "临时目录不属于本用户",
-    "disk-low": "磁盘空间不足",
-    "inodes-low": "inode 不足",
-    "folder-not-writable": "目录不可写",
-    "clock-wrong": "系统时间不对",
-    # Names, ports, network.
-    "port-unusable": "端口不可用",
-    "hostname-loopback": "主机名解析为回环地址",
-    "hostname-unresolved": "主机名无法解析",
-    "master-unresolved": "主节点地址无法解析",
-    "master-elsewhere": "主节点地址是另一台机器",
-    "master-no-route": "没有通往主节点的路由",
-    "reverse-dns-slow": "反向解析很慢",
-    "rdma-gid-missing": "RDMA 端口没有 GID",
-    "rdma-hca-unknown": "NCCL_IB_HCA 没有选中任何网卡",
-    "rdma-no-device": "看不到 RDMA 设备文件",
-    "rdma-port-down": "RDMA 端口未激活",
-    "rdma-port-lost": "RDMA 端口断开",
-    "rdma-port-flaps": "RDMA 端口反复断开",
-    "rdma-port-errors": "RDMA 端口错误计数增长",
-    # Between nodes.
-    "collective-failed": "集合通信失败",
-    "collective-measured": "集合通信测速",
-    "collective-wrong": "集合通信结果错误",
-    "link-broken": "节点之间不通",
-    "link-slow": "节点之间很慢",
-    "meeting-failed": "节点会合失败",
-    "node-absent": "节点没有到",
-    "node-duplicate": "两个节点用了同一个编号",
-    "node-foreign": "节点的启动器版本不同",
-    "node-silent": "节点没有应答",
-    "node-slow": "节点很慢",
-    "node-unreachable": "节点无法到达",
-}
+def duration(value: float) -> str:
+    """Return a time as a person says it, as ``platform_launch.launch.cost.seconds`` does in English."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} 小时 {minutes} 分"
+    return f"{minutes} 分 {rest} 秒" if minutes else f"{rest} 秒"

@@ -1,7 +1,7 @@
 """In which language a person is spoken to, and how an event, a refusal or a stage reads in it.
 
 ``--lang``, else PLATFORM_LAUNCH_LANG, else what the system's LC_ALL, LC_MESSAGES or LANG say. Known are
-English, which stands beside each id in ``platform_launch.events``, and Chinese (``chinese``).
+English, which stands beside each id in ``platform_launch.events``, and Chinese (``chinese.yaml``).
 """
 
 from __future__ import annotations
@@ -41,35 +41,34 @@ def event_line(event: Event) -> str:
         return line(event)
     from platform_launch.console import chinese
 
-    template = chinese.EVENTS.get(event.id)
+    template = chinese.words("events").get(event.id)
     if template is not None:
         if event.id == "run-cost":
             event = replace(event, fields={"text": cost_words("", event.fields)})
         return filled(_with_ranks_in_chinese(_with_words_in_chinese(event)), template)
-    title = chinese.TITLES.get(event.id) if event.id not in CATALOGUE else None
-    return f"{title}：{line(event)}" if title else line(event)
+    return line(event) if event.id in CATALOGUE else title_before(event.id) + line(event)
 
 
 def _with_words_in_chinese(event: Event) -> Event:
     """Put the fields that hold English words, where their values are known beside them, into Chinese."""
     from platform_launch.console import chinese
-    from platform_launch.console.chinese_cost import duration
 
     fields = dict(event.fields)
-    if (what := chinese.WHAT.get(str(fields.get("what", "")))) is not None:
+    if (what := chinese.words("processes").get(str(fields.get("what", "")))) is not None:
         fields["what"] = what
     if isinstance(lasted := fields.get("duration_s"), int | float):
-        fields["duration"] = duration(lasted)
-    if event.id == "not-restarted" and (reason := chinese.NOT_AGAIN.get(str(fields.get("kind", "")))):
+        fields["duration"] = chinese.duration(lasted)
+    reason = chinese.words("not_again").get(str(fields.get("kind", "")))
+    if event.id == "not-restarted" and reason:
         fields["reason"] = reason.format(max_restarts=fields.get("max_restarts", ""))
     return replace(event, fields=fields)
 
 
 def _with_ranks_in_chinese(event: Event) -> Event:
     """Put what is seen of ranks, which an event carries as codes and values, into Chinese words."""
-    from platform_launch.console.chinese_ranks import RANKS
+    from platform_launch.console import chinese
 
-    words, fields = SentenceRenderer(RANKS), dict(event.fields)
+    words, fields = SentenceRenderer(chinese.words("ranks")), dict(event.fields)
     headlines = fields.get("headlines")
     # Another version's sentence keeps its English words.
     with suppress(KeyError, ValueError):
@@ -80,87 +79,73 @@ def _with_ranks_in_chinese(event: Event) -> Event:
     return replace(event, fields=fields)
 
 
-def stage_title(number: int, english: str) -> str:
-    """Return the title of a launch's stage."""
-    if current() == "en":
+def _word(section: str, key: str, english: str, language: str = "") -> str:
+    """Return a word of a section of ``chinese.yaml``, or in English; by default as this process speaks."""
+    if (language or current()) == "en":
         return english
     from platform_launch.console import chinese
 
-    return chinese.STAGES.get(number, english)
+    return chinese.words(section).get(key, english)
+
+
+def _of_cause(cause: str, language: str) -> Mapping[str, str]:
+    """Return what is said of a signature; nothing in English, which whoever asks knows."""
+    if language == "en":
+        return {}
+    from platform_launch.console import chinese
+
+    return chinese.causes().get(cause, {})
+
+
+def stage_title(number: int, english: str) -> str:
+    """Return the title of a launch's stage."""
+    return _word("stages", str(number), english)
 
 
 def box_word(english: str) -> str:
     """Return a name, or a title with its fields, of the box that closes or opens what is shown."""
-    if current() == "en":
-        return english
-    from platform_launch.console import chinese
-
-    return chinese.BOX.get(english, english)
+    return _word("box", english, english)
 
 
 def cost_words(english: str, fields: Mapping[str, object]) -> str:
     """Return what a run cost, by the fields of the event that says it."""
     if current() == "en":
         return english
-    from platform_launch.console.chinese_cost import cost_in_chinese
+    from platform_launch.console import chinese
 
-    return cost_in_chinese(fields)
+    return chinese.cost_in_chinese(fields)
 
 
 def title_before(event_id: str) -> str:
     """Return what stands before the text of a finding or a refusal of this id: nothing in English."""
-    if current() == "en":
-        return ""
-    from platform_launch.console import chinese
-
-    title = chinese.TITLES.get(event_id)
+    title = _word("titles", event_id, "")
     return f"{title}：" if title else ""
 
 
 def why_word(english: str, language: str) -> str:
     """Return a word or phrase of the answer of ``platform-launch why`` in a language."""
-    if language == "en":
-        return english
-    from platform_launch.console import chinese_causes
-
-    return chinese_causes.WORDS.get(english, english)
-
-
-def cause_title(cause: str, english: str, language: str) -> str:
-    """Return what happened, by the id of a signature."""
-    if language == "en":
-        return english
-    from platform_launch.console import chinese_causes
-
-    return chinese_causes.CAUSES.get(cause, english)
-
-
-def cause_advice(cause: str, means: str, fix: str, language: str) -> tuple[str, str]:
-    """Return what a cause means and what to do, by the id of a signature."""
-    if language == "en":
-        return means, fix
-    from platform_launch.console import chinese_causes
-
-    known = chinese_causes.advice().get(cause, {})
-    return known.get("means", means) if means else "", known.get("fix", fix) if fix else ""
+    return _word("why", english, english, language)
 
 
 def note_words(note: str, english: str, language: str) -> str:
     """Return the words of a note beside an answer, with its values' names, by its id."""
-    if language == "en":
-        return english
-    from platform_launch.console import chinese_notes
+    return _word("notes", note, english, language)
 
-    return chinese_notes.NOTES.get(note, english)
+
+def cause_title(cause: str, english: str, language: str) -> str:
+    """Return what happened, by the id of a signature."""
+    return _of_cause(cause, language).get("title", english)
+
+
+def cause_advice(cause: str, means: str, fix: str, language: str) -> tuple[str, str]:
+    """Return what a cause means and what to do, by the id of a signature."""
+    known = _of_cause(cause, language)
+    return known.get("means", means) if means else "", known.get("fix", fix) if fix else ""
 
 
 def retry_reason(cause: str, retry: str, english: str, language: str) -> str:
     """Return why to start the same again or not, by the id of a signature and the answer."""
-    if language == "en":
-        return english
-    from platform_launch.console import chinese_causes
-
-    known = chinese_causes.advice().get(cause, {})
+    known = _of_cause(cause, language)
     # What every node shows forbids what would have helped by itself: only then the answer is no.
     reason = known.get("everywhere", known.get("because")) if retry == "no" else known.get("because")
     return reason or why_word(english, language)
@@ -168,11 +153,7 @@ def retry_reason(cause: str, retry: str, english: str, language: str) -> str:
 
 def consequence(signature: str, english: str, count: int, of: str, language: str) -> str:
     """Return what then happened to so many others, by the id of a signature."""
-    if language == "en":
-        return english
-    from platform_launch.console import chinese_causes
-
-    then = chinese_causes.advice().get(signature, {}).get("then")
+    then = _of_cause(signature, language).get("then")
     if then is None:
         return english
     return f"另有 {count} 个 rank {then}" if of == "ranks" else f"其他进程{then}（{count} 行）"

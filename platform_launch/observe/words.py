@@ -1,4 +1,4 @@
-"""The English words of what is seen of ranks, by code; ``console/chinese_ranks.py`` has the Chinese ones."""
+"""The English words of what is seen of ranks, by code; ``console/chinese.yaml`` has the Chinese ones."""
 
 from __future__ import annotations
 

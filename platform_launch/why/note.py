@@ -1,6 +1,6 @@
 """A note beside an answer, as an id and values: words come where it is shown, in the reader's language.
 
-``ENGLISH`` holds the words, ``platform_launch/console/chinese_notes.py`` the Chinese ones. Programs read the
+``ENGLISH`` holds the words, ``platform_launch/console/chinese.yaml`` the Chinese ones. Programs read the
 id, never the words.
 """
 

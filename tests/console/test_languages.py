@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from platform_launch.console import Console, chinese, chinese_causes, languages
+from platform_launch.console import Console, chinese, languages
 from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
@@ -31,8 +31,8 @@ def in_chinese() -> Iterator[None]:
 
 
 def test_every_chinese_line_belongs_to_an_event_and_uses_its_fields_only() -> None:
-    assert set(chinese.EVENTS) <= set(CATALOGUE)
-    for event_id, template in chinese.EVENTS.items():
+    assert set(chinese.words("events")) <= set(CATALOGUE)
+    for event_id, template in chinese.words("events").items():
         assert set(FIELD.findall(template)) <= set(FIELD.findall(CATALOGUE[event_id].template)), event_id
 
 
@@ -62,7 +62,7 @@ def test_who_keeps_whom_waiting_is_said_in_chinese() -> None:
 
 @pytest.mark.usefixtures("in_chinese")
 def test_what_is_known_by_value_is_said_in_chinese() -> None:
-    assert set(chinese.NOT_AGAIN) == {kind.value for kind in NotAgainKind}
+    assert set(chinese.words("not_again")) == {kind.value for kind in NotAgainKind}
     said = event("not-restarted", reason="all 3 restarts are used", kind="used_up", max_restarts=3)
     assert languages.event_line(said) == "不再重启：3 次重启已全部用完"
     said = event("training-finished", exit_code=0, duration="2 min 30 s", duration_s=150.2)
@@ -74,9 +74,9 @@ def test_what_is_known_by_value_is_said_in_chinese() -> None:
 def test_every_title_belongs_to_a_finding_or_a_refusal_and_every_refusal_has_one() -> None:
     refusals = {family.event for family in LaunchError.__subclasses__()} - {"launch-refused"}
     others = {"nodes-misplaced", "other-node-refused"}
-    assert set(chinese.TITLES) <= FINDINGS | refusals | others
-    assert refusals <= set(chinese.TITLES)
-    assert sorted(chinese.STAGES) == [1, 2, 3, 4, 5]
+    assert set(chinese.words("titles")) <= FINDINGS | refusals | others
+    assert refusals <= set(chinese.words("titles"))
+    assert sorted(chinese.words("stages")) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,21 @@ def test_what_has_no_chinese_words_is_said_in_english() -> None:
 
 
 def test_every_chinese_cause_is_a_signature() -> None:
-    assert set(chinese_causes.CAUSES) <= {signature.id for signature in catalogue().signatures}
+    assert set(chinese.causes()) <= {signature.id for signature in catalogue().signatures}
 
 
 def test_causes_are_told_in_chinese_by_what_is_said_in_english() -> None:
     signatures = {one.id: one for one in catalogue().signatures if one.role is not SignatureRole.NOISE}
-    advice, titles = chinese_causes.advice(), chinese_causes.CAUSES
-    # The title of these is the exception's own message.
-    assert titles.keys() | {"caught_exception", "python_exception"} >= advice.keys()
-    for cause, words in advice.items():
+    for cause, words in chinese.causes().items():
         one = signatures[cause]
-        said = {"means": one.meaning, "fix": one.fix, "then": one.folded}
+        # The title of these is the exception's own message.
+        title = "" if cause in ("caught_exception", "python_exception") else one.title
+        said = {"title": title, "means": one.meaning, "fix": one.fix, "then": one.folded}
         said |= {"because": one.because, "everywhere": one.everywhere}
         assert words.keys() == {name for name, text in said.items() if text}, cause
         for text in words.values():
             assert re.search(r"[\u4e00-\u9fff]", re.sub("`[^`]*`", "", text)), cause
-    missing = signatures.keys() - advice.keys()
+    missing = signatures.keys() - chinese.causes().keys()
     assert len(missing) < 25, "new causes are told in English for a while, not all"
 
 
@@ -169,10 +168,10 @@ def test_each_fact_of_an_answer_has_a_chinese_label() -> None:
 
 @pytest.mark.usefixtures("in_chinese")
 def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
-    known = next(one for one in catalogue().signatures if chinese_causes.advice().get(one.id, {}).get("fix"))
+    known = next(one for one in catalogue().signatures if chinese.causes().get(one.id, {}).get("fix"))
     verdict = Verdict("cause", known.id, known.title, meaning=known.meaning, fix=known.fix)
     again = Verdict.told(json.loads(json.dumps(verdict.as_dict())))
-    assert again.to_do() == chinese_causes.advice()[known.id]["fix"]
+    assert again.to_do() == chinese.causes()[known.id]["fix"]
     assert (again.to_do("en"), again.short_title("en")) == (known.fix, known.title)
     rule = rules()[0]
     unknown = Verdict("cause", "python_exception", "T", fix=rule.fix, advice=rule.id, details={"name": "x"})

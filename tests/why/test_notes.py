@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 import platform_launch.why
-from platform_launch.console.chinese_notes import NOTES
+from platform_launch.console.chinese import words as chinese_words
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.note import ENGLISH, Note, note, ranks_named
 from tests.why.corpus import cases
@@ -29,10 +29,11 @@ def carried(verdict: Verdict) -> Verdict:
 
 
 def test_each_note_has_chinese_words_for_the_same_values() -> None:
-    assert set(NOTES) == set(ENGLISH)
+    words = chinese_words("notes")
+    assert set(words) == set(ENGLISH)
     for note_id, english in ENGLISH.items():
-        assert sorted(FIELD.findall(NOTES[note_id])) == sorted(FIELD.findall(english)), note_id
-        assert CHINESE.search(NOTES[note_id]) or note_id in ("event", "event-on", "rank", "ranks"), note_id
+        assert sorted(FIELD.findall(words[note_id])) == sorted(FIELD.findall(english)), note_id
+        assert CHINESE.search(words[note_id]) or note_id in ("event", "event-on", "rank", "ranks"), note_id
 
 
 def test_each_note_that_is_made_has_words_and_gives_their_values() -> None:

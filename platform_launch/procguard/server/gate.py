@@ -155,12 +155,13 @@ def _only(who: str, may: Callable[[Person], bool], but: str, code: str) -> Any:
 
 
 Operator = Annotated[
-    Person, _only("operator", lambda person: person.operator, "may look, not change", "only-operators")
+    Person,
+    _only("operator", lambda person: person.operator, "may look, not change", code="only-operators"),
 ]
 """Who may change things."""
 
 Admin = Annotated[
-    Person, _only("admin", lambda person: person.admin, "may not say who logs in", "only-admins")
+    Person, _only("admin", lambda person: person.admin, "may not say who logs in", code="only-admins")
 ]
 """Who may say who else logs in."""
 

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from platform_launch.console import chinese_causes
+from platform_launch.console import chinese
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.shapes.people import Person
 from platform_launch.procguard.core.group import ACTIVE
@@ -114,6 +114,6 @@ def templates() -> Environment:
         made.get_template(name)  # compiled now: the first to look would hold heartbeats up by 0.1 s
     for language in LANGUAGES:
         catalogue(language)  # read now, likewise
-    chinese_causes.advice()
+    chinese.causes()
     exception_rules.rules()
     return made

@@ -17,7 +17,7 @@ from platform_launch.cli.run import ScriptArguments
 from platform_launch.console import Console
 from platform_launch.console.languages import title_before
 from platform_launch.doctor import Level, examination, worst
-from platform_launch.doctor.examination import Examination, Extent
+from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import held_by, node_name
@@ -58,7 +58,9 @@ def command(
     found = examination.examine_launch(
         env,
         request,
-        Extent(child_processes=not quick, other_nodes=not (quick or local), jax=with_jax),
+        child_processes=not quick,
+        other_nodes=not (quick or local),
+        jax=with_jax,
         port_of=rendezvous_port,
         meet_limit_s=meet_limit_s,
     )

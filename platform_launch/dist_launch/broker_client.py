@@ -13,6 +13,7 @@ from typing import Any
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.dist_launch.peer import user_behind
 from platform_launch.errors import InputError, LaunchError, UsageError
+from platform_launch.observe.control import short_path
 from platform_launch.supervise.signals import SignalInbox
 
 _MOST_BYTES = 1024 * 1024
@@ -39,12 +40,8 @@ def _connect(folder: WaitFolder) -> socket.socket:
     folder.check()
     connection = socket.socket(socket.AF_UNIX)
     try:
-        # Through the folder's descriptor: the path of a socket may have no more than 107 bytes.
-        handle = os.open(folder.path, os.O_PATH | os.O_DIRECTORY)
-        try:
-            connection.connect(f"/proc/self/fd/{handle}/{folder.socket.name}")
-        finally:
-            os.close(handle)
+        with short_path(folder.socket) as path:
+            connection.connect(path)
     except OSError as error:
         connection.close()
         if not folder.ssh_config.exists() and folder.owner() is not None:

@@ -12,23 +12,23 @@ from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Answer, Command, capture
 
-_PROBES = Path(__file__).with_name("probes")
+_PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
 LIMIT_S = 240.0
 
 
-def try_torch(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
-    """Import torch and use each GPU, in a child process with the training's environment."""
-    answer = _ask("torch_starts.py", plan.argv[0], env, limit_s)
-    return (
-        [answer] if isinstance(answer, Finding) else list(of_torch(answer, len(plan.hardware.gpus.devices)))
-    )
-
-
-def try_jax(plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S) -> list[Finding]:
-    """Import JAX and use its devices, in a child process with the training's environment."""
-    answer = _ask("jax_starts.py", plan.argv[0], env, limit_s)
-    return [answer] if isinstance(answer, Finding) else list(of_jax(answer, len(plan.hardware.gpus.devices)))
+def try_library(
+    library: str, plan: LaunchPlan, env: Mapping[str, str], limit_s: float = LIMIT_S
+) -> list[Finding]:
+    """Import torch or jax and use each GPU, in a child process with the training's environment."""
+    command = Command((plan.argv[0], str(_PROBE), library, str(int(limit_s) + 5)), env)
+    answer = capture(command, timeout_s=limit_s)
+    try:
+        content: dict[str, Any] = json.loads(answer_line(answer.stdout))
+    except ValueError:
+        return [_unanswered(library, answer, limit_s)]
+    judged = of_jax if library == "jax" else of_torch
+    return list(judged(content, len(plan.hardware.gpus.devices)))
 
 
 def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
@@ -91,28 +91,12 @@ def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]
     return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
 
 
-def broken_deepspeed(problem: str, hint: str) -> Finding:
-    """Return the finding for a DeepSpeed that cannot be asked."""
-    return error("deepspeed-broken", problem, "deepspeed", hint)
-
-
 _REINSTALL = "run the import by hand to see all of it; pip check lists packages that do not fit together"
 _CUDA_HINT = "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
 _JAX_HINT = "install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS"
 
 
-def _ask(probe: str, python: str, env: Mapping[str, str], limit_s: float) -> Finding | dict[str, Any]:
-    command = Command((python, str(_PROBES / probe), str(int(limit_s) + 5)), env)
-    answer = capture(command, timeout_s=limit_s)
-    try:
-        content: dict[str, Any] = json.loads(answer_line(answer.stdout))
-    except ValueError:
-        return _unanswered(probe, answer, limit_s)
-    return content
-
-
-def _unanswered(probe: str, answer: Answer, limit_s: float) -> Finding:
-    library = probe.partition("_")[0]
+def _unanswered(library: str, answer: Answer, limit_s: float) -> Finding:
     last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
     how = f"no answer within {limit_s:g} s" if answer.exit_code == 124 else f"exit code {answer.exit_code}"
     return error(

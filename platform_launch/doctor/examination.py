@@ -32,15 +32,6 @@ _ALONE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1", nproc_per_nod
 
 
 @dataclass(frozen=True)
-class Extent:
-    """How far to look: ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met."""
-
-    child_processes: bool
-    other_nodes: bool
-    jax: bool
-
-
-@dataclass(frozen=True)
 class Examination:
     """What was found, the worst first, and the names of what was ``checked``, as ``topic: what``."""
 
@@ -52,27 +43,30 @@ class Examination:
 def examine_launch(
     env: Environment,
     request: Request,
-    extent: Extent,
     *,
+    child_processes: bool,
+    other_nodes: bool,
+    jax: bool,
     port_of: Callable[[Topology, Environment], int],
     meet_limit_s: float,
 ) -> Examination:
     """Look at the launch that was asked for, and start nothing of it.
 
-    ``port_of`` says on which port of node 0 nodes meet, ``meet_limit_s`` how long they wait. Raises
-    LaunchError only where nothing can be planned at all.
+    ``child_processes`` import torch, or JAX with ``jax``; ``other_nodes`` are met: ``port_of`` says on which
+    port of node 0, ``meet_limit_s`` for how long they are waited for. Raises LaunchError only where nothing
+    can be planned at all.
     """
     plan, findings = _planned(env, request)
     facts = gather(env, plan)
     findings += [*plan_warnings(facts), *examine(facts)]
     checked = ["launch plan", *NAMES]
-    jax = extent.jax or plan.launcher == "jax"
-    if extent.child_processes:
+    jax = jax or plan.launcher == "jax"
+    if child_processes:
         tried = ["jax"] if jax else [name for name in ("torch", "deepspeed") if name in plan.packages]
         checked += [f"in a process of its own: {name}" for name in tried]
         findings += _deep(plan, env, jax)
     nnodes = plan.topology.nnodes
-    if nnodes > 1 and extent.other_nodes:
+    if nnodes > 1 and other_nodes:
         from platform_launch.doctor.cluster.consultation import meet
 
         checked.append(f"between {nnodes} nodes: network, collectives")
@@ -127,8 +121,8 @@ def _without(refusal: LaunchError, request: Request) -> Request:
 def _deep(plan: LaunchPlan, env: Environment, with_jax: bool) -> list[Finding]:
     variables = plan.child_environment(env.inherited())
     if with_jax:
-        return deep.try_jax(plan, variables)
-    findings = deep.try_torch(plan, variables) if "torch" in plan.packages else []
+        return deep.try_library("jax", plan, variables)
+    findings = deep.try_library("torch", plan, variables) if "torch" in plan.packages else []
     broken = any(finding.level is Level.ERROR for finding in findings)
     return findings if broken or "deepspeed" not in plan.packages else [*findings, *_ops(plan, variables)]
 
@@ -140,6 +134,6 @@ def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:
             plan.argv[0], variables, hostname=plan.hardware.host.hostname, gpus=(), timeout_s=deep.LIMIT_S
         )
     except InstallationError as error:
-        return [deep.broken_deepspeed(error.message, error.hint)]
+        return [Finding("deepspeed-broken", Level.ERROR, error.message, "deepspeed", error.hint)]
     usable = "broken" not in node.ops.values() and not node.missing_requirements
     return deep.of_deepspeed(warnings(node), f"deepspeed {node.deepspeed}", usable=usable)

@@ -22,7 +22,7 @@ from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
 from platform_launch.observe.memory import MemoryHeld, memory_lines
-from platform_launch.observe.monitor import ANSWER_LIMIT_S, Alone, HangMonitor, HangReport, NodeReply
+from platform_launch.observe.monitor import ANSWER_LIMIT_S, HangMonitor, HangReport, NodeReply, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
 from platform_launch.observe.snapshot import NodeSnapshot
@@ -95,7 +95,9 @@ class HangWatch:
                 world_size=options.world_size,
                 hang_after_s=options.after_s or float("inf"),
                 leads=options.node_rank == 0,
-                peers=self._peers or Alone(),
+                ask_others=self._peers.ask
+                if self._peers is not None
+                else lambda _still_s, _limit_s: Replies(),
                 reported=self._on_report,
                 resumed=lambda still_s: self._tell(event("progress-again", still_s=still_s)),
                 failed=lambda problem: self._tell(event("not-observed", problem=problem)),

@@ -73,7 +73,7 @@ class HealthWatch:
         tell: Callable[[Event], None],
         send: Callable[[Message], None] | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._tell = tell
         self._send = send
         self._changed = Condition()
@@ -89,19 +89,9 @@ class HealthWatch:
         self._peers_read = 0
         self._thread = Thread(target=self._run, name="health", daemon=True)
 
-    @property
-    def node_rank(self) -> int:
-        """The rank of this node."""
-        return self._options.node_rank
-
-    @property
-    def host(self) -> str:
-        """Its name."""
-        return self._options.host
-
     def start(self) -> None:
         """Begin to watch."""
-        if self._options.interval_s and self._options.has_devices:
+        if self.options.interval_s and self.options.has_devices:
             self._thread.start()
 
     def stop(self) -> None:
@@ -115,7 +105,7 @@ class HealthWatch:
 
         None where there are none.
         """
-        if not self._options.has_devices:
+        if not self.options.has_devices:
             return None
         with self._changed:
             self._asked, before, self._problem = True, self._readings, ""
@@ -149,12 +139,15 @@ class HealthWatch:
                 self._send(ReadShared())
                 self._changed.wait_for(lambda: self._peers_read > before, _PEERS_LIMIT_S)
                 found = {peer.node_rank: peer for peer in self._peers}
-        if self._options.has_devices:
-            found[self.node_rank] = sample(self._history, self.node_rank, self.host, self._conditions.now)
+        if self.options.has_devices:
+            options = self.options
+            found[options.node_rank] = sample(
+                self._history, options.node_rank, options.host, self._conditions.now
+            )
         return list(found.values())
 
     def _run(self) -> None:
-        options, probe = self._options, GpuHealthProbe(self._options.gpus)
+        options, probe = self.options, GpuHealthProbe(self.options.gpus)
         try:
             probe.open()
             if probe.xids_problem:
@@ -175,7 +168,7 @@ class HealthWatch:
 
     def _once(self) -> None:
         """Read once, where nothing was watched."""
-        probe = GpuHealthProbe(self._options.gpus)
+        probe = GpuHealthProbe(self.options.gpus)
         try:
             probe.open()
             self._take(self._read(probe), ())
@@ -194,7 +187,7 @@ class HealthWatch:
         return [*faults(last, self._history.first, self._history.xids), *trends(self._history)]
 
     def _read(self, probe: GpuHealthProbe) -> DeviceReading:
-        ports = port_health.read(self._options.ports, self._options.sys_root)
+        ports = port_health.read(self.options.ports, self.options.sys_root)
         return DeviceReading(time.monotonic(), probe.read(), ports)
 
     def _take(self, reading: DeviceReading, xids: Iterable[Xid]) -> None:
@@ -214,15 +207,15 @@ class HealthWatch:
         known = self._conditions.now
         if self._send is None or (known == self._shared and at_s - self._shared_at < SHARE_EVERY_S):
             return
-        told = sample(self._history, self._options.node_rank, self._options.host, known)
+        told = sample(self._history, self.options.node_rank, self.options.host, known)
         self._send(ShareText(encode(HealthSample(told)).decode()))
-        if self._options.node_rank == 0 and at_s - self._shared_at >= SHARE_EVERY_S:
+        if self.options.node_rank == 0 and at_s - self._shared_at >= SHARE_EVERY_S:
             self._send(ReadShared())
         self._shared, self._shared_at = known, at_s
 
     def _compare(self, at_s: float) -> None:
         """On node 0: say which node differs from the others."""
-        if self._options.node_rank != 0 or not self._peers:
+        if self.options.node_rank != 0 or not self._peers:
             return
         with self._changed:
             peers = self._peers

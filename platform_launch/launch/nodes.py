@@ -231,8 +231,8 @@ def telling_the_others(
                 refusal=refusal.message,
                 refusal_code=refusal.exit_code,
             )
-            said = {"what": refusal.message, "message": refusal.message}
-            console.tell(Event(refusal.event, "ERROR", fields=said))
+            fields = {"what": refusal.message, "message": refusal.message}
+            console.tell(Event(refusal.event, "ERROR", fields=fields))
             with suppress(OSError, RuntimeError):  # what this node lacks, its telling may lack as well
                 tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
         raise

@@ -87,7 +87,7 @@ class RunReporter:
         if health is None:  # the nodes still meet
             return RunReport(0, "", restarts, cost)
         nodes = devices(health.samples(of_all_nodes=of_all_nodes))
-        return RunReport(health.node_rank, health.host, restarts, cost, nodes)
+        return RunReport(health.options.node_rank, health.options.host, restarts, cost, nodes)
 
     def overview(self) -> dict[str, object]:
         """Return what ``platform-launch inspect`` shows on any node of the job."""

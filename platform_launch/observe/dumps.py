@@ -12,7 +12,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # Two thousand entries with stacks stay far below this.
@@ -180,22 +180,14 @@ def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> di
         if not isinstance(counts, dict):
             continue
         known = groups.get(name, GroupStatus(name))
-        groups[name] = GroupStatus(
-            name,
-            known.description,
-            known.ranks,
-            _whole(counts.get("last_enqueued_collective")),
-            _whole(counts.get("last_completed_collective")),
-        )
+        enqueued, completed = (counts.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
+        groups[name] = replace(known, enqueued=_whole(enqueued), completed=_whole(completed))
     for entry in entries:
         name = _group_of(entry)
         if name not in groups:
             groups[name] = GroupStatus(name, _description_of(entry))
         elif not groups[name].description:
-            known = groups[name]
-            groups[name] = GroupStatus(
-                name, _description_of(entry), known.ranks, known.enqueued, known.completed
-            )
+            groups[name] = replace(groups[name], description=_description_of(entry))
     return groups
 
 

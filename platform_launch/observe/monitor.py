@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Protocol
 
 from platform_launch.events import marked
 from platform_launch.observe.hang import HangFinding, judge
@@ -56,24 +55,11 @@ class HangReport:
     nodes: tuple[NodeSnapshot, ...] = ()
 
 
-class Peers(Protocol):
-    """The other nodes of the job."""
-
-    def ask(self, still_s: float, limit_s: float) -> Replies:
-        """Ask all for a reply; those that have been still for ``still_s`` send a snapshot."""
-
-
-class Alone:
-    """The peers of a node that is the only one."""
-
-    def ask(self, still_s: float, limit_s: float) -> Replies:  # noqa: ARG002 - nobody is asked
-        """Return no replies."""
-        return Replies()
-
-
 class HangMonitor:
     """Watches one start of a training. Its methods may be called from any thread.
 
+    ``ask_others(still_s, limit_s)`` asks all other nodes for a reply; those that have been still for so long
+    send a snapshot.
     ``reported`` hears of each finding, ``resumed`` for how long nothing had moved when it goes on after one,
     ``failed`` what keeps the monitor from going on. Only a monitor that ``leads`` looks for hangs by itself.
     """
@@ -86,7 +72,7 @@ class HangMonitor:
         world_size: int,
         hang_after_s: float,
         leads: bool,
-        peers: Peers,
+        ask_others: Callable[[float, float], Replies],
         reported: Callable[[HangReport], None],
         resumed: Callable[[float], None],
         failed: Callable[[str], None],
@@ -97,7 +83,7 @@ class HangMonitor:
         self._world_size = world_size
         self._hang_after_s = hang_after_s
         self._leads = leads
-        self._peers = peers
+        self._ask_others = ask_others
         self._reported, self._resumed, self._failed = reported, resumed, failed
         self._lines = NewLines()
         now = time.monotonic()
@@ -121,7 +107,7 @@ class HangMonitor:
         self._ended.set()
 
     def reply(self, still_s: float) -> NodeReply:
-        """Answer another node, see :class:`Peers`; 0 asks for a snapshot in any case."""
+        """Answer another node, which asks as ``ask_others``; 0 asks for a snapshot in any case."""
         with self._lock:
             self._look(time.monotonic(), thoroughly=still_s > 0)
             still = self._progress.still_s(time.monotonic())
@@ -189,7 +175,7 @@ class HangMonitor:
         still = self._progress.still_s(time.monotonic())
         if still < self._report_at_s:
             return
-        replies = self._peers.ask(self._hang_after_s * _ABOUT_AS_LONG, ANSWER_LIMIT_S)
+        replies = self._ask_others(self._hang_after_s * _ABOUT_AS_LONG, ANSWER_LIMIT_S)
         moving = [reply.still_s for reply in replies.given.values() if reply.snapshot is None]
         if moving:
             # Somebody works: look again when that, too, could have been long ago.

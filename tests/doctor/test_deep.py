@@ -70,18 +70,20 @@ def hanging(tmp_path: Path, text: str) -> dict[str, str]:
 
 def test_a_torch_that_hangs_is_given_up(tmp_path: Path) -> None:
     env = hanging(tmp_path, "import time; time.sleep(60)")
-    (finding,) = deep.try_torch(planned({}, machine(0), python=sys.executable), env, limit_s=1.0)
+    (finding,) = deep.try_library("torch", planned({}, machine(0), python=sys.executable), env, limit_s=1.0)
     assert (finding.id, finding.level) == ("probe-unanswered", Level.ERROR)
     assert "no answer within 1 s" in finding.what
 
 
 def test_a_torch_that_crashes_is_named(tmp_path: Path) -> None:
     env = hanging(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    (finding,) = deep.try_torch(planned({}, machine(0), python=sys.executable), env, limit_s=LIMIT_S)
+    (finding,) = deep.try_library(
+        "torch", planned({}, machine(0), python=sys.executable), env, limit_s=LIMIT_S
+    )
     assert "exit code 132" in finding.what
 
 
 def test_the_torch_that_is_installed_works() -> None:
     pytest.importorskip("torch", reason="needs torch")
     plan = planned({}, machine(0), python=sys.executable)
-    assert deep.try_torch(plan, {**os.environ, "CUDA_VISIBLE_DEVICES": ""}) == []
+    assert deep.try_library("torch", plan, {**os.environ, "CUDA_VISIBLE_DEVICES": ""}) == []

@@ -15,7 +15,7 @@ import pytest
 
 from platform_launch.observe import HOOK, processes
 from platform_launch.observe.hang import FindingKind
-from platform_launch.observe.monitor import Alone, HangMonitor, HangReport
+from platform_launch.observe.monitor import HangMonitor, HangReport, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.workers import NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
@@ -132,7 +132,7 @@ class Heard:
             world_size=2,
             hang_after_s=3.0,
             leads=True,
-            peers=Alone(),
+            ask_others=lambda _still_s, _limit_s: Replies(),
             reported=self.reports.put,
             resumed=self.resumed.put,
             failed=self.failed.append,

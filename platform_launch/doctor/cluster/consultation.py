@@ -36,12 +36,8 @@ def meet(
         master_addr=topology.master_addr,
         master_port=topology.master_port,
         rendezvous_port=port,
-        backend="jax"
-        if with_jax or plan.launcher == "jax"
-        else "nccl"
-        if plan.hardware.gpus.devices
-        else "gloo",
-        workers=1 if with_jax or plan.launcher == "jax" else topology.nproc_per_node or 1,
+        backend=backend,
+        workers=1 if with_jax else topology.nproc_per_node or 1,
         meet_limit_s=meet_limit_s,
         collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
     )

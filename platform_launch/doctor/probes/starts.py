@@ -1,6 +1,8 @@
-"""Says whether torch can be imported, CUDA starts, and every GPU gives memory; prints one JSON object.
+"""Says whether torch or JAX can be imported, starts, and can use every device; prints one JSON object.
 
-Run as a script, never imported.
+    python starts.py torch 60
+
+Ends by itself after so many seconds. Run as a script, never imported.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ import sys
 
 def main() -> None:
     """Print the object; what libraries print goes to stderr."""
-    signal.alarm(int(sys.argv[1]))  # whoever started this may be gone
+    library, limit_s = sys.argv[1:]
+    signal.alarm(int(limit_s))  # whoever started this may be gone
     out = os.dup(1)
     os.dup2(2, 1)
-    os.write(out, b"\n" + json.dumps(facts()).encode())  # a line of its own, whatever was printed before
+    facts = of_jax() if library == "jax" else of_torch()
+    os.write(out, b"\n" + json.dumps(facts).encode())  # a line of its own, whatever was printed before
     os._exit(0)  # taking CUDA down may hang where starting it did
 
 
-def facts() -> dict[str, object]:
+def of_torch() -> dict[str, object]:
     """Return what torch says of itself and of the GPUs."""
     try:
         import torch
@@ -69,6 +73,27 @@ def allocation_problem(index: int) -> str:
     except Exception as error:
         return str(error).partition("\n")[0]
     return "" if total == 2.0 else f"it adds 1 and 1 to {total:g}"
+
+
+def of_jax() -> dict[str, object]:
+    """Return version, back end, number and kinds of this node's devices."""
+    try:
+        import jax
+    except Exception as error:
+        return {"import_problem": f"{type(error).__name__}: {error}"}
+    try:
+        found = jax.local_devices()
+        total = float(jax.numpy.ones(2).sum())
+    except Exception as error:
+        return {"version": jax.__version__, "device_problem": str(error).partition("\n")[0]}
+    problem = "" if total == 2.0 else f"a device adds 1 and 1 to {total:g}"
+    return {
+        "version": jax.__version__,
+        "backend": found[0].platform,
+        "devices": len(found),
+        "kinds": [f"{device.id}: {device.device_kind}" for device in found],
+        "device_problem": problem,
+    }
 
 
 main()

@@ -10,7 +10,7 @@ from typing import Any
 from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.supervise import Answer, Command, capture
+from platform_launch.supervise import Command, capture
 
 _PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
@@ -26,7 +26,8 @@ def try_library(
     try:
         content: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
-        return [_unanswered(library, answer, limit_s)]
+        what = f"a process that starts {library} gives no result: {answer.failure(limit_s)}"
+        return [error("probe-unanswered", what, library, _HANGS)]
     judged = of_jax if library == "jax" else of_torch
     return list(judged(content, len(plan.hardware.gpus.devices)))
 
@@ -91,17 +92,7 @@ def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]
     return [(info if usable else warning)("deepspeed-ops", text, where, hint) for text in texts]
 
 
+_HANGS = "a node on which this hangs would hang in training: look at its GPUs and file systems"
 _REINSTALL = "run the import by hand to see all of it; pip check lists packages that do not fit together"
 _CUDA_HINT = "compare torch's CUDA with the driver's (nvidia-smi); error 802 asks for nvidia-fabricmanager"
 _JAX_HINT = "install jax[cuda12] for the driver that is here, and look at JAX_PLATFORMS"
-
-
-def _unanswered(library: str, answer: Answer, limit_s: float) -> Finding:
-    last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    how = f"no answer within {limit_s:g} s" if answer.exit_code == 124 else f"exit code {answer.exit_code}"
-    return error(
-        "probe-unanswered",
-        f"a process that starts {library} gives no result: {how}, {last[0][:300]}",
-        library,
-        "a node on which this hangs would hang in training: look at its GPUs and file systems",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from platform_launch.errors import UsageError
-from platform_launch.hardware.capability import capability_of
+from platform_launch.hardware.capability import capability_of, plain
 from platform_launch.hardware.gpus import Gpu, Gpus
 
 # What the user writes: (NVML's name, NVML's memory in MiB), as nvidia-smi prints them for the usual
@@ -60,8 +60,8 @@ def parse(text: str) -> Gpus:
 
 def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | None]:
     """Return NVML's name, memory in GiB and compute capability of a kind of GPU."""
-    written = {_plain(name): name for name in _KNOWN} | {_plain(alias): _ALIASES[alias] for alias in _ALIASES}
-    name = written.get(_plain(kind))
+    written = {plain(name): name for name in _KNOWN} | {plain(alias): _ALIASES[alias] for alias in _ALIASES}
+    name = written.get(plain(kind))
     if name is None:
         raise UsageError(
             f"--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {', '.join(_KNOWN)}",
@@ -69,7 +69,3 @@ def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | N
         )
     nvml_name, memory_mib = _KNOWN[name]
     return nvml_name, memory_mib / 1024, capability_of(name.partition("-")[0])
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]", "", name.lower())

@@ -23,14 +23,14 @@ class BuildLock:
     held: bool
 
 
-def locks(extensions: Path, proc_root: Path = Path("/proc")) -> tuple[BuildLock, ...]:
+def locks(extensions: Path) -> tuple[BuildLock, ...]:
     """Return the locks in a TORCH_EXTENSIONS_DIR: ``<op>/lock``, or one folder deeper by Python and CUDA."""
     found: list[Path] = []
     with suppress(OSError):  # somebody else's
         found = sorted({*extensions.glob("*/lock"), *extensions.glob("*/*/lock")})
     if not found:
         return ()
-    opened = holders({str(path.resolve()) for path in found}, proc_root)
+    opened = holders({str(path.resolve()) for path in found})
     now_s = time.time()
     made = []
     for path in found:

@@ -37,11 +37,12 @@ CAPABILITIES: dict[str, tuple[int, int]] = {
 
 def capability_of(model: str) -> tuple[int, int] | None:
     """Return the compute capability of ``H100``, ``rtx4090`` or ``DGX Spark``; None for an unknown name."""
-    return _BY_PLAIN_NAME.get(_plain(model))
+    return _BY_PLAIN_NAME.get(plain(model))
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name as it is compared: small letters, no spaces and dashes."""
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-_BY_PLAIN_NAME = {_plain(model): capability for model, capability in CAPABILITIES.items()}
+_BY_PLAIN_NAME = {plain(model): capability for model, capability in CAPABILITIES.items()}

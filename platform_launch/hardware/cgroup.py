@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.hardware.kernel_files import text
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -29,15 +31,15 @@ def limits(sys_root: Path, proc_root: Path) -> Limits:
     for controllers, path in _memberships(proc_root):
         if not controllers:
             for group in _groups(mount, path):
-                cpus += _ratio(_words(group / "cpu.max"))
-                memory += _bytes(_words(group / "memory.max"))
+                cpus += _ratio(text(group / "cpu.max").split())
+                memory += _bytes(text(group / "memory.max").split())
         if "cpu" in controllers:
             for group in _groups(mount / "cpu", path):
-                quota = _words(group / "cpu.cfs_quota_us")
-                cpus += _ratio(quota + _words(group / "cpu.cfs_period_us"))
+                quota = text(group / "cpu.cfs_quota_us").split()
+                cpus += _ratio(quota + text(group / "cpu.cfs_period_us").split())
         if "memory" in controllers:
             for group in _groups(mount / "memory", path):
-                memory += _bytes(_words(group / "memory.limit_in_bytes"))
+                memory += _bytes(text(group / "memory.limit_in_bytes").split())
     return Limits(min(cpus, default=None), min(memory, default=None))
 
 
@@ -74,7 +76,7 @@ def oom_kills(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) ->
         else:
             continue
         for file in files:
-            for name, count in _pairs(_read(file)):
+            for name, count in _pairs(text(file)):
                 if name == "oom_kill":
                     return count
     return None
@@ -92,9 +94,9 @@ class OomKills:
         return None if now is None or self._before is None else now - self._before
 
 
-def _pairs(text: str) -> list[tuple[str, int]]:
+def _pairs(lines: str) -> list[tuple[str, int]]:
     """Read lines of a name and a number."""
-    words = [line.split() for line in text.splitlines()]
+    words = [line.split() for line in lines.splitlines()]
     return [(word[0], int(word[1])) for word in words if len(word) == 2 and word[1].isdigit()]
 
 
@@ -110,20 +112,20 @@ def own_folder(sys_root: Path, proc_root: Path) -> Path | None:
 
 def members(group: Path) -> list[int]:
     """Return the processes in a control group; empty when it is gone."""
-    return [int(word) for word in _words(group / "cgroup.procs") if word.isdigit()]
+    return [int(word) for word in text(group / "cgroup.procs").split() if word.isdigit()]
 
 
 def _spare(group: Path, limit: str, usage: str, cache: str) -> list[int]:
-    limits, used = _bytes(_words(group / limit)), _bytes(_words(group / usage))
+    limits, used = _bytes(text(group / limit).split()), _bytes(text(group / usage).split())
     if not limits or not used:
         return []
-    cached = sum(count for name, count in _pairs(_read(group / "memory.stat")) if name == cache)
+    cached = sum(count for name, count in _pairs(text(group / "memory.stat")) if name == cache)
     return [limits[0] - used[0] + cached]
 
 
 def _memberships(proc_root: Path) -> Iterator[tuple[list[str], str]]:
     """Yield version 1 controllers (none for version 2) and the path of each group this process is in."""
-    for line in _read(proc_root / "self/cgroup").splitlines():
+    for line in text(proc_root / "self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, separator, path = rest.partition(":")
         if separator:
@@ -145,14 +147,3 @@ def _ratio(words: list[str]) -> list[float]:
 
 def _bytes(words: list[str]) -> list[int]:
     return [int(word) for word in words if word.isdigit()]
-
-
-def _words(path: Path) -> list[str]:
-    return _read(path).split()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""

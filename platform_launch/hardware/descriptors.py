@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def holders(wanted: set[str], proc_root: Path) -> dict[str, list[int]]:
+def holders(wanted: set[str]) -> dict[str, list[int]]:
     """Map each open target of ``wanted`` (a path, ``socket:[INODE]``) to the processes that hold it.
 
     Other users' processes are seen by root alone, those of other containers by nobody in this one.
     """
     found: dict[str, list[int]] = defaultdict(list)
-    for process in proc_root.iterdir() if wanted else ():
+    for process in Path("/proc").iterdir() if wanted else ():
         if not process.name.isdigit():
             continue
         with suppress(OSError):

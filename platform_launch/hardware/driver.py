@@ -6,6 +6,7 @@ import ctypes
 from pathlib import Path
 
 from platform_launch.errors import HardwareError
+from platform_launch.hardware.kernel_files import entries, text
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -33,24 +34,11 @@ def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
     Display controllers are class 03 on the PCI bus; NVSwitches and Grace's bridges carry NVIDIA's vendor id
     too, and are others.
     """
-    modaliases = [_text(device / "modalias") for device in _entries(sys_root / "bus/pci/devices")]
-    gpus = sum(text.startswith("pci:v000010DE") and "bc03" in text for text in modaliases)
+    devices = sys_root / "bus/pci/devices"
+    modaliases = [text(devices / name / "modalias") for name in entries(devices)]
+    gpus = sum(alias.startswith("pci:v000010DE") and "bc03" in alias for alias in modaliases)
     if gpus:
         return f"{gpus} NVIDIA GPU(s) are on the PCI bus"
     if (proc_root / "driver/nvidia/version").exists():
         return "the NVIDIA kernel module is loaded"
     return ""
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware import cgroup
+from platform_launch.hardware.kernel_files import fields, memory_bytes
 
 _GIB = 1024**3
 
@@ -32,11 +33,11 @@ def find(hostname: str, *, sys_root: Path, proc_root: Path, dev_root: Path) -> H
     """Return what this process may use of the machine called ``hostname``."""
     limits = cgroup.limits(sys_root, proc_root)
     cpus = float(_allowed_cpus(proc_root))
-    memory_bytes = [size for size in (_machine_memory_bytes(proc_root), limits.memory_bytes) if size]
+    known_bytes = [size for size in (memory_bytes(proc_root, "MemTotal"), limits.memory_bytes) if size]
     return Host(
         hostname=hostname,
         cpus=cpus if limits.cpus is None else min(cpus, limits.cpus),
-        memory_gib=min(memory_bytes) / _GIB if memory_bytes else None,
+        memory_gib=min(known_bytes) / _GIB if known_bytes else None,
         shm_gib=_size_gib(dev_root / "shm"),
         locked_memory_gib=_locked_memory_gib(),
         imex_channel=any(dev_root.glob("nvidia-caps-imex-channels/channel*")),
@@ -45,25 +46,14 @@ def find(hostname: str, *, sys_root: Path, proc_root: Path, dev_root: Path) -> H
 
 def _allowed_cpus(proc_root: Path) -> int:
     """Count the processors of the affinity mask, e.g. ``Cpus_allowed_list: 0-3,8``."""
-    for line in _lines(proc_root / "self/status"):
-        name, _, ranges = line.partition(":")
-        if name == "Cpus_allowed_list" and ranges.strip():
-            return count_cpus(ranges)
-    return os.cpu_count() or 1
+    ranges = fields(proc_root / "self/status").get("Cpus_allowed_list")
+    return count_cpus(ranges) if ranges else os.cpu_count() or 1
 
 
 def count_cpus(ranges: str) -> int:
     """Count a kernel list of processors: ``0-3,8`` is 5."""
     bounds = [part.partition("-") for part in ranges.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in bounds)
-
-
-def _machine_memory_bytes(proc_root: Path) -> int | None:
-    for line in _lines(proc_root / "meminfo"):
-        name, _, value = line.partition(":")
-        if name == "MemTotal":
-            return int(value.split()[0]) * 1024  # the kernel's "kB" are KiB
-    return None
 
 
 def _size_gib(folder: Path) -> float | None:
@@ -79,10 +69,3 @@ def _locked_memory_gib() -> float | None:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return None if soft == resource.RLIM_INFINITY else soft / _GIB
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []

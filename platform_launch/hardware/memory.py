@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from platform_launch.hardware import cgroup
+from platform_launch.hardware.kernel_files import fields, memory_bytes
 
 _GIB = 1024**3
 _CAP_IPC_LOCK = 14  # capabilities(7): memory may be locked beyond RLIMIT_MEMLOCK
@@ -12,26 +13,12 @@ _CAP_IPC_LOCK = 14  # capabilities(7): memory may be locked beyond RLIMIT_MEMLOC
 
 def available_gib(sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> float | None:
     """Return what new processes can use: the machine's available memory or the control group's rest."""
-    free = [cgroup.spare_memory_bytes(sys_root, proc_root), _available_bytes(proc_root)]
+    free = [cgroup.spare_memory_bytes(sys_root, proc_root), memory_bytes(proc_root, "MemAvailable")]
     known = [size for size in free if size is not None]
     return min(known) / _GIB if known else None
 
 
-def _available_bytes(proc_root: Path) -> int | None:
-    field = _fields(proc_root / "meminfo").get("MemAvailable", "").split()
-    return int(field[0]) * 1024 if field else None  # the kernel's "kB" are KiB
-
-
 def may_lock_any(proc_root: Path = Path("/proc")) -> bool:
     """Tell whether this process is exempt from the limit on locked memory."""
-    effective = _fields(proc_root / "self/status").get("CapEff", "0")
+    effective = fields(proc_root / "self/status").get("CapEff", "0")
     return bool(int(effective, 16) >> _CAP_IPC_LOCK & 1)
-
-
-def _fields(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in lines)
-    return {name: value.strip() for name, _, value in pairs}

@@ -16,6 +16,7 @@ from typing import Any
 from platform_launch.hardware.driver import LIBRARY, library_is_here, signs_of_gpus
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.nvml_faults import DRIVER_NOT_LOADED, NOT_SUPPORTED, broken
+from platform_launch.hardware.running import command_line
 
 _GIB = 1024**3
 _MIB = 1024**2
@@ -141,7 +142,7 @@ class _Machine:
             GpuProcess(
                 process.pid,
                 None if process.usedGpuMemory is None else process.usedGpuMemory // _MIB,
-                _command(self._proc_root, process.pid),
+                command_line(process.pid, self._proc_root)[:60],
             )
             for process in found
         )
@@ -178,12 +179,3 @@ _NO_GPU_SHOWN = (
     "the NVIDIA driver answers, but shows no GPU: this container was given none "
     "(NVIDIA_VISIBLE_DEVICES, nvidia.com/gpu limits), or they fell off the bus"
 )
-
-
-def _command(proc_root: Path, pid: int) -> str:
-    """Return the beginning of a process's command line; empty when it lives outside this container."""
-    try:
-        line = (proc_root / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return ""
-    return line.replace(b"\0", b" ").decode("utf-8", "replace").strip()[:60]

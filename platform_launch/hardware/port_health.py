@@ -6,12 +6,11 @@ driver's own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.hardware.kernel_files import text
 from platform_launch.hardware.rdma import HcaPort
 
 LINK_COUNTERS = ("link_downed", "link_error_recovery")
@@ -53,17 +52,7 @@ def _port(port: HcaPort, sys_root: Path) -> PortHealth:
     counters: dict[str, int] = {}
     for name in (*LINK_COUNTERS, *ERROR_COUNTERS):
         for kind in ("counters", "hw_counters"):
-            text = _text(folder / kind / name)
-            if text.isdecimal():
-                counters[name] = int(text)
-    return PortHealth(port.device, port.port, _text(folder / "state").rpartition(": ")[2], counters)
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            return os.read(descriptor, 256).decode("ascii", "replace").strip()
-        finally:
-            os.close(descriptor)
-    return ""
+            count = text(folder / kind / name)
+            if count.isdecimal():
+                counters[name] = int(count)
+    return PortHealth(port.device, port.port, text(folder / "state").rpartition(": ")[2], counters)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware.descriptors import holders
+from platform_launch.hardware.running import command_line
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Port:
         return seen or "a process that cannot be seen from here"
 
 
-def probe(number: int, proc_root: Path = Path("/proc")) -> Port:
+def probe(number: int) -> Port:
     """Look whether this node could listen on a port of all its addresses, as TCPStore does.
 
     Nothing ever listens there meanwhile: a node that waits for the port would take it for the real one.
@@ -48,7 +49,7 @@ def probe(number: int, proc_root: Path = Path("/proc")) -> Port:
     problem = _problem(number)
     if problem != os.strerror(errno.EADDRINUSE):
         return Port(number, problem)
-    return Port(number, problem, True, tuple(_holders(number, proc_root)))
+    return Port(number, problem, True, tuple(_holders(number)))
 
 
 def listen(number: int, backlog: int | None = None) -> socket.socket:
@@ -113,27 +114,19 @@ def _refusal(family: int, address: str, number: int) -> str:
     return ""
 
 
-def _holders(number: int, proc_root: Path) -> list[Holder]:
+def _holders(number: int) -> list[Holder]:
     """Find the processes with an open socket on the port, by its inode."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(number, proc_root)}
-    pids = {pid for found in holders(sockets, proc_root).values() for pid in found}
-    return [Holder(pid, _command(proc_root / str(pid))) for pid in sorted(pids)]
+    sockets = {f"socket:[{inode}]" for inode in _inodes(number)}
+    pids = {pid for found in holders(sockets).values() for pid in found}
+    return [Holder(pid, command_line(pid)[:80]) for pid in sorted(pids)]
 
 
-def _command(process: Path) -> str:
-    with suppress(OSError):
-        # One line of a refusal: `python -c` brings a whole program.
-        line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        return " ".join(line.split())[:80]
-    return ""
-
-
-def _inodes(number: int, proc_root: Path) -> set[str]:
+def _inodes(number: int) -> set[str]:
     """Read /proc/net/tcp: address in field 1, inode in 9 (Linux: networking/proc_net_tcp.rst)."""
     inodes = set()
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
-            for line in (proc_root / "net" / name).read_text().splitlines()[1:]:
+            for line in Path("/proc/net", name).read_text().splitlines()[1:]:
                 fields = line.split()
                 if int(fields[1].rpartition(":")[2], 16) == number and fields[9] != "0":
                     inodes.add(fields[9])

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.hardware.kernel_files import text
 from platform_launch.process_stat import read_stat
 
 PROC = Path("/proc")
@@ -42,30 +43,31 @@ def find(pid: int, proc_root: Path = PROC) -> Process | None:
     stat = read_stat(proc_root / str(pid))
     if stat is None or stat.ended:
         return None
-    try:
-        line = (proc_root / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return None
-    command = " ".join(line.split())[:120] or f"[{stat.name}]"
+    command = command_line(pid, proc_root)[:120] or f"[{stat.name}]"
     return Process(pid, stat.parent, stat.session, stat.started, command)
 
 
-def variable(pid: int, name: str, proc_root: Path = PROC) -> str | None:
+def command_line(pid: int, proc_root: Path = PROC) -> str:
+    """Return a process's command line; empty for one of the kernel, or that cannot be seen from here."""
+    return " ".join(text(proc_root / str(pid) / "cmdline").replace("\0", " ").split())
+
+
+def variable(pid: int, name: str) -> str | None:
     """Return a variable a process was started with; None where it has none, or belongs to another user."""
     wanted = name.encode() + b"="
     with suppress(OSError):
-        for entry in (proc_root / str(pid) / "environ").read_bytes().split(b"\0"):
+        for entry in (PROC / str(pid) / "environ").read_bytes().split(b"\0"):
             if entry.startswith(wanted):
                 return entry[len(wanted) :].decode(errors="surrogateescape")
     return None
 
 
-def ancestors(pid: int, proc_root: Path = PROC) -> set[int]:
+def ancestors(pid: int) -> set[int]:
     """Return a process and everything it descends from."""
     line: set[int] = set()
     while pid > 0 and pid not in line:
         line.add(pid)
-        process = find(pid, proc_root)
+        process = find(pid)
         pid = process.parent if process else 0
     return line
 
@@ -89,11 +91,8 @@ def end(process: Process, number: signal.Signals) -> bool:
         os.close(handle)
 
 
-def boot_id(proc_root: Path = PROC) -> str:
+def boot_id() -> str:
     """Return the kernel's name for its present run (random(4)): process ids and CLOCK_BOOTTIME mean nothing
     beyond it. Empty where it cannot be read.
     """
-    try:
-        return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return text(PROC / "sys/kernel/random/boot_id")

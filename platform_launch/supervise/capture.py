@@ -21,6 +21,13 @@ class Answer:
     stdout: str
     stderr: str
 
+    def failure(self, limit_s: float) -> str:
+        """Say how it failed: that its time was over, or its exit code and the last line that it wrote."""
+        if self.exit_code == TIMED_OUT:
+            return f"no answer within {limit_s:g} s"
+        last = self.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        return f"exit code {self.exit_code}, {last[0][:300]}"
+
 
 def capture(command: Command, *, timeout_s: float) -> Answer:
     """Run a program without input in a session of its own; out of time, its whole group is killed."""

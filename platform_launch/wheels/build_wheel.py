@@ -31,7 +31,6 @@ from platform_launch.wheels.machine import (
     ask_toolkit,
 )
 from platform_launch.wheels.note import WheelNote
-from platform_launch.wheels.progress import showing_steps
 from platform_launch.wheels.requirements import Requirement
 from platform_launch.wheels.target import Target
 
@@ -205,13 +204,13 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
     log_path = output / f"deepspeed-build-{time.strftime('%Y%m%d-%H%M%S')}.log"
     console.info(f"compiling {', '.join(op.name for op in job.ops)}, {job.jobs} at once; log: {log_path}")
     began = time.monotonic()
-    with showing_steps(len(job.ops), console) as progress:
+    with console.changing_line("preparing") as show:
         wheel = building.run(
             job,
             variables,
             log_path,
             tell=console.tell,
-            progress=progress,
+            progress=lambda step: show(step.in_words(len(job.ops))),
         )
     content = note.read_content(wheel)
     absent = {op.name for op in job.ops} - set(content.ops)

@@ -24,14 +24,6 @@ from platform_launch.wheels.source import without_build_variables
 from platform_launch.wheels.target import Target
 
 
-class BuildStoppedError(LaunchError):
-    """A signal ended the build. ``exit_code`` is 128 + its number, as a shell has it."""
-
-    def __init__(self, number: signal.Signals, hint: str) -> None:
-        super().__init__(f"the build was stopped by {number.name}", hint)
-        self.exit_code = 128 + number
-
-
 @dataclass(frozen=True)
 class Build:
     """What to build: ``source`` is a tree that the build may write in, ``into`` an empty folder.
@@ -102,7 +94,11 @@ def run(
             os.close(writing)
         watch.wait()
     if watch.stopped_by is not None:
-        raise BuildStoppedError(signal.Signals[watch.stopped_by], f"its output so far: {log_path}")
+        stopped = LaunchError(
+            f"the build was stopped by {watch.stopped_by}", f"its output so far: {log_path}"
+        )
+        stopped.exit_code = 128 + signal.Signals[watch.stopped_by]  # as a shell has it
+        raise stopped
     wheels = sorted(build.into.glob("*.whl"))
     if codes != [0] or len(wheels) != 1:
         cause = failure(output.text())

@@ -19,6 +19,12 @@ class BuildStep:
     files: int = 0
     file: str = ""
 
+    def in_words(self, ops_in_all: int) -> str:
+        """Return it as a line."""
+        files = f": {self.done} of {self.files} files, {self.file}" if self.files else ""
+        # async_io brings pin_memory along, so that there may be more ops than were asked for.
+        return f"op {self.op_number} of {max(ops_in_all, self.op_number)}, {self.op}{files}"
+
 
 def advance(step: BuildStep, line: str) -> BuildStep:
     """Return where the build is after a line of its output; the same object when the line does not say."""

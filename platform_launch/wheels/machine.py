@@ -13,7 +13,7 @@ from typing import Any
 
 from platform_launch.errors import InstallationError
 from platform_launch.helper import answer_line
-from platform_launch.supervise import Answer, Command, capture
+from platform_launch.supervise import Command, capture
 
 Version = tuple[int, ...]
 
@@ -116,16 +116,9 @@ def ask_probe(
     if answer.exit_code == 0 and isinstance(facts, dict):
         return facts
     raise InstallationError(
-        f"{python} does not say what is installed: {_failure(answer, timeout_s)}",
+        f"{python} does not say what is installed: {answer.failure(timeout_s)}",
         "run it by hand to see why: " + shlex.join(command.argv),
     )
-
-
-def _failure(answer: Answer, timeout_s: float) -> str:
-    if answer.exit_code == 124:
-        return f"no answer within {timeout_s:g} s"
-    last = answer.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-    return f"exit code {answer.exit_code}, {last[0]}"
 
 
 def _torch(facts: dict[str, Any]) -> Torch:

@@ -46,15 +46,13 @@ def meet(
     variables = plan.child_environment(env.inherited())
     if task.backend == "jax" and not plan.hardware.gpus.devices:
         variables.setdefault("JAX_PLATFORMS", "cpu")
-    answer = capture(
-        Command(helper.command("doctor-part", encode(task).decode()), variables),
-        timeout_s=_START_LIMIT_S + longest_s(task),
-    )
+    limit_s = _START_LIMIT_S + longest_s(task)
+    command = Command(helper.command("doctor-part", encode(task).decode()), variables)
+    answer = capture(command, timeout_s=limit_s)
     try:
         found = decode(helper.answer_line(answer.stdout).encode(), PartAnswer)
     except InvalidMessageError:
-        last = answer.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        found = PartAnswer(failure=f"its process ended with exit code {answer.exit_code}: {last[0][:300]}")
+        found = PartAnswer(failure=f"its process failed: {answer.failure(limit_s)}")
     if found.document is not None:
         return judge(found.document)
     return [

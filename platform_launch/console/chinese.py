@@ -7,15 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from platform_launch.files import yaml_values
 
 _FOLDER = Path(__file__).parent
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: dict[str, Any] = yaml.load((_FOLDER / name).read_bytes(), Loader=loader)  # noqa: S506
+    found: dict[str, Any] = yaml_values((_FOLDER / name).read_bytes())
     return found
 
 

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-<<<<<<< HEAD
-from platform_launch.console.chinese import TITLES
-from platform_launch.console.chinese_ranks import RANKS
-from platform_launch.files import yaml_values
-=======
-import yaml
-
 from platform_launch.console import chinese
->>>>>>> 8131359 (Chinese words are data: one YAML of words by section, a cause's title beside its advice)
+from platform_launch.files import yaml_values
 from platform_launch.observe.words import WORDS
 from platform_launch.procguard.api.english import ENGLISH
 from platform_launch.procguard.api.shapes import Problem, Refusal
@@ -33,15 +26,8 @@ FOLDER = Path(__file__).with_name("words")
 @cache
 def catalogue(language: str) -> Mapping[str, str]:
     """Return every message of a language by its key."""
-<<<<<<< HEAD
     words = yaml_values((FOLDER / f"{language}.yaml").read_bytes())
-    sentences = {**WORDS, **ENGLISH} if language == "en" else RANKS
-=======
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    text = (FOLDER / f"{language}.yaml").read_text("utf-8")
-    words = yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are the safe ones
     sentences = {**WORDS, **ENGLISH} if language == "en" else chinese.words("ranks")
->>>>>>> 8131359 (Chinese words are data: one YAML of words by section, a cause's title beside its advice)
     found = {f"sentence.{code}": text for code, text in sentences.items()}
     return found | {str(key): str(text) for key, text in words.items()}
 

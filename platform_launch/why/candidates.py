@@ -14,6 +14,7 @@ from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _FEW_LINES = 2
+_FEWER_LINES = 4
 _LINES_OF_A_START = 20
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
@@ -262,12 +263,14 @@ def best_suspect(
         return earliest(likely, offsets)[0]
     if clear or ended:
         return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
-    plain = [event for event in suspects if not event.mention]
-    return earliest(plain or list(suspects), offsets)[0] if suspects else None
+    # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
+    plain = [e for e in suspects if not e.mention and (e.signature.specificity >= _VAGUE or e in printed)]
+    at_the_end = [event for event in suspects if _lines_after(nodes, event) <= _FEWER_LINES]
+    return earliest(plain or at_the_end, offsets)[0] if plain or at_the_end else None
 
 
 def _lines_after(nodes: Sequence[NodeEvents], event: Occurrence) -> int:
-    return min((s.lines_read - event.number for s in nodes if event in s.episode.events.values()), default=0)
+    return min((s.lines_read - event.last for s in nodes if event in s.episode.events.values()), default=0)
 
 
 def _ends_at(suspect: Occurrence, error: FirstError) -> bool:

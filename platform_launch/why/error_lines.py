@@ -65,11 +65,6 @@ _REFUSES = re.compile(
     r"(?i)\b(?:can(?:'|no|\s?no)t|could(?:n't|\snot)|fail(?:ed|s|ure)?|unable|giv(?:es?|ing)\sup|gave\sup|refus(?:ed|es|ing)"
     r"|reject(?:ed|s|ing)|not\s(?:found|supported|allowed|valid)|no\ssuch|invalid|unsupported|must\sbe|mismatch)\b"
 )
-# And what it then did all the same.
-_DOES_WITHOUT = re.compile(
-    r"(?i)\b(?:fall(?:s|ing)?[ -]?back|skip(?:s|ped|ping)?|ignor(?:es?|ed|ing)|instead(?! of)"
-    r"|(?:us(?:es?|ing)|to)\s(?:the\s)?defaults?)\b"
-)
 # What says of a process, a task or a container only that it ended.
 _OF_AN_END = re.compile(
     r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
@@ -125,7 +120,7 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
 def gives_reason(line: Line) -> bool:
     """Tell whether a process's last lines would end with this one because it says why."""
     text = line.text[:_LONGEST]
-    return says_error(line) or (_REFUSES.search(text) is not None and _DOES_WITHOUT.search(text) is None)
+    return says_error(line) or _REFUSES.search(text) is not None
 
 
 def introduces(text: str) -> bool:

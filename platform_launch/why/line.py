@@ -21,9 +21,11 @@ _MILD = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|\w*Warning:"
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
-# Whatever it is called, it is not the end.
-_TRIES_AGAIN = re.compile(
-    r"(?i)\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?trying\b|\bstill trying\b|will wait for recovery"
+# Whatever it is called, it is not the end: it is tried again, or something else is done.
+_GETS_OVER = re.compile(
+    r"(?i)\b(?:will )?fall(?:s|ing)? back\b|\bus(?:es|ing) (?:a |the )?(?:fallback|defaults?)\b"
+    r"|(?<!be )\b(?:skipp|ignor)(?:ed|ing)\b|\b(?:going to|using) \S{1,200} instead\b"
+    r"|\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?trying\b|\bstill trying\b|will wait for recovery"
     r"|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
 )
 # In an object of JSON, whose fields have any order.
@@ -147,7 +149,7 @@ def shown(text: str) -> str:
 
 
 def _is_mild(text: str, found: dict[str, str]) -> bool:
-    if _TRIES_AGAIN.search(text, 0, _WITHIN_OBJECT):
+    if _GETS_OVER.search(text, 0, _WITHIN_OBJECT):
         return True
     if "severity" in found:
         return found["severity"] in "WI"

@@ -44,6 +44,16 @@ def test_where_work_goes_on_to_the_end_of_a_log_nothing_failed(explain_text: Exp
     assert explain_text(progress(12) + WATCHDOG).cause == "nccl_watchdog"
 
 
+def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explain) -> None:
+    moved = "slurmstepd: error: couldn't chdir to `/scratch/u': No such file: going to /tmp instead\n"
+    warned = "gn1:7:9 [0] hipify/init.cc:303 NCCL WARN cutoff points not detected for an arch\n"
+    for line, cause in ((moved, "slurm_folder"), (warned, "nccl_warning")):
+        assert explain_text(line).cause == cause
+        verdict = explain_text(line + "4 8.60\n" * 5)
+        assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["perhaps"])
+    assert explain_text(moved + "8.60\n" * 5 + ENDED).cause == "exited_first"
+
+
 @pytest.mark.parametrize(
     "success",
     [
@@ -64,6 +74,8 @@ def test_what_a_scheduler_calls_a_success_had_no_cause(explain_text: Explain, su
         "[rank2]: ERROR: upload to the bucket failed, will retry\n",
         "[rank2]: [ERROR] shard 3 failed (attempt 1/5)\n",
         "[rank2]: ERROR: cannot reach the tracker, retrying in 5 s\n",
+        "[rank2]: ERROR: cannot open /data/cache: using /tmp/cache instead\n",
+        "[rank2]: ERROR: no fused kernel, falling back to eager\n",
     ],
 )
 def test_what_is_tried_again_does_not_answer(explain_text: Explain, line: str) -> None:

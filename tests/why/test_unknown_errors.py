@@ -173,7 +173,7 @@ def test_the_rank_and_the_level_that_a_program_logs_beside_its_message_count(exp
 def test_a_traceback_in_a_report_that_a_logger_calls_mild_was_caught(explain_text: Explain) -> None:
     record = json.dumps({"level": "info", "msg": "no probe\n" + uncaught("ValueError: no device")}) + "\n"
     assert explain_text(record + uncaught("MyError: oh")).title == "MyError: oh"
-    assert explain_text(record + "on\n" * 5).kind == "suspect"
+    assert explain_text(record + "on\n" * 5).kind == "nothing"
     lines = uncaught("ValueError: no device").splitlines()  # of a collector that calls all lines so
     each = "".join(json.dumps({"level": "info", "msg": line}) + "\n" for line in lines)
     assert explain_text(each).kind == "cause"

@@ -13,7 +13,8 @@ def failed_local_ranks(tail: bytes) -> frozenset[int]:
     """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
     from platform_launch.why.endings import TORCHRUN_LINE
 
-    return frozenset(int(found[2]) for found in TORCHRUN_LINE.finditer(tail.decode(errors="replace")))
+    found = TORCHRUN_LINE.finditer(tail.decode(errors="replace"))
+    return frozenset(int(rank) for line in found if (rank := line[2]))
 
 
 def closing_signals(tail: bytes, now: datetime) -> dict[int, float]:

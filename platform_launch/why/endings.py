@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from platform_launch.events import Event
 from platform_launch.why.line import NOWHERE, Line, Location
 
-# Exit code and local rank.
+# Exit code and local rank, which is missing where several processes tear the line.
 TORCHRUN_LINE = re.compile(
-    r"failed \(exitcode: (-?\d+)\) (?:for binary \S.{0,300}? with )?local_rank: (\d+)\b"
+    r"failed \(exitcode: (-?\d+)\)(?: (?:for binary \S.{0,300}? with )?local_rank: (\d+)\b)?"
 )
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
@@ -118,8 +118,8 @@ def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:
     if (found := _OF_REPORT.match(line.text)) and any(_REPORT_GOES_ON in data for data in below[:1]):
         return Ending(int(found["code"]), line.where, line)
     if found := TORCHRUN_LINE.search(line.text):
-        where = line.where.filled(Location(local_rank=int(found[2])))
-        return Ending(int(found[1]), where, line)
+        named = Location(local_rank=int(found[2])) if found[2] else NOWHERE
+        return Ending(int(found[1]), line.where.filled(named), line)
     if found := _OF_NODES.search(line.text):
         codes = [int(code) for code in found["codes"].split(",")]
         failed = [node for node, code in enumerate(codes) if code not in (0, _CLEANED_UP)]

@@ -21,8 +21,8 @@ _SRUN = re.compile(
 )
 _MPI = (
     re.compile(
-        r"(?:mpirun|mpiexec|prterun|orterun) noticed that process rank (?P<rank>\d+) with PID \S+ on node "
-        r"(?P<host>[\w.-]+) exited on signal (?P<number>\d+)"
+        r"(?:mpirun|mpiexec|prterun|orterun)[\w.]{0,20} noticed that process "
+        r"rank (?P<rank>\d+) with PID \S+ on node (?P<host>[\w.-]+) exited on signal (?P<number>\d+)"
     ),
     re.compile(
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"

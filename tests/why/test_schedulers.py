@@ -27,6 +27,23 @@ ENDED = "slurmstepd: error: *** STEP 81.0 ON gn04 CANCELLED AT 2026-03-03T09:10:
 
 
 @pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        (
+            "mpirun.real noticed that process rank 3 with PID 71 on node pod-1 exited on signal 9 (Killed).",
+            "pod-1",
+        ),
+        ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_ra[INFO] x", None),
+    ],
+)
+def test_a_launcher_of_another_name_and_a_torn_line_tell_of_a_kill(
+    explain_text: Explain, said: str, place: str | None
+) -> None:
+    verdict = explain_text(f"{said}\n")
+    assert (verdict.cause, verdict.where.host) == ("killed", place)
+
+
+@pytest.mark.parametrize(
     ("code", "cause"), [("9", "killed"), ("11", "segfault"), ("139", "segfault"), ("256", "exited_first")]
 )
 def test_an_older_mpiexec_writes_what_wait_returned(explain_text: Explain, code: str, cause: str) -> None:

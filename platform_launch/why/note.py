@@ -23,8 +23,8 @@ ENGLISH = {
     # How processes ended.
     "process-ended": "{place} ended with exit code {code}",
     "some-process-ended": "a process ended with exit code {code}",
-    "tasks-ended": "ended with an error: {tasks}",
-    "tasks-ended-cut": "ended with an error: {tasks} and on {more} more",
+    "tasks-ended": "processes that ended with an error: {tasks}",
+    "tasks-ended-cut": "processes that ended with an error: {tasks} and on {more} more",
     "exited": "{tasks} on {host} (exit code {code})",
     "killed": "{tasks} on {host} (signal {signal})",
     "task-left-out": "only task {task} was not ended with the others: it is likely the one that failed",

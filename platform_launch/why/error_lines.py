@@ -39,11 +39,14 @@ _SAYS_SO = re.compile(
     """
 )
 _HINTS = re.compile(
-    r"(?<!raw_)error|\[ERR\]|fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot|unable to|unbound"
+    r"(?<!raw_)error|\[ERR\]|(?<!non)(?<!non-)fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot"
+    r"|unable to|unbound variable"
     r"|no such file|\bkilled:|unexpected EOF"
     r"|^\s{0,8}what\(\): ",
     re.I,
 )
+# What could happen has not.
+_SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)")
 # What torch's communication says is of other processes as often as of its own.
 _OF_PARTNERS = re.compile(
     r"\b(?:ProcessGroup\w{0,20}|TCPStore\w{0,10}|FlightRecorder|HeartbeatMonitor|socket)\.(?:cpp|hpp)\b"
@@ -82,7 +85,10 @@ def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
     if line.mild or HARMLESS.match(line.text):
         return False
-    return line.grave or (_HINTS.search(line.text) and _HINTS.search(_neutralised(line.text))) is not None
+    if line.grave or not _HINTS.search(line.text):
+        return line.grave
+    hints = _HINTS.search(_neutralised(line.text)) is not None
+    return hints and (_SPECULATES.search(line.text) is None or says_error(line))
 
 
 def says_error(line: Line) -> bool:

@@ -14,6 +14,8 @@ from platform_launch.why.signatures import SignatureRole
 # These say that a process ended by itself, and not why.
 _SILENT = frozenset(("abort", "exited_first", "rank_exited"))
 _ABORTS = frozenset(("mpi_abort",))
+# What may be missing because what was to write it failed.
+_MISSED = frozenset(("file_missing",))
 _CLOSE_LINES = 20
 _LINES_ABOVE = 50
 # C++ says what was thrown below the line that something was; what a program said before it called MPI_Abort
@@ -53,7 +55,7 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
 def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer that does not say why: an error, or else the last words of a process."""
     answered = chosen.signature.id if chosen is not None else ""
-    if answered and answered not in SUFFERED | _SILENT | _ABORTS:
+    if answered and answered not in SUFFERED | _SILENT | _ABORTS | _MISSED:
         return []
     for error in _errors(chosen, nodes) if chosen is not None else []:
         told = introduces(error.shown)  # what it introduces is the answer itself

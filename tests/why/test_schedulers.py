@@ -141,6 +141,8 @@ def test_what_lsf_quotes_of_the_jobs_script_is_not_its_last_word(explain_text: E
         ("job.sh: line 3: unexpected EOF while looking for matching `\"'\n", "cause", "syntax_error"),
         ("job.sh: line 9: cd: /scratch/u/run: No such file or directory\n", "suspect", "file_missing"),
         ("job.sh: line 9: /opt/v/bin/activate: No such file or directory\n", "suspect", "environment_module"),
+        ("job.sh: line 9: 4711 Bus error               (core dumped) Rscript fit.R\n", "cause", "bus_error"),
+        ("job.sh: line 9:  81 Floating point exception(core dumped) ./fit\n", "cause", "arithmetic_fault"),
         ("=>> PBS: job killed: ncpus 21.4 exceeded limit 8 (sum)\n", "unknown", None),
     ],
 )  # fmt: skip

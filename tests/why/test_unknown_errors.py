@@ -191,3 +191,22 @@ def test_the_error_that_another_log_ends_with_answers_before_what_its_partners_s
     assert (silent.cause, silent.where.task) == ("exited_first", 5)
     went_on = explain_text(WAITED, said + "the epoch goes on\n" * 9)
     assert went_on.cause == "nccl_watchdog"
+
+
+def test_a_file_that_is_missing_is_told_with_the_error_of_what_was_to_write_it(explain_text: Explain) -> None:
+    failed = "- 04:05:06.789 ERROR: the profile holds no rows\n"
+    missing = uncaught("FileNotFoundError: [Errno 2] No such file or directory: 'out/profile.tab'")
+    verdict = explain_text(failed + missing)
+    assert (verdict.cause, [one.values["line"] for one in verdict.noted]) == ("file_missing", [1])
+    assert explain_text(failed + progress(60) + missing).noted == ()
+
+
+def test_numpy_without_its_own_version_is_no_package_built_for_another(explain_text: Explain) -> None:
+    removed, broken = "AttributeError: module 'numpy' has no attribute '{}'".format, "__version__"
+    assert explain_text(uncaught(removed("bool"))).cause == "numpy_abi"
+    assert explain_text(uncaught(removed(broken))).cause == "python_exception"
+
+
+def test_an_error_of_hdf5_below_netcdf_may_be_a_lock(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("OSError: [Errno -101] NetCDF: HDF error: '/data/t2m.nc'"))
+    assert (verdict.kind, verdict.cause) == ("cause", "file_lock")

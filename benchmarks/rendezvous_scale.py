@@ -1,14 +1,19 @@
-"""How long N nodes take to meet, once the last has arrived.
+"""How N nodes meet, stay in touch and end, and what each of them asks of node 0's store for it.
 
-    python benchmarks/rendezvous_scale.py [NODES...]        (default 2 16 128 1024)
+    python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 256 512 1024)
 
-Everything is real but the number of machines: node 0 in one process, and N - 1 guests, each with
-a connection and a fingerprint of its own, in four processes that take turns with theirs.
-Measured is the time from the start signal, when all are connected and none has a ticket, until the last of
-them has read the verdict. That bounds "after the last arrives" from above: here they all arrive in that time.
+Everything is real but the number of machines: each node runs what the helper process of a launcher runs
+(``TakingPart``), from the first try to reach node 0 to the outcome, with a connection and a fingerprint of
+its own. Node 0 has a process to itself; the others share four, whose work would be spread over N machines.
 
-The peer is the barrier that a script can have with torch alone: the same store, the same connections,
-``store.add`` by everyone and ``store.wait`` for the last. It compares nothing and names nobody.
+- met: from the start signal, when nobody is connected, until the last of them knows that all are there
+- requests and KiB: what a node asks of the store, on average, to meet; in a second of training; to end
+- node 0: how much of a processor node 0 uses while the others train
+- end: from the end of all trainings until the last node knows the outcome
+
+The goal is that what a node asks does not grow with their number. The peer is the barrier that a script can
+have with torch alone, over the same store: connect, ``store.add`` by everyone, ``store.wait`` for the last.
+It compares nothing, names nobody, and notices nothing afterwards.
 """
 
 from __future__ import annotations
@@ -16,151 +21,197 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import socket
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing.synchronize import Barrier
+from queue import Queue
+from threading import Semaphore, Thread
 from typing import Any
 
+from platform_launch.hardware import ports
+from platform_launch.hardware.names import without_lookups
 from platform_launch.launch.link import ENVIRONMENT
-from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous import store
+from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.participant import NoRendezvousError, Participant
-from platform_launch.rendezvous.run.gathering import Gathering
-from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState
-from platform_launch.rendezvous.store import Store
+from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.run.launcher import AllHere, RunTask, Settled, TrainingEnded
+from platform_launch.rendezvous.run.own_launcher import OwnLauncher
+from platform_launch.rendezvous.run.taking_part import TakingPart
 
-PROCESSES = 4
-GOAL_S = 5.0
-KEPT: list[Any] = []  # a store lives as long as its object
+SHARED = 4
+IN_TOUCH_S = 10.0
+LIMIT_S = 600.0
+# What a node asks may vary with how long it waits for the last; it must not follow their number.
+MOST_GROWTH = 2.0
+
+
+class Counted:
+    """A TCPStore that counts what is asked of it. Each is used by one thread."""
+
+    everyone: list[Counted] = []  # noqa: RUF012 - of this process
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.requests = self.bytes = 0
+        self.everyone.append(self)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        return partial(self._count, found) if callable(found) else found
+
+    def _count(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        answer = call(*arguments)
+        self.requests += 1
+        self.bytes += sum(map(_size, (*arguments, answer)))
+        return answer
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    return sum(map(_size, value)) if isinstance(value, list) else 0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How far the nodes of a process have come."""
+
+    at_s: float
+    cpu_s: float
+    requests: int
+    bytes: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return what has been used so far."""
+        used = Counted.everyone
+        requests, sizes = sum(one.requests for one in used), sum(one.bytes for one in used)
+        return cls(time.monotonic(), time.process_time(), requests, sizes)
 
 
 def fingerprint(rank: int, nnodes: int) -> Fingerprint:
     """A node with as many facts as a real one has; every seventh has another driver."""
     facts = {f"fact {number}": "a value of usual length" for number in range(40)}
     facts["GPU driver"] = "570.86.15" if rank % 7 else "535.54.03"
-    return Fingerprint(
-        rank, nnodes, f"gpu-{rank:04}", (f"10.0.{rank // 256}.{rank % 256}",), str(rank), "job", 8, facts
-    )
+    host, address = f"gpu-{rank:04}", f"10.0.{rank // 256}.{rank % 256}"
+    return Fingerprint(rank, nnodes, host, (address,), os.urandom(16).hex(), "job", 8, facts)
 
 
-def take_part(ranks: range, nnodes: int, port: int, start: Barrier, done: Any) -> None:
-    """Bring several nodes to the rendezvous; report when the last of them knew the verdict."""
-    stores = [Store.connect("127.0.0.1", port, limit_s=60) for _ in ranks]
-    waiting = [enter(store, fingerprint(rank, nnodes)) for store, rank in zip(stores, ranks, strict=True)]
-    start.wait()
-    for participant in waiting:
-        participant.join()
-    pause_s = min(0.1 + nnodes / 2500, 0.5)  # as arriving.Arrival
-    while waiting:
-        for participant in waiting:
-            participant.heartbeat()
-        waiting = [participant for participant in waiting if not is_running(participant)]
-        if waiting:
-            time.sleep(pause_s)
-    done.put(time.monotonic())
+def take_part(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, done: Any) -> None:
+    """Be some of the nodes, and report the moments when all of these had begun, met, trained and ended."""
+    store.load_torch(bare=True)
+    opening = store._opening
+    store._opening = lambda *given, **named: lambda: Counted(opening(*given, **named)())  # type: ignore[assignment]
+    met, settled = Semaphore(0), Semaphore(0)
+
+    def emit(message: Message) -> None:
+        if isinstance(message, (AllHere, Settled)):
+            (met if isinstance(message, AllHere) else settled).release()
+
+    commands: list[Queue[Message | None]] = [Queue() for _ in ranks]
+    nodes = []
+    for rank, queue in zip(ranks, commands, strict=True):
+        me = fingerprint(rank, nnodes)
+        task = RunTask(me, "127.0.0.1", *known, LIMIT_S, 60.0, 5.0, "")
+        nodes.append(Thread(target=TakingPart(task, me, None, OwnLauncher(), queue, emit).run, daemon=True))
+    step.wait()
+    moments = [Moment.now()]
+    for node in nodes:
+        node.start()
+    for _ in nodes:
+        met.acquire()
+    moments.append(Moment.now())
+    step.wait()
+    moments.append(Moment.now())
+    time.sleep(IN_TOUCH_S)
+    moments.append(Moment.now())
+    step.wait()
+    moments.append(Moment.now())
+    for rank, queue in zip(ranks, commands, strict=True):
+        queue.put(TrainingEnded(NodeEnding(EndKind.FINISHED, rank, "", 0), None))
+    for _ in nodes:
+        settled.acquire()
+    moments.append(Moment.now())
+    done.put((ranks.start, moments))
+    for node in nodes:
+        node.join()
 
 
-def enter(store: Store, me: Fingerprint) -> Participant:
-    """Wait for the rendezvous to open: before the clock runs."""
-    while True:
-        try:
-            return Participant(store, me, purpose=PURPOSE)
-        except NoRendezvousError:
-            time.sleep(0.1)
-
-
-def is_running(participant: Participant) -> bool:
-    """Whether a node has heard that all are there."""
-    state = participant.state(RunState)
-    return state is not None and state.phase is RunPhase.RUNNING
-
-
-def meet_at_barrier(ranks: range, nnodes: int, port: int, start: Barrier, done: Any) -> None:
-    """The peer: add, and wait for the last."""
+def meet_at_barrier(ranks: range, nnodes: int, known: tuple[int, int], step: Barrier, done: Any) -> None:
+    """The peer: connect, add, and wait for the last."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    limit = timedelta(seconds=60)
-    stores: list[Any] = [
-        TCPStore("127.0.0.1", port, None, False, limit, wait_for_workers=False) for _ in ranks
-    ]
-    start.wait()
-    for store in stores:
-        if store.add("count", 1) == nnodes:
-            store.set("all", "1")
-    for store in stores:
-        store.wait(["all"], timedelta(seconds=60))
-    done.put(time.monotonic())
+    limit = timedelta(seconds=LIMIT_S)
+    made = partial(TCPStore, "127.0.0.1", known[1], None, timeout=limit, wait_for_workers=False)
+    leading = [made(is_master=True)] if ranks.start == 0 else []
+    step.wait()
+    began = Moment.now()
+    stores = leading or [made(is_master=False) for _ in ranks]
+    for one in stores:
+        if one.add("count", 1) == nnodes:
+            one.set("all", "1")
+    for one in stores:
+        one.wait(["all"], limit)
+    done.put((ranks.start, [began, Moment.now()]))
+    step.wait()
 
 
-def lead(port: int, nnodes: int, start: Barrier) -> float:
-    """Node 0, whose own participant comes with the others; returns when it began."""
-    me = fingerprint(0, nnodes)
-    said: list[ConsoleLine] = []
-    coordinator = Coordinator(Store.serve(port, limit_s=60), me, purpose=PURPOSE, say=said.append)
-    gathering = Gathering(coordinator, me, timeout_s=600, node_timeout_s=12, say=said.append)
-    participant = Participant(Store.connect("127.0.0.1", port, limit_s=60), me, purpose=PURPOSE)
-    start.wait()
-    began = time.monotonic()
-    participant.join()
-    while gathering.step().phase is RunPhase.WAITING:
-        participant.heartbeat()
-        time.sleep(min(0.05 + nnodes / 4000, 0.25))  # as leading.Lead
-    assert gathering.state.phase is RunPhase.RUNNING, gathering.state
-    KEPT.append(coordinator)
-    return began
-
-
-def lead_barrier(port: int, nnodes: int, start: Barrier) -> float:
-    """The peer's node 0."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    store = TCPStore("127.0.0.1", port, None, True, timedelta(seconds=60), wait_for_workers=False)
-    start.wait()
-    began = time.monotonic()
-    if store.add("count", 1) == nnodes:
-        store.set("all", "1")
-    store.wait(["all"], timedelta(seconds=60))
-    KEPT.append(store)
-    return began
-
-
-def seconds(nnodes: int, leader: Any, guest: Any) -> float:
-    """Run one meeting and return how long it took."""
+def run(nnodes: int, part: Callable[..., None]) -> dict[int, list[Moment]]:
+    """Run one job; return the moments of each process by its first rank."""
     context = multiprocessing.get_context("spawn")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    shares = [range(1 + index, nnodes, PROCESSES) for index in range(min(PROCESSES, nnodes - 1))]
-    start, done = context.Barrier(len(shares) + 1), context.Queue()
-    workers = [context.Process(target=guest, args=(s, nnodes, port, start, done)) for s in shares]
+    shares = [range(1), *(range(1 + index, nnodes, SHARED) for index in range(min(SHARED, nnodes - 1)))]
+    known = ports.free(), ports.free()
+    step, done = context.Barrier(len(shares)), context.Queue()
+    workers = [context.Process(target=part, args=(one, nnodes, known, step, done)) for one in shares]
     for worker in workers:
         worker.start()
-    began = leader(port, nnodes, start)
-    ended = max([time.monotonic(), *(done.get(timeout=60) for _ in workers)])
+    found = dict(done.get(timeout=LIMIT_S) for _ in workers)
     for worker in workers:
         worker.join()
-    KEPT.clear()
-    return float(ended - began)
+    return found
 
 
 def main() -> int:
-    """Print one line a size, and whether the biggest meeting was in time and no worse than linear."""
+    """Print a line a size, and whether what a node asks grows with their number."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("nodes", nargs="*", type=int, default=[2, 16, 128, 1024], help="default: %(default)s")
+    parser.add_argument("nodes", nargs="*", type=int, default=[16, 128, 256, 512, 1024])
     sizes = parser.parse_args().nodes
-    os.environ.update(ENVIRONMENT)  # as every helper
-    ours = {}
+    os.environ.update(without_lookups({**os.environ, **ENVIRONMENT}))  # as every helper; the peer has it too
+    asked = {}
+    print("nodes    met (peer)   requests, KiB a node: to meet    in a second     to end    node 0      end")
     for nnodes in sizes:
-        ours[nnodes] = seconds(nnodes, lead, take_part)
-        peer = seconds(nnodes, lead_barrier, meet_at_barrier)
-        print(f"{nnodes:5} nodes: roll call {ours[nnodes]:.2f} s, bare barrier {peer:.2f} s", flush=True)
-    first, last = sizes[0], sizes[-1]
-    growth = ours[last] / ours[first]
-    print(f"{last} nodes in {ours[last]:.2f} s (goal {GOAL_S:g} s)")
-    print(f"{last // first} times the nodes take {growth:.1f} times as long (goal: no more than linear)")
-    return 0 if ours[last] <= GOAL_S and growth <= last / first else 1
+        found = run(nnodes, take_part)
+        peer = run(nnodes, meet_at_barrier)
+        last = [max(moments[index].at_s for moments in found.values()) for index in range(6)]
+        met_s, end_s = last[1] - last[0], last[5] - last[4]
+        peer_s = max(end.at_s for _, end in peer.values()) - max(begin.at_s for begin, _ in peer.values())
+        guests = [moments for first, moments in found.items() if first]
+
+        def each(
+            begin: int, end: int, over: float = 1.0, guests: list[list[Moment]] = guests, nnodes: int = nnodes
+        ) -> tuple[float, float]:
+            requests = sum(one[end].requests - one[begin].requests for one in guests)
+            size = sum(one[end].bytes - one[begin].bytes for one in guests)
+            return requests / (nnodes - 1) / over, size / (nnodes - 1) / over / 1024
+
+        asked[nnodes] = meet, train, close = each(0, 1), each(2, 3, IN_TOUCH_S), each(4, 5)
+        cpu = (found[0][3].cpu_s - found[0][2].cpu_s) / IN_TOUCH_S
+        print(
+            f"{nnodes:5} {met_s:6.2f} s ({peer_s:.2f})"
+            f"{meet[0]:27.1f} {meet[1]:5.1f} {train[0]:8.1f} {train[1]:5.1f} {close[0]:6.1f} {close[1]:5.1f}"
+            f"{cpu:9.1%} {end_s:6.2f} s",
+            flush=True,
+        )
+    first, latest = asked[sizes[0]], asked[sizes[-1]]
+    growth = sum(size for _, size in latest) / sum(size for _, size in first)
+    times = sizes[-1] // sizes[0]
+    print(f"{times} times the nodes: each asks for {growth:.1f} times the bytes (goal: {MOST_GROWTH:g})")
+    return 0 if growth <= MOST_GROWTH else 1
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.dist_launch.node_access import uninstall
 from platform_launch.dist_launch.wait_task import WaitTask
 from platform_launch.errors import InputError, InstallationError, LaunchError, UsageError, shown
+from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.messages import encode
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
@@ -177,6 +178,8 @@ class _WaitProcesses:
     def _start(self, name: str, argv: tuple[str, ...], text: str) -> None:
         """Start a process of ours with a line on its stdin."""
         environment = {**self._settings.environment, **_QUIET}
+        if name == "rendezvous":
+            environment = without_lookups(environment)
         self._commands[name] = Command(argv, environment)
         self._inputs[name] = text
         self._again(name)

@@ -1,10 +1,19 @@
-"""Which processes have a file or socket open, as far as this one may see."""
+"""How many files and sockets may be open, and which processes have one open, as far as this one may see."""
 
 from __future__ import annotations
 
+import resource
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+
+
+def allow_many() -> int:
+    """Let this process open as many as its hard limit says, and return how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def holders(wanted: set[str]) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ from threading import Event, Lock, Thread
 
 from platform_launch import helper
 from platform_launch.errors import LaunchError
+from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask, fault
 from platform_launch.rendezvous.run.silence import SILENT_S, SilenceClock
@@ -55,7 +56,7 @@ class HelperLink:
         its_stdin, self._to = os.pipe2(os.O_CLOEXEC)
         self._from, its_stdout = os.pipe2(os.O_CLOEXEC)
         try:
-            command = Command(helper.command("rendezvous"), {**environment, **ENVIRONMENT})
+            command = Command(helper.command("rendezvous"), without_lookups({**environment, **ENVIRONMENT}))
             self.pid = start(command, {0: its_stdin, 1: its_stdout})
         except LaunchError:
             os.close(self._to)

@@ -12,6 +12,7 @@ launcher too. Importing torch costs more memory than a supervisor may take, so b
     coordinator      node 0's side        membership   who holds which rank; spares; who comes back
                      own_entries, open_requests, strangers: what it writes, passes on, turns away
     participant      a node's side        liveness     who has gone silent
+                     handshake: what it makes of who answers at node 0
     connecting       the way to node 0    reach        its name, its address, its port
 
 A purpose is built on these: ``run`` (a verdict, and how the training ended), the doctor's measurements, and

@@ -9,9 +9,10 @@ and whoever reaches the port is trusted as far as its messages are well formed.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
 
@@ -105,6 +106,10 @@ class Seal:
     secret: Secret | None
     purpose: str
     nonce: str
+
+    def bound_to(self, entry: bytes) -> Seal:
+        """Return the seal of what counts only together with an entry, whose nonce may not be readable."""
+        return replace(self, nonce=hashlib.sha256(entry).hexdigest())
 
     def close(self, key: str, entry: M) -> bytes:
         """Return what is stored under a key."""

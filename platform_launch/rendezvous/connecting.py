@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import NoRendezvousError, RejectedError
 from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.participant import NoRendezvousError, Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.port_discovery import NoRendezvous, discover_port
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.purpose import Purpose

@@ -101,6 +101,7 @@ class Coordinator:
         self.membership = Membership(me, same_nnodes=same_nnodes)
         for seat in members:
             self.membership.restore(seat)
+        self._started = {seat.identity for seat in members if seat.node_rank is not None}
         self._open(round_of, job)
 
     def step(self) -> list[Change]:
@@ -162,9 +163,15 @@ class Coordinator:
     def assign(self, spare: Member, rank: int) -> Member:
         """Give a free rank to a spare; it hears of that with its next heartbeat."""
         member = self.membership.assign(spare, rank)
-        self._own.notify(member.slot, JoinNotice(member.node.identity, rank))
+        self._notify(member)
         self._publish_members()
         return member
+
+    def start(self) -> None:
+        """Tell each member that has a rank that they begin together; whoever comes later does not."""
+        self._started = {member.node.identity for member in self.membership.ranks.values()}
+        for member in self.membership.ranks.values():
+            self._notify(member)
 
     def remove(self, member: Member) -> None:
         """Let a member's place be taken by others, or by itself, if it is heard again."""
@@ -196,6 +203,7 @@ class Coordinator:
         unbound = replace(self._seal, nonce="")  # its reader learns the nonce from the announcement
         self._own.put(protocol.HELLO, self._hello, unbound)
         self._own.put(protocol.ANNOUNCEMENT, self.announcement, unbound)
+        self._hello_seal = unbound.bound_to(unbound.close(protocol.ANNOUNCEMENT, self.announcement))
 
     def _look(self, now: float) -> list[Change]:
         keys = [f"heartbeat/{slot}" for slot in range(len(self._slots))]
@@ -307,7 +315,11 @@ class Coordinator:
             self._warn(f"{change.rejection.kind} {member.place} {text}", f"{text}; {hint}")
             self._own.notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
         else:
-            self._own.notify(member.slot, JoinNotice(member.node.identity, member.rank))
+            self._notify(member)
+
+    def _notify(self, member: Member) -> None:
+        identity = member.node.identity
+        self._own.notify(member.slot, JoinNotice(identity, member.rank, identity in self._started))
 
     def _turn_away_entry(self, slot: int, key: str, error: InvalidMessageError) -> Change | None:
         """Remove an entry that cannot be used; a node that has left it is told why."""
@@ -315,7 +327,7 @@ class Coordinator:
         if holder is None:
             join = self._store.read([join_key])[0] or b""
             heartbeat, ours = self._slots[slot].seen, self._hello
-            change = strangers.of_another_build(slot, heartbeat, self._seal, ours)
+            change = strangers.of_another_build(slot, heartbeat, self._hello_seal, ours)
             change = change or strangers.without_our_secret(slot, join, error, self._seal, ours)
             if change is not None:
                 return change
@@ -339,8 +351,8 @@ class Coordinator:
                 self._own.forget_notice(slot)
                 self._store.write_all([(f"{kind}/{slot}", b"") for kind in ("heartbeat", "notice", "join")])
         over = self._requests.expire(now)
-        for request in over:
-            self._store.delete([request.answer_key(seat.slot) for seat in request.to])
+        for answers in over:
+            self._store.delete(answers)
         if over:
             self._own.put(protocol.REQUESTS, self._requests.entry)
 

@@ -14,13 +14,13 @@ class OpenRequests:
     """The requests that wait for answers, each until its time is up."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], tuple[OpenRequest, float]] = {}
+        self._open: dict[tuple[int, int], tuple[OpenRequest, float, list[str]]] = {}
         self._last_number: dict[int, int] = {}
 
     @property
     def entry(self) -> Requests:
         """All of them, as every node reads them."""
-        return Requests(tuple(request for request, _ in self._open.values()))
+        return Requests(tuple(request for request, _, _ in self._open.values()))
 
     def receive(self, slot: int, asked: NodeRequests, members: Iterable[Member], now: float) -> bool:
         """Take what a node asks at the moment; tell whether any of it is new."""
@@ -29,21 +29,15 @@ class OpenRequests:
             if request.number <= self._last_number.get(slot, 0):
                 continue
             self._last_number[slot], new = request.number, True
-            to = tuple(
-                member.seat
-                for member in members
-                if member.slot != slot
-                and member.rank is not None  # spares have nothing to say of the training
-                and (request.to is None or member.rank in request.to)
-            )
-            opened = OpenRequest(slot, request.number, to, request.body)
-            self._open[slot, request.number] = opened, now + min(request.limit_s, _LONGEST_S)
+            opened = OpenRequest(slot, request.number, request.to, request.body)
+            answers = [opened.answer_key(one.slot) for one in members if opened.is_for(one.seat)]
+            self._open[slot, request.number] = opened, now + min(request.limit_s, _LONGEST_S), answers
         return new
 
-    def expire(self, now: float) -> list[OpenRequest]:
-        """Forget the requests whose time is up, and return them."""
-        over = [key for key, (_, until) in self._open.items() if now >= until]
-        return [self._open.pop(key)[0] for key in over]
+    def expire(self, now: float) -> list[list[str]]:
+        """Forget the requests whose time is up; return of each where its answers lie."""
+        over = [key for key, (_, until, _) in self._open.items() if now >= until]
+        return [self._open.pop(key)[2] for key in over]
 
     def forget(self, slot: int) -> None:
         """Count the requests of a slot anew: it is another node's."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from platform_launch import __version__
 from platform_launch.rendezvous import protocol
-from platform_launch.rendezvous.authentication import Seal, Secret, UnauthenticatedError
+from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import Handshake, NoRendezvousError, RejectedError
 from platform_launch.rendezvous.liveness import Liveness
 from platform_launch.rendezvous.messages import InvalidMessageError, M, Message, encode
 from platform_launch.rendezvous.protocol import (
-    Announcement,
-    Hello,
     Join,
     JoinNotice,
     Members,
@@ -24,8 +22,6 @@ from platform_launch.rendezvous.protocol import (
     NodeRequests,
     Now,
     OpenRequest,
-    Rejection,
-    RejectionKind,
     RequestAnswer,
     Requests,
     Seat,
@@ -35,18 +31,6 @@ from platform_launch.rendezvous.store import Store
 
 # A node that hears nothing of its entry for this long looks whether it still lies there.
 _JOIN_AGAIN_S = 2.0
-
-
-class NoRendezvousError(Exception):
-    """What answers is no rendezvous of this kind, or has no room; the message says which. Try again."""
-
-
-class RejectedError(Exception):
-    """This node cannot take part."""
-
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(protocol.describe_rejection(rejection))
-        self.rejection = rejection
 
 
 @dataclass
@@ -78,7 +62,8 @@ class Participant:
     """One node. Methods raise StoreError when the store is gone.
 
     ``announcement`` says whose rendezvous this is. After :meth:`join`, call :meth:`heartbeat` at least once a
-    second; then ``seat`` is this node's place, None until it has one.
+    second; then ``seat`` is this node's place, None until it has one, and ``started`` tells whether it is one
+    of those who began together (``Coordinator.start``).
     """
 
     def __init__(
@@ -96,17 +81,15 @@ class Participant:
         self._store = store
         self._join = Join(me, os.urandom(8).hex(), details, spare)
         self._purpose = purpose
-        self._first_seal = Seal(secret, purpose.name, "")
-        self._hello = Hello(purpose.protocol, __version__, me.node_rank, me.place, me.job_id)
-        self._foreign: Rejection | None = None
-        self.announcement = self._read_announcement()
-        self._seal = replace(self._first_seal, nonce=self.announcement.nonce)
+        self._handshake = Handshake(store, me, purpose, secret)
+        self.announcement, self._seal = self._handshake.announcement, self._handshake.seal
         self._slot = -1
         self._count = 0
         self._written = 0
         self._written_at_join = 0.0
         self._notice = b""
-        self._editions = Now(0, 0, 0, 0)
+        self._now = Now(0, 0, 0, 0)
+        self._known = dict.fromkeys((protocol.STATE, protocol.MEMBERS, protocol.REQUESTS), 0)
         self._liveness: Liveness[str] = Liveness()
         self._looked = time.monotonic()
         self._state: Message | None = None
@@ -116,10 +99,14 @@ class Participant:
         self._heard: set[tuple[int, int]] = set()
         self._published: dict[type[Message], tuple[Message, bool]] = {}
         self.seat: Seat | None = None
+        self.started = False
 
     @property
     def members(self) -> tuple[Seat, ...]:
-        """Who takes part, as far as this node knows."""
+        """Who takes part; read where it is asked for, since for a thousand nodes it is long."""
+        for entry in self._news(protocol.MEMBERS).values():
+            if isinstance(entry, Members):
+                self._members = entry.seats
         return self._members
 
     @property
@@ -129,9 +116,9 @@ class Participant:
 
     def join(self) -> None:
         """Leave an entry in a free slot. Raises NoRendezvousError and RejectedError."""
-        if self._foreign is not None:
+        if self._handshake.foreign is not None:
             self._say_hello()
-            raise RejectedError(self._foreign)
+            raise RejectedError(self._handshake.foreign)
         mine = self._join
         for slot in self._usual_slots():
             key = f"join/{slot}"
@@ -147,25 +134,21 @@ class Participant:
         self._written_at_join = time.monotonic()
         self._count = max(self._count, self._last_count())
         self._beat()
-        rejection = self._secrets_differ()
-        if rejection is not None:
-            raise RejectedError(rejection)
+        if self._handshake.untrusted is not None:
+            raise RejectedError(self._handshake.untrusted)
 
     def heartbeat(self) -> None:
         """Give a sign of life, and hear what is new. Raises RejectedError."""
         notice_key = f"notice/{self._slot}"
         now_data, notice = self._store.exchange(*self._next_beat(), [protocol.NOW, notice_key])
-        now = self._open_entry(protocol.NOW, now_data, Now)
+        self._now = self._open_entry(protocol.NOW, now_data, Now) or self._now
         moment = time.monotonic()
-        if now is None:
-            now = self._editions
-        self._liveness.observe({protocol.NOW: now.count}, moment - self._looked)
+        self._liveness.observe({protocol.NOW: self._now.count}, moment - self._looked)
         self._looked = moment
         if notice and notice != self._notice:
             self._hear_notice(notice_key, notice)
-        self._hear_editions(now)
-        known = any(seat.identity == self._join.node.identity for seat in self._members)
-        if not (self.seat and known) and moment - self._written_at_join >= _JOIN_AGAIN_S:
+        self._hear_news()
+        if not (self.seat and notice) and moment - self._written_at_join >= _JOIN_AGAIN_S:
             self._written_at_join = moment
             self._restore()
         self._collect()
@@ -192,14 +175,16 @@ class Participant:
 
     def values(self, kind: type[M]) -> dict[Seat, M]:
         """Return what the members have published of a kind."""
-        keys = [f"value/{kind.__name__}/{seat.slot}" for seat in self._members]
-        found = zip(self._members, keys, self._store.read(keys), strict=True)
+        members = self.members
+        keys = [f"value/{kind.__name__}/{seat.slot}" for seat in members]
+        found = zip(members, keys, self._store.read(keys), strict=True)
         values = {seat: self._open_entry(key, data, kind) for seat, key, data in found}
         return {seat: value for seat, value in values.items() if value is not None}
 
     def value_of(self, rank: int, kind: type[M]) -> M | None:
         """Return what the node of a rank has published of a kind."""
-        slot = next((seat.slot for seat in self._members if seat.node_rank == rank), None)
+        # Node 0's is known without asking who all the others are, which every node would do at once.
+        slot = 0 if rank == 0 else next((one.slot for one in self.members if one.node_rank == rank), None)
         if slot is None:
             return None
         key = f"value/{kind.__name__}/{slot}"
@@ -257,74 +242,19 @@ class Participant:
             self._join, self._slot = earlier._join, earlier._slot
             self._count, self._written = earlier._count, earlier._written
             self._inquiries, self._heard = earlier._inquiries, earlier._heard
-            self.seat, self._members = earlier.seat, earlier._members
+            self.seat, self.started = earlier.seat, earlier.started
         else:
             self._inquiries = earlier._inquiries
             self.join()
         for value, quietly in earlier._published.values():
             self.publish(value, quietly=quietly)
 
-    def _read_announcement(self) -> Announcement:
-        hello, data = self._store.read([protocol.HELLO, protocol.ANNOUNCEMENT])
-        if not data:
-            raise NoRendezvousError("no rendezvous answers there")
-        self._announced = data
-        # Whether it is sealed with our secret is asked when this node joins: node 0 shall hear of us.
-        unsealed, node = Seal(None, "", ""), self._join.node
-        try:
-            theirs = unsealed.open(protocol.HELLO, hello or b"", Hello)
-        except InvalidMessageError:
-            theirs = None
-        try:
-            announcement = unsealed.open(protocol.ANNOUNCEMENT, data, Announcement)
-        except InvalidMessageError as error:
-            if theirs is None or theirs.protocol == self._hello.protocol:
-                raise NoRendezvousError(
-                    f"what answers there is no rendezvous of this version of the launcher: {error}"
-                ) from error
-            # Enough of one to come to it as a stranger.
-            announcement = Announcement(
-                self._purpose.name, "", theirs.place, "", node.nnodes, node.nnodes, ""
-            )
-        if announcement.purpose != self._purpose.name:
-            raise RejectedError(
-                Rejection(
-                    RejectionKind.OTHER_PURPOSE,
-                    node.node_rank,
-                    node.place,
-                    announcement.place,
-                    self._purpose.name,
-                    announcement.purpose,
-                )
-            )
-        if theirs is None or theirs.protocol != self._hello.protocol:
-            self._foreign = Rejection(
-                RejectionKind.OTHER_PROTOCOL,
-                node.node_rank,
-                node.place,
-                announcement.place,
-                self._hello.build,
-                theirs.build if theirs is not None else "an older version",
-            )
-        return announcement
-
     def _say_hello(self) -> None:
         """Let node 0 know, where its heartbeats are expected, who came and cannot take part."""
-        hello = self._first_seal.close(protocol.HELLO, self._hello)
+        hello = self._handshake.hello
         for slot in self._usual_slots():
             if self._store.replace(f"heartbeat/{slot}", b"", hello) == hello:
                 break
-
-    def _secrets_differ(self) -> Rejection | None:
-        """Return why node 0 is not to be trusted, if so; where only it has a secret, it says so itself."""
-        data = self._announced
-        try:
-            self._first_seal.open(protocol.ANNOUNCEMENT, data, Announcement)
-        except UnauthenticatedError as error:
-            kind = RejectionKind.OTHER_SECRET if error.sealed else RejectionKind.COORDINATOR_WITHOUT_SECRET
-            node = self._join.node
-            return Rejection(kind, node.node_rank, node.place, self.announcement.place)
-        return None
 
     def _usual_slots(self) -> list[int]:
         rank, nnodes = self._join.node.node_rank, self.announcement.nnodes
@@ -368,41 +298,37 @@ class Participant:
         if notice.rejection is not None:
             raise RejectedError(notice.rejection)
         self.seat = Seat(self._slot, notice.node_rank, notice.identity, self._join.node.place)
+        self.started = notice.started
 
-    def _hear_editions(self, now: Now) -> None:
-        wanted = [
-            (protocol.STATE, now.state, self._editions.state),
-            (protocol.MEMBERS, now.members, self._editions.members),
-            (protocol.REQUESTS, now.requests, self._editions.requests),
-        ]
-        news = [key for key, edition, known in wanted if edition != known]
-        found = {
-            key: self._open_entry(key, data, Message)
-            for key, data in zip(news, self._store.read(news), strict=True)
-        }
-        for key, entry in found.items():
-            if key == protocol.STATE and entry is not None:
+    def _hear_news(self) -> None:
+        for key, entry in self._news(protocol.STATE, protocol.REQUESTS).items():
+            if key == protocol.STATE:
                 self._state = entry
-            elif isinstance(entry, Members):
-                self._members = entry.seats
             elif isinstance(entry, Requests):
                 self._hear_requests(entry)
-        # What could not be read is read again with the next heartbeat.
-        self._editions = Now(
-            now.count,
-            *(known if key in found and found[key] is None else edition for key, edition, known in wanted),
-        )
+
+    def _news(self, *keys: str) -> dict[str, Message]:
+        """Read those entries of node 0 that have changed; what cannot be read is read again next time."""
+        now = self._now
+        editions = {protocol.STATE: now.state, protocol.MEMBERS: now.members, protocol.REQUESTS: now.requests}
+        changed = [key for key in keys if editions[key] != self._known[key]]
+        news = {}
+        for key, data in zip(changed, self._store.read(changed), strict=True):
+            entry = self._open_entry(key, data, Message)
+            if entry is not None:
+                news[key], self._known[key] = entry, editions[key]
+        return news
 
     def _hear_requests(self, requests: Requests) -> None:
         self._open = {
             (request.slot, request.number): request
             for request in requests.open
-            if any(seat.slot == self._slot for seat in request.to)
+            if self.seat is not None and request.is_for(self.seat)
         }
         for request in requests.open:
             inquiry = self._inquiries.get(request.number)
-            if request.slot == self._slot and inquiry is not None:
-                inquiry.recipients = request.to
+            if request.slot == self._slot and inquiry is not None and inquiry.recipients is None:
+                inquiry.recipients = tuple(seat for seat in self.members if request.is_for(seat))
 
     def _collect(self) -> None:
         """Read the answers that have come."""
@@ -410,7 +336,7 @@ class Participant:
             if inquiry.recipients is None or inquiry.done:
                 continue
             missing = inquiry.silent
-            request = OpenRequest(self._slot, inquiry.number, (), inquiry.request.body)
+            request = OpenRequest(self._slot, inquiry.number, None, inquiry.request.body)
             keys = [request.answer_key(seat.slot) for seat in missing]
             for seat, key, data in zip(missing, keys, self._store.read(keys), strict=True):
                 answer = self._open_entry(key, data, RequestAnswer)

@@ -134,10 +134,14 @@ class Rejection(Message):
 
 @dataclass(frozen=True)
 class JoinNotice(Message):
-    """What the coordinator says to one node: it takes part, with a rank or as a spare, or it does not."""
+    """What the coordinator says to one node: it takes part, with a rank or as a spare, or it does not.
+
+    ``started``: it is one of those who began together.
+    """
 
     identity: str
     node_rank: int | None = None
+    started: bool = False
     rejection: Rejection | None = None
 
 
@@ -181,12 +185,17 @@ class NodeRequests(Message):
 
 @dataclass(frozen=True)
 class OpenRequest(Message):
-    """A request on its way: ``slot`` and ``number`` say whose it is, ``to`` who shall answer."""
+    """A request on its way: ``slot`` and ``number`` say whose it is, ``to`` which ranks shall answer."""
 
     slot: int
     number: int
-    to: tuple[Seat, ...]
+    to: tuple[int, ...] | None
     body: Message
+
+    def is_for(self, seat: Seat) -> bool:
+        """Tell whether somebody shall answer: not who asks, nor spares, who know nothing of the training."""
+        rank = seat.node_rank
+        return rank is not None and seat.slot != self.slot and (self.to is None or rank in self.to)
 
     def answer_key(self, slot: int) -> str:
         """Return where the answer of a slot lies."""

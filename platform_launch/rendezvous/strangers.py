@@ -13,10 +13,13 @@ from platform_launch.rendezvous.protocol import Hello, Join, Rejection, Rejectio
 
 
 def of_another_build(slot: int, heartbeat: bytes, seal: Seal, ours: Hello) -> Change | None:
-    """Turn away a node that left a Hello where its heartbeat would lie; None for all else."""
+    """Turn away a node that left a Hello where its heartbeat would lie; None for all else.
+
+    ``seal`` is bound to node 0's announcement: a Hello that answered that of an earlier start says nothing.
+    """
     kind = RejectionKind.OTHER_PROTOCOL
     try:
-        theirs = replace(seal, nonce="").open(protocol.HELLO, heartbeat, Hello)
+        theirs = seal.open(protocol.HELLO, heartbeat, Hello)
     except UnauthenticatedError as error:
         theirs, kind = error.claim, _without_our_secret(error)
     except InvalidMessageError:

@@ -13,8 +13,9 @@ from platform_launch.dist_launch.cluster_formation import ClusterFormation
 from platform_launch.dist_launch.roster import PURPOSE, NodeReadiness, WaitRoster
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.store import Store
 from tests.dist_launch.lab import LIMIT_S
 from tests.dist_launch.test_cluster import MEMBER

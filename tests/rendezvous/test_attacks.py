@@ -10,13 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 from platform_launch.rendezvous.authentication import Seal, Secret
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError, encode
-from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.protocol import Join, NodeHeartbeat, RejectionKind
+from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import StoreError
 from tests.lab.waiting import LIMIT_S
-from tests.rendezvous.live import Bulletin, Health, Live, Question, Reply, live, until
+from tests.rendezvous.live import PURPOSE, Bulletin, Health, Live, Question, Reply, live, until
 from tests.rendezvous.nodes import fingerprint
 
 SECRET = Secret("a secret of thirty-two characters")
@@ -168,6 +170,22 @@ def test_a_stranger_cannot_live_on_after_a_node_has_died() -> None:
             return rendezvous.coordinator.silent_s(member) >= 1.5
 
         until(show_again)
+
+
+def test_the_hello_of_an_earlier_start_says_nothing_in_this_one() -> None:
+    """The image was mended meanwhile; somebody has read what a node of the old one left in the store."""
+    with live(2, secret=SECRET) as earlier:
+        with pytest.raises(RejectedError):
+            earlier.participant(1, purpose=Purpose(PURPOSE.name, ())).join()
+        told = earlier.connect().read(["heartbeat/1"])[0] or b""
+        until(lambda: any("do not understand each other" in text for text in earlier.warnings))
+    with live(2, secret=SECRET) as rendezvous:
+        stranger = rendezvous.connect()
+        stranger.write("heartbeat/1", told)
+        until(lambda: bool(rendezvous.changes) or stranger.read(["heartbeat/1"]) == [b""])
+        kinds = [change.rejection.kind for change in rendezvous.changes if change.rejection is not None]
+        assert RejectionKind.OTHER_PROTOCOL not in kinds
+        assert rendezvous.joined(1).seat is not None
 
 
 FORGED = {

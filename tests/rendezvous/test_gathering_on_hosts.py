@@ -273,6 +273,46 @@ def test_a_node_told_to_end_while_it_waits_leaves_at_once(machines: tuple[Host, 
     assert node.code() == 143
 
 
+_NAME_SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+address = bytes(map(int, sys.argv[1].split(".")))
+while True:
+    question, asker = server.recvfrom(512)
+    print(question, flush=True)
+    end = question.index(b"\\0", 12) + 5
+    known = b"node0" in question and question[end - 4:end - 2] == b"\\0\\1"
+    answer = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x05\\0\\4" + address if known else b""
+    head = question[:2] + (b"\\x81\\x80" if b"node0" in question else b"\\x81\\x83")
+    head += b"\\0\\1\\0" + bytes([known]) + b"\\0\\0\\0\\0"
+    server.sendto(head + question[12:end] + answer, asker)
+"""
+
+
+def test_a_name_server_is_asked_for_node_0_and_never_who_it_is_that_connects(
+    machines: tuple[Host, ...], tmp_path: Path
+) -> None:
+    """The store would wait for the answer each time, one after the other."""
+    files = {machine: (machine.etc / "hosts").read_text() for machine in machines[:2]}
+    servers = []
+    try:
+        for machine in files:
+            (machine.etc / "hosts").write_text("127.0.0.1 localhost\n")
+            servers.append(machine.popen([sys.executable, "-c", _NAME_SERVER, machines[0].address]))
+        nodes = [start(machines[rank], rank, 2, logs=tmp_path) for rank in range(2)]
+        assert [node.code() for node in nodes] == [0, 0], nodes[1].text
+    finally:
+        asked = []
+        for server in servers:
+            server.kill()
+            asked.append(server.communicate()[0])
+        for machine, names in files.items():
+            (machine.etc / "hosts").write_text(names)
+    assert all("node0" in questions for questions in asked)
+    assert not any("in-addr" in questions for questions in asked), asked
+
+
 def test_a_silent_name_server_prevents_no_start(machines: tuple[Host, ...], tmp_path: Path) -> None:
     """TCPStore asks for the name of the host it connects to, and that question may never be answered."""
     files = {

@@ -15,9 +15,10 @@ import platform_launch
 from platform_launch.doctor.cluster.document import PURPOSE as DOCTOR
 from platform_launch.rendezvous import protocol
 from platform_launch.rendezvous.authentication import Secret
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import Message, encode
-from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.protocol import Hello, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.state import PURPOSE as RUN

@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError
-from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import Store, StoreSilentError
@@ -120,6 +120,49 @@ def test_a_rank_that_is_held_is_not_given_to_a_spare() -> None:
         rendezvous.joined(2, spare=True)
         with rendezvous.lock, pytest.raises(ValueError, match="rank 1 is held"):
             rendezvous.coordinator.assign(rendezvous.coordinator.membership.spares[0], 1)
+
+
+def test_only_who_began_with_the_others_has_started_also_when_it_comes_again() -> None:
+    with live(3) as rendezvous:
+        nodes = [rendezvous.joined(rank) for rank in range(3)]
+        with rendezvous.lock:
+            rendezvous.coordinator.start()
+        until(lambda: all(node.started for node in nodes), *nodes)
+        with rendezvous.lock:
+            rendezvous.coordinator.remove(rendezvous.coordinator.membership.ranks[1])
+        newcomer = rendezvous.joined(1, identity="another")
+        again = rendezvous.joined(2)
+        assert (newcomer.started, again.started) == (False, True)
+
+
+def test_what_a_node_asks_of_the_store_does_not_grow_with_the_number_of_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[list[str], int]] = []
+
+    def read(store: Store, keys: list[str]) -> list[bytes | None]:
+        found = unchanged(store, keys)
+        asked.append((keys, sum(len(data or b"") for data in found)))
+        return found
+
+    unchanged = Store._read
+    counts = []
+    for nnodes in (3, 30):
+        with live(nnodes) as rendezvous:
+            others = [rendezvous.joined(rank) for rank in range(1, nnodes)]
+            node = rendezvous.joined(0)
+            with rendezvous.lock, monkeypatch.context() as patch:
+                patch.setattr(Store, "_read", read)
+                asked.clear()
+                inquiry = others[0].ask(Question("?"), limit_s=LIMIT_S)
+                rendezvous.coordinator.step()
+                of_node_0 = len(asked)
+                node.heartbeat()
+                node.value_of(0, Health)
+                counts.append((len(asked) - of_node_0, sum(size for _, size in asked[of_node_0:]) // 100))
+            until(lambda: inquiry.recipients is not None, others[0])  # noqa: B023
+            assert len(inquiry.recipients or ()) == nnodes - 1
+    assert counts[0] == counts[1]
 
 
 def test_a_launcher_that_comes_again_takes_its_own_place() -> None:

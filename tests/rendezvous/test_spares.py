@@ -13,8 +13,8 @@ import pytest
 from platform_launch.errors import HardwareError, NodesDisagreeError, UnfitNodeError
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.membership import Change, ChangeKind, Membership
-from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering

@@ -39,8 +39,9 @@ from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
-from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch

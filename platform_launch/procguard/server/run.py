@@ -7,7 +7,6 @@ import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -19,6 +18,7 @@ import uvicorn
 import uvloop
 
 from platform_launch.errors import InputError, UsageError
+from platform_launch.hardware import descriptors
 from platform_launch.procguard.database.engine import DatabaseError
 from platform_launch.procguard.server.app import served_app
 from platform_launch.procguard.server.connection import HttpConnection
@@ -172,11 +172,9 @@ def _check_certificate(settings: ServerSettings) -> None:
 
 def _allow_many_connections() -> None:
     """Each agent and each page that is looked at holds a connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < _MANY_FILES:
-        _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", hard)
+    most = descriptors.allow_many()
+    if most < _MANY_FILES:
+        _LOG.warning("only %d files may be open, and each agent needs one: raise `ulimit -Hn`", most)
 
 
 def let_heartbeats_pass() -> None:

@@ -29,7 +29,7 @@ from platform_launch.rendezvous.run.launcher import (
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
 from platform_launch.rendezvous.run.searching import Search
-from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunRefusal, RunState, mark_of
+from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunRefusal, RunState
 from platform_launch.rendezvous.store import StoreError, StoreSilentError
 
 _SAY_FIRST_S = 2.0
@@ -234,11 +234,9 @@ class Arrival:
             self._pause(pause_s)
 
     def _is_final(self, state: RunState, participant: Participant) -> bool:
-        started = mark_of(self._me.identity) in state.started
         if participant.seat is None or state.phase is RunPhase.WAITING:
             return False
-        # The state may be heard before the notice of the rank that a spare was given.
-        return state.phase is not RunPhase.RUNNING or (started and participant.seat.node_rank is not None)
+        return state.phase is not RunPhase.RUNNING or participant.started
 
     def _wait_again(self, *, lost: bool) -> None:
         """Look for the next start, which a spare may have to wait for as long as for the first."""

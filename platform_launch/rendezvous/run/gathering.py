@@ -21,10 +21,12 @@ from platform_launch.rendezvous.membership import Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import Rejection, RejectionKind, describe_rejection
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState, mark_of
+from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
+# A node. Who is absent is told to all, and so the less often the more they are.
+_TELL_EVERY_S = 0.002
 # A training must not start with a node that may be dead already.
 _DOUBTED_AFTER_S = 2.5
 # So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
@@ -82,6 +84,7 @@ class Gathering:
         self._time_is_up = False
         self._began = time.monotonic()
         self._said = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._told_at = 0.0
         self.master_addr_problem = ""
         self.restarts_used = me.restarts_used
         self.state = RunState(RunPhase.WAITING, me.nnodes, tuple(range(me.nnodes)))
@@ -282,7 +285,9 @@ class Gathering:
             self._say(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
             if suspicion:
                 self._say(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
-        if (tuple(absent), ago) != (self.state.absent, self.state.last_seen_s):
+        told = (self.state.absent, self.state.last_seen_s)
+        if (tuple(absent), ago) != told and now - self._told_at >= self._me.nnodes * _TELL_EVERY_S:
+            self._told_at = now
             self._publish(replace(self.state, absent=tuple(absent), last_seen_s=ago))
 
     def _pronounce(self) -> None:
@@ -295,6 +300,8 @@ class Gathering:
         if judged.exit_code == NodesDisagreeError.exit_code:
             reasons = (f"the nodes disagree: {'; '.join(reasons)}",)
         refusal = RunRefusal(judged.exit_code, reasons, judged.hint) if judged.exit_code else None
+        if refusal is None:
+            self._coordinator.start()
         self._publish(
             replace(
                 self.state,
@@ -303,7 +310,6 @@ class Gathering:
                 refusal=refusal,
                 warnings=judged.warnings,
                 restarts_used=max(node.restarts_used for node in nodes),
-                started=tuple(mark_of(node.identity) for node in nodes),
             )
         )
 

@@ -15,8 +15,8 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.port_discovery import announce_port
 from platform_launch.rendezvous.reach import ReachStep, is_here, reach, resolve
 from platform_launch.rendezvous.run.gathering import CORRECT_MASTER_ADDR, Gathering

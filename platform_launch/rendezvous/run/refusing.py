@@ -17,8 +17,9 @@ from platform_launch.rendezvous.connecting import (
     NeverReachedError,
 )
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.participant import Participant, RejectedError
+from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.port_discovery import NoRendezvous, announce_refusal
 from platform_launch.rendezvous.run.arriving import Arrival
 from platform_launch.rendezvous.run.gathering import refusal_of

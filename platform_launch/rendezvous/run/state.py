@@ -40,7 +40,7 @@ class RunState(Message):
     """What node 0 makes of the run so far.
 
     ``absent`` are the ranks that are not there, ``last_seen_s`` says of those that were how long ago.
-    ``started`` marks the nodes that run together (``mark_of``); ``ending`` is the first reason to stop.
+    ``ending`` is the first reason to stop.
     """
 
     most_bytes: ClassVar[int] = 256 * 1024
@@ -52,7 +52,6 @@ class RunState(Message):
     refusal: RunRefusal | None = None
     warnings: tuple[str, ...] = ()
     restarts_used: int = 0
-    started: tuple[str, ...] = ()
     ending: NodeEnding | None = None
     outcome: RunOutcome | None = None
 
@@ -117,8 +116,3 @@ PURPOSE = Purpose(
         *(RendezvousPort, RelayedText, SharedText),
     ),
 )
-
-
-def mark_of(identity: str) -> str:
-    """Return the short form of a launcher's identity."""
-    return identity[:12]

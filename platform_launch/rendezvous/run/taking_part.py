@@ -12,8 +12,8 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import CoordinatorRefusedError, NeverReachedError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, describe_ending
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.participant import RejectedError
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.arriving import Arrival
 from platform_launch.rendezvous.run.launcher import CannotStart, RendezvousLost, RunTask

@@ -93,8 +93,8 @@ def _start(job: Job, hosts: tuple[str, ...], master_addr: str, env: Environment)
         host: shlex.join([*with_environment, *_command(job, rank, master_addr)])
         for rank, host in enumerate(hosts)
     }
-    ending = run_on_hosts(commands, Path.cwd())
+    code, ending = run_on_hosts(commands, Path.cwd())
     console = Console()
-    console.tell(ending.as_event())
+    console.tell(ending)
     console.close()
-    return ending.exit_code
+    return code

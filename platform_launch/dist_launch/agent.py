@@ -11,6 +11,7 @@ from typing import Any
 
 from platform_launch.dist_launch.agent_protocol import AgentInput, answer_line
 from platform_launch.dist_launch.folder import WaitFolder
+from platform_launch.errors import InputError
 
 _ORDER_S = 60.0
 
@@ -31,14 +32,14 @@ def main(_arguments: Sequence[str]) -> int:
 
 
 def _run(folder: WaitFolder, order: dict[str, Any], orders: AgentInput) -> int:
-    from platform_launch.dist_launch.job_supervisor import JobRefusedError, JobSupervisor
+    from platform_launch.dist_launch.job_supervisor import JobSupervisor
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a connection shows at stdin
     leader = JobSupervisor(folder, order, orders)
     try:
         leader.check()
-    except JobRefusedError as refusal:
-        _answer(order, {"refused": str(refusal)})
+    except InputError as refusal:
+        _answer(order, {"refused": refusal.message})
         return 0
     _answer(order, {})
     return leader.run()

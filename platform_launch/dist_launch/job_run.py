@@ -17,7 +17,6 @@ from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
-from platform_launch.dist_launch.run_ending import RunEnding
 from platform_launch.errors import InputError, NodesAbsentError
 from platform_launch.events import line
 
@@ -79,7 +78,7 @@ class JobRun:
         Raises LaunchError when the job cannot start.
         """
         beat = asyncio.ensure_future(self._beat())
-        ending: RunEnding | None = None
+        ending: dict[str, Any] | None = None
         try:
             await self._prepare()
             if not self._stopping.is_set():
@@ -90,16 +89,20 @@ class JobRun:
                 self._tell("go", self._parts.values())
                 await self._follow()
                 first = self._failed_first.member.place if self._failed_first else ""
-                ending = RunEnding(
-                    self._code, len(self._parts), self._nnodes, time.monotonic() - began, first
-                )
+                ending = {
+                    "exit_code": self._code,
+                    "nodes": len(self._parts),
+                    "nnodes": self._nnodes,
+                    "duration_s": time.monotonic() - began,
+                    "first_failed": first,
+                }
         finally:
             beat.cancel()
             for part in self._parts.values():
                 if part.program is not None:
                     part.program.close()
             await self._output.close()
-        return {"exit_code": self._code, "ending": asdict(ending) if ending else None}
+        return {"exit_code": self._code, "ending": ending}
 
     def interrupt(self, code: int) -> None:
         """Stop the job on all nodes; called again, kill it."""

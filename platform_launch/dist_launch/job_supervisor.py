@@ -19,6 +19,7 @@ from platform_launch.dist_launch.agent_protocol import AgentInput
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.dist_launch.hindrances import hindrances
 from platform_launch.dist_launch.job_records import MARKER, JobRecord
+from platform_launch.errors import InputError
 from platform_launch.hardware import cgroup, running
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
@@ -28,10 +29,6 @@ _GO_S = 120.0
 # The broker beats every five seconds.
 _SILENT_S = 30.0
 _LOST_GRACE_S = 10.0
-
-
-class JobRefusedError(Exception):
-    """This node cannot run the job; the message says why."""
 
 
 class JobSupervisor:
@@ -57,26 +54,24 @@ class JobSupervisor:
         self._watch = Watch(grace_s=self._grace_s, what="the job", tell=Console().tell, ended=self._on_end)
 
     def check(self) -> None:
-        """See that the job can start here. Raises Refused."""
+        """See that the job can start here. Raises InputError where it cannot."""
         left = list(job_records.processes(self._folder, self._name, job_records.records(self._folder)))
         if left:
             pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
-            raise JobRefusedError(
+            raise InputError(
                 f"job {self._name!r} still has {len(left)} process(es) here: {pids}; "
                 "dist-launch kill ends them"
             )
         job_records.forget(self._folder, self._name)
         if problems := hindrances(self._folder):
-            raise JobRefusedError("; ".join(problems))
+            raise InputError("; ".join(problems))
         self._environment = self._folder.read_environment()
         if self._archive_bytes:
             self._unpack()
         if not self._directory.is_dir():
-            raise JobRefusedError(
-                f"there is no folder {self._directory} here: --copy brings the script's own"
-            )
+            raise InputError(f"there is no folder {self._directory} here: --copy brings the script's own")
         if not self._script.is_file():
-            raise JobRefusedError(f"there is no {self._script} here: --copy brings the script and its folder")
+            raise InputError(f"there is no {self._script} here: --copy brings the script and its folder")
 
     def run(self) -> int:
         """Run the job once the broker says go; return its exit code as a shell would."""
@@ -110,7 +105,7 @@ class JobSupervisor:
         """Put what was copied in the place of what was copied before."""
         data = self._orders.exactly(self._archive_bytes)
         if data is None:
-            raise JobRefusedError("the copy broke off")
+            raise InputError("the copy broke off")
         target = self._folder.copies / self._name
         try:
             shutil.rmtree(target, ignore_errors=True)
@@ -121,7 +116,7 @@ class JobSupervisor:
                 else:  # Python before 3.10.12: the archive is rank 0's own, which runs commands here anyway
                     archive.extractall(target)  # noqa: S202
         except (OSError, tarfile.TarError) as error:
-            raise JobRefusedError(f"the copy cannot be unpacked in {target}: {error}") from error
+            raise InputError(f"the copy cannot be unpacked in {target}: {error}") from error
         self._script, self._directory = target / self._script.name, target
 
     def _record(self, pid: int, argv: tuple[str, ...], group: Path | None) -> None:

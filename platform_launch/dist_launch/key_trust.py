@@ -13,10 +13,7 @@ import hashlib
 from dataclasses import dataclass
 
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
-
-
-class ForeignKeyError(ValueError):
-    """A key that must not log in to this node; the message shows both fingerprints."""
+from platform_launch.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -33,13 +30,14 @@ class KeyTrust:
     def decide(self, offered: str) -> str:
         """Return the key that may log in, given the one that rank 0 offers.
 
-        Raises ForeignKeyError when the offered one must not, OSError when the decision cannot be kept.
+        Raises InputError, which shows both fingerprints, when the offered one must not, OSError when the
+        decision cannot be kept.
         """
         if self.named:
             return self.named
         trusted = self._trusted()
         if trusted and trusted != offered and not self.authenticated:
-            raise ForeignKeyError(
+            raise InputError(
                 f"rank 0's key {fingerprint(offered)} is refused: this node lets in {fingerprint(trusted)}, "
                 "the one that it met first; if the new one is right, start this node's dist-launch wait anew"
             )

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
@@ -141,14 +140,6 @@ class _NodeStream:
         return self._own_prefix.sub(b"", lines)
 
 
-@dataclass
-class _HeldLine:
-    """A line as it came first, and the nodes that said it so far."""
-
-    line: bytes
-    ranks: list[int] = field(default_factory=list)
-
-
 class _LineFolder:
     """Holds each line for a moment and writes it once for all nodes that say it: ``[rank-0-3] epoch 1``.
 
@@ -158,18 +149,17 @@ class _LineFolder:
     def __init__(self, ranks: set[int], show: Callable[[bytes, bool], None]) -> None:
         self._ranks = ranks
         self._show = show
-        self._held: dict[tuple[bytes, bool], _HeldLine] = {}
+        # What is told apart → the line as it came first, and the nodes that said it so far.
+        self._held: dict[tuple[bytes, bool], tuple[bytes, list[int]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, rank: int, lines: bytes, is_stderr: bool) -> None:
         for line in lines.splitlines(keepends=True):
             key = (_TIME.sub(b"", line), is_stderr)
-            held = self._held.setdefault(key, _HeldLine(line))
-            if rank in held.ranks:  # the same again: what came before must stay before
-                self.flush()
-                held = self._held.setdefault(key, _HeldLine(line))
-            held.ranks.append(rank)
-        if all(len(held.ranks) == len(self._ranks) for held in self._held.values()):
+            if key in self._held and rank in self._held[key][1]:
+                self.flush()  # the same again: what came before must stay before
+            self._held.setdefault(key, (line, []))[1].append(rank)
+        if all(len(ranks) == len(self._ranks) for _, ranks in self._held.values()):
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FOLD_S, self.flush)
@@ -179,5 +169,5 @@ class _LineFolder:
             self._timer.cancel()
             self._timer = None
         held, self._held = self._held, {}
-        for (_, is_stderr), one in held.items():
-            self._show(f"[rank-{compact(one.ranks).replace(' ', '')}] ".encode() + one.line, is_stderr)
+        for (_, is_stderr), (line, ranks) in held.items():
+            self._show(f"[rank-{compact(ranks).replace(' ', '')}] ".encode() + line, is_stderr)

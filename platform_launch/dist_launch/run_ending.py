@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from platform_launch.events import Event, event
 
 
-@dataclass(frozen=True)
-class RunEnding:
-    """``nodes`` of ``nnodes`` took part.
+def run_ending(exit_code: int, nodes: int, nnodes: int, duration_s: float, first_failed: str = "") -> Event:
+    """Return what to say of a run in which ``nodes`` of ``nnodes`` took part.
 
     ``first_failed`` names the node whose failure the others followed, empty where none failed first.
     """
-
-    exit_code: int
-    nodes: int
-    nnodes: int
-    duration_s: float
-    first_failed: str = ""
-
-    def as_event(self) -> Event:
-        """Return what to say of it."""
-        fields: dict[str, object] = {
-            "exit_code": self.exit_code,
-            "nodes": self.nodes,
-            "nnodes": self.nnodes,
-            "duration": _shown(self.duration_s),
-            "first_failed": self.first_failed,
-        }
-        if not self.exit_code:
-            return event("nodes-run-finished", **fields)
-        return event("nodes-run-failed" if self.first_failed else "nodes-run-stopped", **fields)
-
-
-def _shown(duration_s: float) -> str:
-    return f"{duration_s:.1f} s" if duration_s < 120 else str(timedelta(seconds=round(duration_s)))
+    how = "finished" if not exit_code else "failed" if first_failed else "stopped"
+    lasted = f"{duration_s:.1f} s" if duration_s < 120 else str(timedelta(seconds=round(duration_s)))
+    return event(
+        f"nodes-run-{how}",
+        exit_code=exit_code,
+        nodes=nodes,
+        nnodes=nnodes,
+        duration=lasted,
+        first_failed=first_failed,
+    )

@@ -11,8 +11,9 @@ from pathlib import Path
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.openssh import ssh_command
 from platform_launch.dist_launch.programs import NodeProgram, start_here
-from platform_launch.dist_launch.run_ending import RunEnding
+from platform_launch.dist_launch.run_ending import run_ending
 from platform_launch.errors import InstallationError
+from platform_launch.events import Event
 
 # The launchers of a job end together by themselves, and know why; then it is time for the rest.
 _TOGETHER_S = 10.0
@@ -20,8 +21,10 @@ _TOGETHER_S = 10.0
 _SSH_FAILED = 255
 
 
-def run_on_hosts(commands: Mapping[str, str], folder: Path) -> RunEnding:
-    """Run a shell's command on each host until all have ended; its exit code is the first that is not 0.
+def run_on_hosts(commands: Mapping[str, str], folder: Path) -> tuple[int, Event]:
+    """Run a shell's command on each host until all have ended.
+
+    Returns the first exit code that is not 0, and what to say of the end.
 
     Main thread only. Raises InstallationError without OpenSSH's client.
     """
@@ -39,7 +42,7 @@ class _HostsRun:
         self._first_failed: str | None = None
         self._stopping = False
 
-    async def run(self) -> RunEnding:
+    async def run(self) -> tuple[int, Event]:
         loop = asyncio.get_running_loop()
         names = dict(enumerate(self._hosts))
         self._output = NodesOutput((1, 2), names, fold=False, logs={}, names=names, throttle=self._throttle)
@@ -55,7 +58,8 @@ class _HostsRun:
         finally:
             await self._output.close()
         took_s = time.monotonic() - began
-        return RunEnding(self._code, len(self._hosts), len(self._hosts), took_s, self._first_failed or "")
+        nodes = len(self._hosts)
+        return self._code, run_ending(self._code, nodes, nodes, took_s, self._first_failed or "")
 
     async def _one(self, number: int) -> None:
         host = self._hosts[number]

@@ -21,11 +21,11 @@ from platform_launch.dist_launch import node_access
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.cluster_formation import ClusterFormation
 from platform_launch.dist_launch.folder import WaitFolder
-from platform_launch.dist_launch.key_trust import ForeignKeyError, KeyTrust
+from platform_launch.dist_launch.key_trust import KeyTrust
 from platform_launch.dist_launch.roster import PURPOSE, NodeReadiness, WaitRoster
 from platform_launch.dist_launch.wait_task import WaitTask
 from platform_launch.environment import Environment
-from platform_launch.errors import LaunchError, NodesAbsentError
+from platform_launch.errors import InputError, LaunchError, NodesAbsentError
 from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
@@ -196,8 +196,8 @@ class WaitingNode:
             key = self._me.public_key or self._trust.decide(offered)
             node_access.install(cluster, key, self._task.own_sshd, self._task.key)
             problem = self._trust.objection(offered)
-        except ForeignKeyError as error:
-            problem = str(error)
+        except InputError as error:
+            problem = error.message
         except OSError as error:
             problem = f"keys and cluster information could not be written here: {error}"
             self._retry_at = time.monotonic() + _RETRY_S

@@ -9,22 +9,13 @@ scheduler/sched-bwc.rst).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware.kernel_files import text
 
 
-@dataclass(frozen=True)
-class Limits:
-    """``cpus`` may be a fraction. None means no limit."""
-
-    cpus: float | None
-    memory_bytes: int | None
-
-
-def limits(sys_root: Path, proc_root: Path) -> Limits:
-    """Return the tightest processor quota and memory limit above this process."""
+def limits(sys_root: Path, proc_root: Path) -> tuple[float | None, int | None]:
+    """Return the tightest processor quota, perhaps a fraction, and memory limit in bytes; None: no limit."""
     cpus: list[float] = []
     memory: list[int] = []
     mount = sys_root / "fs/cgroup"
@@ -40,7 +31,7 @@ def limits(sys_root: Path, proc_root: Path) -> Limits:
         if "memory" in controllers:
             for group in _groups(mount / "memory", path):
                 memory += _bytes(text(group / "memory.limit_in_bytes").split())
-    return Limits(min(cpus, default=None), min(memory, default=None))
+    return min(cpus, default=None), min(memory, default=None)
 
 
 def spare_memory_bytes(sys_root: Path, proc_root: Path) -> int | None:

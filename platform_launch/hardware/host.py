@@ -31,12 +31,12 @@ class Host:
 
 def find(hostname: str, *, sys_root: Path, proc_root: Path, dev_root: Path) -> Host:
     """Return what this process may use of the machine called ``hostname``."""
-    limits = cgroup.limits(sys_root, proc_root)
+    quota, limit_bytes = cgroup.limits(sys_root, proc_root)
     cpus = float(_allowed_cpus(proc_root))
-    known_bytes = [size for size in (memory_bytes(proc_root, "MemTotal"), limits.memory_bytes) if size]
+    known_bytes = [size for size in (memory_bytes(proc_root, "MemTotal"), limit_bytes) if size]
     return Host(
         hostname=hostname,
-        cpus=cpus if limits.cpus is None else min(cpus, limits.cpus),
+        cpus=cpus if quota is None else min(cpus, quota),
         memory_gib=min(known_bytes) / _GIB if known_bytes else None,
         shm_gib=_size_gib(dev_root / "shm"),
         locked_memory_gib=_locked_memory_gib(),

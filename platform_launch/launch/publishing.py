@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.environment import Environment
@@ -14,16 +14,13 @@ from platform_launch.launch.options import MetricsAddress, TogetherFlags
 from platform_launch.launch.run_report import RunReport, RunReporter
 from platform_launch.launch.trainjob_status import URL, TrainJobStatus
 
-
-class _Publisher(Protocol):
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
+if TYPE_CHECKING:
+    from platform_launch.launch.metrics import MetricsServer
 
 
 def publishers(
     env: Environment, flags: TogetherFlags, console: Console, reporter: RunReporter, *, leads: bool
-) -> list[_Publisher]:
+) -> list[MetricsServer | TrainJobStatus]:
     """Return who tells of the run; the node that ``leads`` tells of all nodes, the others of themselves.
 
     Raises InstallationError where metrics were asked for and their library is missing. A port that is taken,
@@ -33,7 +30,7 @@ def publishers(
     def report() -> RunReport:
         return reporter.report(of_all_nodes=leads)
 
-    found: list[_Publisher] = []
+    found: list[MetricsServer | TrainJobStatus] = []
     if flags.metrics is not None:
         found += _metrics(flags.metrics, report, console)
     if leads and URL in env and not flags.no_trainjob_status:
@@ -42,7 +39,7 @@ def publishers(
 
 
 @contextmanager
-def publishing(chosen: list[_Publisher]) -> Iterator[None]:
+def publishing(chosen: list[MetricsServer | TrainJobStatus]) -> Iterator[None]:
     """Let them tell while a training runs."""
     with ExitStack() as stack:
         for publisher in chosen:
@@ -51,7 +48,9 @@ def publishing(chosen: list[_Publisher]) -> Iterator[None]:
         yield
 
 
-def _metrics(address: MetricsAddress, report: Callable[[], RunReport], console: Console) -> list[_Publisher]:
+def _metrics(
+    address: MetricsAddress, report: Callable[[], RunReport], console: Console
+) -> list[MetricsServer]:
     try:
         from platform_launch.launch.metrics import MetricsServer
     except ModuleNotFoundError as error:

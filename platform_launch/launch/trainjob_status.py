@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from platform_launch.environment import Environment
+from platform_launch.errors import LaunchError
 from platform_launch.events import Event, event
 from platform_launch.health.finding import Grade
 from platform_launch.launch.run_report import RunReport
@@ -34,10 +35,6 @@ _LIMIT_S = 5.0
 _MOST_REFUSALS = 10
 _MOST_BYTES = 64 * 1024
 _LARGEST_INT = 2**31 - 1
-
-
-class StatusRefusedError(Exception):
-    """The status could not be posted."""
 
 
 class TrainJobStatus:
@@ -82,11 +79,11 @@ class TrainJobStatus:
         except Exception as error:  # whatever it is, the training goes on
             self._refusals += 1
             if self._refusals == 1:
-                problem = str(error) if isinstance(error, StatusRefusedError) else repr(error)
+                problem = str(error) if isinstance(error, LaunchError) else repr(error)
                 self._tell(event("trainjob-status-refused", problem=problem))
 
     def _post(self, status: dict[str, object]) -> None:
-        """Raises StatusRefusedError, OSError."""
+        """Raises LaunchError, OSError."""
         url = urlsplit(self._env.get(URL, "").strip())
         connection = self._connection(url.hostname, url.port)
         try:
@@ -98,7 +95,7 @@ class TrainJobStatus:
         finally:
             connection.close()
         if answer.status != 200:
-            raise StatusRefusedError(f"{url.hostname} answers {answer.status}: {_message(content)}")
+            raise LaunchError(f"{url.hostname} answers {answer.status}: {_message(content)}")
 
     def _connection(self, host: str | None, port: int | None) -> HTTPSConnection:
         """Connect to the controller itself: by no proxy, and wherever it redirects to is not asked."""
@@ -106,11 +103,11 @@ class TrainJobStatus:
         from http.client import HTTPSConnection
 
         if not self._env.get(URL, "").strip().startswith("https://") or not host:
-            raise StatusRefusedError(f"{URL} is no https:// address")
+            raise LaunchError(f"{URL} is no https:// address")
         path = self._env.get(CA_CERT, "").strip()
         authority = self._env.read_file(path) if path else None
         if authority is None:
-            raise StatusRefusedError(f"{CA_CERT}={path} cannot be read")
+            raise LaunchError(f"{CA_CERT}={path} cannot be read")
         context = ssl.create_default_context(cadata=authority)
         return HTTPSConnection(host, port, timeout=_LIMIT_S, context=context)
 
@@ -119,7 +116,7 @@ class TrainJobStatus:
         path = self._env.get(TOKEN, "").strip()
         token = (self._env.read_file(path) or "").strip() if path else ""
         if not (token.isascii() and token.isprintable() and token):
-            raise StatusRefusedError(f"{TOKEN}={path} holds no token")
+            raise LaunchError(f"{TOKEN}={path} holds no token")
         return token
 
 

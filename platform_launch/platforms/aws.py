@@ -129,7 +129,6 @@ def _refine_batch(reading: Reading, environment: Environment) -> None:
 SAGEMAKER = Dialect(
     name="sagemaker",
     title="AWS SageMaker training",
-    grade="A",
     marks=(("SM_HOSTS",), ("SM_CURRENT_HOST",), ("TRAINING_JOB_ARN",)),
     also=_has_resource_file,
     also_words=f"TRAINING_JOB_NAME and the file {_RESOURCE_FILE}",
@@ -142,7 +141,6 @@ SAGEMAKER = Dialect(
 AWS_BATCH = Dialect(
     name="aws_batch",
     title="AWS Batch multi-node parallel job",
-    grade="A",
     marks=((f"{_BATCH}_NUM_NODES",), (f"{_BATCH}_NODE_INDEX",), (f"{_BATCH}_MAIN_NODE_INDEX",)),
     nnodes=(f"{_BATCH}_NUM_NODES",),
     node_rank=(f"{_BATCH}_NODE_INDEX",),

@@ -81,7 +81,6 @@ def _read_pytorch(reading: Reading, environment: Environment) -> None:
 AZUREML = Dialect(
     name="azureml",
     title="Azure Machine Learning",
-    grade="A",
     marks=(
         *(
             ("AZUREML_*", name)

@@ -49,7 +49,6 @@ def _refine_paddlecloud(reading: Reading, environment: Environment) -> None:
 AIHC = Dialect(
     name="aihc",
     title="Baidu AIHC (Baige)",
-    grade="A",
     marks=(("AIHC_JOB_NAME",),),
     # A clone of PyTorchJob: where PET_NNODES is set, WORLD_SIZE may count processes.
     nnodes=("PET_NNODES", "WORLD_SIZE"),
@@ -66,7 +65,6 @@ AIHC = Dialect(
 PADDLECLOUD = Dialect(
     name="paddlecloud",
     title="Baidu PaddleCloud",
-    grade="A",
     marks=(("PADDLE_TRAINERS",), ("PADDLE_TRAINER_ID",)),
     node_rank=("PADDLE_TRAINER_ID",),
     master_port=("PADDLE_PORT",),

@@ -123,7 +123,6 @@ def _refine_torchrun(reading: Reading, environment: Environment) -> None:
 BARE_MASTER_QUAD = Dialect(
     name="bare_master_quad",
     title="MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK",
-    grade="A",
     marks=(("MASTER_ADDR", "WORLD_SIZE", "RANK"),),
     nnodes=("WORLD_SIZE",),
     node_rank=("RANK",),
@@ -138,7 +137,6 @@ BARE_MASTER_QUAD = Dialect(
 LIGHTNING = Dialect(
     name="lightning",
     title="NODE_RANK and MASTER_ADDR (Lightning)",
-    grade="A",
     marks=(("NODE_RANK", "MASTER_ADDR"),),
     absent=("WORLD_SIZE",),
     nnodes=USER_NNODES,
@@ -154,7 +152,6 @@ LIGHTNING = Dialect(
 MOSAICML = Dialect(
     name="mosaicml",
     title="MosaicML platform (Composer)",
-    grade="A",
     marks=(("WORLD_SIZE", "NODE_RANK", "MASTER_ADDR"), ("WORLD_SIZE", "BASE_RANK", "MASTER_ADDR")),
     absent=("RANK", "LOCAL_RANK", "DLROVER_MASTER_ADDR"),
     node_rank=("NODE_RANK",),
@@ -166,7 +163,6 @@ MOSAICML = Dialect(
 TORCHRUN = Dialect(
     name="torchrun",
     title="torchrun worker (refused: start once per node)",
-    grade="A",
     marks=(
         ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "GROUP_RANK"),
         ("TORCHELASTIC_RUN_ID", "LOCAL_RANK", "RANK"),

@@ -48,8 +48,8 @@ class Dialect:
 
     name: str
     title: str
-    grade: str
     marks: tuple[Names, ...]
+    grade: str = "A"
     absent: Names = ()
     also: Callable[[Environment], bool] | None = None
     also_words: str = ""

@@ -153,7 +153,6 @@ def _refine_cobalt(reading: Reading, environment: Environment) -> None:
 LSF = Dialect(
     name="lsf",
     title="IBM LSF",
-    grade="A",
     marks=(("LSB_JOBID",), ("LSB_MCPU_HOSTS",), ("LSB_HOSTS",), ("LSB_DJOB_HOSTFILE",)),
     master_addr=("MASTER_ADDR",),
     master_port=("MASTER_PORT",),

@@ -101,7 +101,6 @@ def _refine_tpu(reading: Reading, environment: Environment) -> None:
 VERTEX = Dialect(
     name="vertex",
     title="Google Vertex AI custom training",
-    grade="A",
     marks=((_SPEC,),),
     nproc_per_node=("NPROC_PER_NODE",),
     job_id=("CLOUD_ML_JOB_ID",),
@@ -111,7 +110,6 @@ VERTEX = Dialect(
 GKE_TPU = Dialect(
     name="gke_tpu",
     title="GKE TPU slice",
-    grade="A",
     marks=(("TPU_WORKER_HOSTNAMES",), ("TPU_WORKER_ID",)),
     node_rank=("TPU_WORKER_ID",),
     hosts=("TPU_WORKER_HOSTNAMES",),

@@ -7,6 +7,8 @@ Sources: kubeflow/training-operator v1.9.0 envvar.go, elastic.go; kubeflow/train
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import shown
 from platform_launch.platforms.base import Dialect
@@ -49,7 +51,6 @@ def _refine_runai(reading: Reading, environment: Environment) -> None:
 PYTORCHJOB = Dialect(
     name="pytorchjob",
     title="Kubeflow PyTorchJob",
-    grade="A",
     marks=(("PET_NNODES",), ("PET_NODE_RANK",), ("PET_MASTER_ADDR",), ("PET_RDZV_ENDPOINT",)),
     nnodes=("PET_NNODES",),
     node_rank=("PET_NODE_RANK", "RANK"),
@@ -63,7 +64,6 @@ PYTORCHJOB = Dialect(
 TRAINER_V2 = Dialect(
     name="trainer_v2",
     title="Kubeflow Trainer v2 (TrainJob)",
-    grade="A",
     marks=(
         ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"),
         ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"),
@@ -78,16 +78,11 @@ TRAINER_V2 = Dialect(
     refine=_refine_trainer,
 )
 
-RUNAI = Dialect(
+RUNAI = replace(
+    PYTORCHJOB,
     name="runai",
     title="NVIDIA Run:ai",
     grade="B",
     marks=(("RUNAI_*", "PET_NNODES"),),
-    nnodes=("PET_NNODES",),
-    node_rank=("PET_NODE_RANK", "RANK"),
-    same_node_rank=("RANK",),
-    master_addr=("PET_MASTER_ADDR", "MASTER_ADDR"),
-    master_port=("PET_MASTER_PORT", "MASTER_PORT"),
-    nproc_per_node=("PET_NPROC_PER_NODE",),
     refine=_refine_runai,
 )

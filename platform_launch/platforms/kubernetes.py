@@ -156,7 +156,6 @@ def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
 INDEXED_JOB = Dialect(
     name="indexed_job",
     title="Kubernetes Indexed Job",
-    grade="A",
     marks=(("JOB_COMPLETION_INDEX",),),
     nnodes=USER_NNODES,
     node_rank=("JOB_COMPLETION_INDEX",),
@@ -171,7 +170,6 @@ INDEXED_JOB = Dialect(
 JOBSET = Dialect(
     name="jobset",
     title="Kubernetes JobSet",
-    grade="A",
     marks=tuple(
         ("JOB_COMPLETION_INDEX", name)
         for name in ("JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_INDEX", "JOBSET_RESTART_ATTEMPT")
@@ -191,7 +189,6 @@ JOBSET = Dialect(
 LWS = Dialect(
     name="lws",
     title="LeaderWorkerSet",
-    grade="A",
     marks=(("LWS_LEADER_ADDRESS",), ("LWS_GROUP_SIZE",), ("LWS_WORKER_INDEX",)),
     nnodes=("LWS_GROUP_SIZE",),
     node_rank=("LWS_WORKER_INDEX",),

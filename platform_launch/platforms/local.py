@@ -95,7 +95,6 @@ def _refine(reading: Reading, environment: Environment) -> None:
 LOCAL = Dialect(
     name="local",
     title="one machine, no platform",
-    grade="A",
     marks=((),),
     nnodes=("WORLD_SIZE", *USER_NNODES),
     node_rank=("RANK", "NODE_RANK"),

@@ -83,7 +83,6 @@ def _hosts(environment: Environment, training: tuple[Role, ...]) -> Sourced[tupl
 OPENPAI = Dialect(
     name="openpai",
     title="Microsoft OpenPAI",
-    grade="A",
     marks=(("PAI_TASK_ROLE_LIST",), ("PAI_CURRENT_TASK_ROLE_NAME",)),
     node_rank=("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX",),
     job_id=("PAI_JOB_NAME",),

@@ -35,7 +35,6 @@ def _refine(reading: Reading, environment: Environment) -> None:
 PROCGUARD = Dialect(
     name="procguard",
     title="ProcGuard (this project)",
-    grade="A",
     marks=(("PROCGUARD_RUN", "NNODES", "NODE_RANK"),),
     nnodes=("NNODES",),
     node_rank=("NODE_RANK",),

@@ -97,7 +97,6 @@ def _note_partial_step(reading: Reading, environment: Environment) -> None:
 SLURM = Dialect(
     name="slurm",
     title="SLURM",
-    grade="A",
     marks=(("SLURM_JOB_ID",), ("SLURM_JOBID",), ("SLURM_NODEID",), ("SLURM_STEP_NODELIST",)),
     node_rank=("SLURM_NODEID",),
     master_addr=("MASTER_ADDR",),

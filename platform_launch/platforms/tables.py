@@ -42,7 +42,6 @@ def _is_dlc_address(environment: Environment) -> bool:
 PAI_DLC = Dialect(
     name="pai_dlc",
     title="Alibaba PAI-DLC",
-    grade="A",
     marks=tuple(
         ("MASTER_ADDR", "WORLD_SIZE", "RANK", mark)
         for mark in (
@@ -81,7 +80,6 @@ SENSECORE = Dialect(
 TI_ONE = Dialect(
     name="ti_one",
     title="Tencent Cloud TI-ONE",
-    grade="A",
     marks=(("NODE_LIST", "INDEX"),),
     nnodes=("WORLD_SIZE",),
     node_rank=("RANK", "INDEX"),
@@ -112,7 +110,6 @@ TAIJI = Dialect(
 SKYPILOT = Dialect(
     name="skypilot",
     title="SkyPilot",
-    grade="A",
     marks=(("SKYPILOT_NODE_RANK",), ("SKYPILOT_NUM_NODES",), ("SKYPILOT_NODE_IPS",)),
     nnodes=("SKYPILOT_NUM_NODES",),
     node_rank=("SKYPILOT_NODE_RANK",),
@@ -126,7 +123,6 @@ SKYPILOT = Dialect(
 DSTACK = Dialect(
     name="dstack",
     title="dstack",
-    grade="A",
     marks=(("DSTACK_NODE_RANK",), ("DSTACK_NODES_NUM",), ("DSTACK_MASTER_NODE_IP",)),
     nnodes=("DSTACK_NODES_NUM",),
     node_rank=("DSTACK_NODE_RANK",),
@@ -178,7 +174,6 @@ DLROVER = Dialect(
 RAY = Dialect(
     name="ray",
     title="Ray / KubeRay",
-    grade="A",
     marks=(
         ("RAY_CLUSTER_NAME",),
         ("FQ_RAY_IP",),
@@ -196,7 +191,6 @@ RAY = Dialect(
 MODAL = Dialect(
     name="modal",
     title="Modal",
-    grade="A",
     marks=(("MODAL_TASK_ID",),),
     port=None,
     hint="in a clustered function take them from Modal's cluster info",

@@ -149,7 +149,6 @@ def _refine_torchx(reading: Reading, environment: Environment) -> None:
 VOLCANO = Dialect(
     name="volcano",
     title="Volcano Job",
-    grade="A",
     marks=(("VC_*_HOSTS",), ("VC_*_NUM",), ("VC_TASK_INDEX",), ("VK_TASK_INDEX",)),
     nnodes=("WORLD_SIZE",),
     node_rank=("RANK",),
@@ -163,7 +162,6 @@ VOLCANO = Dialect(
 TORCHX = Dialect(
     name="torchx",
     title="TorchX-submitted jobs",
-    grade="A",
     marks=(("TORCHX_JOB_ID",), ("TORCHX_RANK0_HOST",)),
     master_addr=("TORCHX_RANK0_HOST",),
     job_id=("TORCHX_JOB_ID",),

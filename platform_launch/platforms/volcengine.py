@@ -98,7 +98,6 @@ def _endpoints(text: Sourced[str]) -> Sourced[tuple[str, ...]]:
 VOLCENGINE_MLP = Dialect(
     name="volcengine_mlp",
     title="Volcengine / BytePlus ML Platform",
-    grade="A",
     marks=(("MLP_ROLE_INDEX",), ("MLP_WORKER_NUM",), ("MLP_ROLE",)),
     node_rank=("MLP_ROLE_INDEX",),
     job_id=("MLP_TASK_ID",),

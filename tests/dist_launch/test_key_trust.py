@@ -9,7 +9,7 @@ import pytest
 
 from platform_launch.dist_launch.cluster_keys import read_public
 from platform_launch.dist_launch.folder import WaitFolder
-from platform_launch.dist_launch.key_trust import ForeignKeyError, KeyTrust, fingerprint
+from platform_launch.dist_launch.key_trust import KeyTrust, fingerprint
 from platform_launch.errors import InputError
 from tests.dist_launch.lab import requires_ssh
 
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> WaitFolder:
 def test_the_first_key_is_taken_and_every_other_refused_with_both_shown(folder: WaitFolder) -> None:
     assert KeyTrust(folder).decide(FIRST) == FIRST
     assert KeyTrust(folder).decide(FIRST) == FIRST
-    with pytest.raises(ForeignKeyError) as refused:
+    with pytest.raises(InputError) as refused:
         KeyTrust(folder).decide(SECOND)
     assert fingerprint(FIRST) in str(refused.value)
     assert fingerprint(SECOND) in str(refused.value)

@@ -69,7 +69,7 @@ def test_version_2_limits_of_the_groups_above_hold_too(tmp_path: Path) -> None:
         "sys/fs/cgroup/elsewhere/memory.max": "1024\n",
     }
     roots = machine(tmp_path, cgroup="0::/kubepods/pod1/container\n", files=files)
-    assert cgroup.limits(roots.sys, roots.proc) == cgroup.Limits(2.0, 8 * GIB)
+    assert cgroup.limits(roots.sys, roots.proc) == (2.0, 8 * GIB)
 
 
 def test_version_1_limits_are_read_from_each_controllers_tree(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_version_1_limits_are_read_from_each_controllers_tree(tmp_path: Path) ->
         "11:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/docker/abc\n0::/docker/abc\n"
     )
     roots = machine(tmp_path, cgroup=membership, files=files)
-    assert cgroup.limits(roots.sys, roots.proc) == cgroup.Limits(6.0, 24 * GIB)
+    assert cgroup.limits(roots.sys, roots.proc) == (6.0, 24 * GIB)
 
 
 def test_in_a_container_the_hosts_path_leads_to_the_containers_root(tmp_path: Path) -> None:
@@ -96,13 +96,13 @@ def test_in_a_container_the_hosts_path_leads_to_the_containers_root(tmp_path: Pa
     }
     membership = "11:memory:/kubepods/burstable/pod1/abc\n4:cpu,cpuacct:/kubepods/burstable/pod1/abc\n"
     roots = machine(tmp_path, cgroup=membership, files=files)
-    assert cgroup.limits(roots.sys, roots.proc) == cgroup.Limits(0.5, 2 * GIB)
+    assert cgroup.limits(roots.sys, roots.proc) == (0.5, 2 * GIB)
 
 
 def test_a_group_outside_this_namespace_does_not_lead_out_of_the_tree(tmp_path: Path) -> None:
     files = {"sys/fs/memory.max": "1\n", "sys/fs/cgroup/memory.max": f"{4 * GIB}\n"}
     roots = machine(tmp_path, cgroup="0::/../../init.scope\n", files=files)
-    assert cgroup.limits(roots.sys, roots.proc).memory_bytes == 4 * GIB
+    assert cgroup.limits(roots.sys, roots.proc)[1] == 4 * GIB
 
 
 @pytest.mark.parametrize(("ranges", "count"), [("0", 1), ("0-3", 4), ("0-3,8", 5), ("0-55,112-167", 112)])

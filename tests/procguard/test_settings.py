@@ -82,11 +82,11 @@ def test_a_join_token(tmp_path: Path) -> None:
         join_token(ServerSettings(join_token_file=file), none)
     file.chmod(0o600)
     by_file = ServerSettings(join_token_file=file)
-    assert len(join_token(ServerSettings(data=tmp_path / "data"), none).token) > 40
-    assert join_token(by_file, none).token == "f" * 32
-    assert join_token(by_file, given).token == "t" * 16
+    assert len(join_token(ServerSettings(data=tmp_path / "data"), none)[0]) > 40
+    assert join_token(by_file, none)[0] == "f" * 32
+    assert join_token(by_file, given)[0] == "t" * 16
     outside = ServerSettings(listen="0.0.0.0:8765")
-    assert join_token(outside, given).token == "t" * 16
+    assert join_token(outside, given)[0] == "t" * 16
     with pytest.raises(InputError, match="no join token is set"):
         join_token(outside, none)
     with pytest.raises(InputError, match="PROCGUARD_JOIN_TOKEN has 3 character"):

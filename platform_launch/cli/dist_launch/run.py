@@ -20,7 +20,7 @@ from platform_launch.console.languages import event_line
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.job_request import JobRequest
-from platform_launch.dist_launch.run_ending import RunEnding
+from platform_launch.dist_launch.run_ending import run_ending
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
@@ -121,7 +121,7 @@ def _closed(job: JobRequest, answer: Mapping[str, Any]) -> int:
     code = int(answer["exit_code"])
     if answer["ending"] is None:  # it was stopped before it began
         return code
-    ended = RunEnding(**answer["ending"]).as_event()
+    ended = run_ending(**answer["ending"])
     rows = [
         ("job", job.name),
         ("script", shlex.join([job.script, *job.arguments])),

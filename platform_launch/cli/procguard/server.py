@@ -14,7 +14,6 @@ from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 
 if TYPE_CHECKING:
-    from platform_launch.procguard.server.join_token import JoinToken
     from platform_launch.procguard.server.settings import ServerSettings
 
 
@@ -36,12 +35,12 @@ def command(config: Path | None, **flags: Any) -> int:
         from platform_launch.procguard.server.join_token import join_token
         from platform_launch.procguard.server.run import prepare_process, serve
     prepare_process()
-    token = join_token(settings, env)
-    with assembled(settings, token.token) as parts:
+    token, token_file = join_token(settings, env)
+    with assembled(settings, token) as parts:
         password = make_first_user(parts.accounts, settings)
         if password is not None:
             _introduce_admin(password, config, flags)
-        serve(parts, settings, lambda port: _greet(port, settings, env, token))
+        serve(parts, settings, lambda port: _greet(port, settings, env, token_file))
     Console().info("the server has ended; trainings go on, and agents wait for it")
     return 0
 
@@ -77,7 +76,7 @@ def _introduce_admin(password: Path, config: Path | None, flags: dict[str, Any])
     )
 
 
-def _greet(port: int, settings: ServerSettings, env: Environment, token: JoinToken) -> None:
+def _greet(port: int, settings: ServerSettings, env: Environment, token_file: Path | None) -> None:
     console = Console()
     scheme = "http" if settings.tls_certificate is None else "https"
     host = env.hostname if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared
@@ -85,7 +84,7 @@ def _greet(port: int, settings: ServerSettings, env: Environment, token: JoinTok
     console.title(f"ProcGuard  {url}")
     if scheme == "http" and not settings.loopback:
         console.warn("passwords and tokens cross the network in the clear: set tls_certificate and tls_key")
-    where = "PROCGUARD_JOIN_TOKEN" if token.file is None else str(token.file.resolve())
-    flag = "" if token.file is None else f" --token-file {shlex.quote(where)}"
+    where = "PROCGUARD_JOIN_TOKEN" if token_file is None else str(token_file.resolve())
+    flag = "" if token_file is None else f" --token-file {shlex.quote(where)}"
     console.info(f"on each node, with the join token in {where}:")
     console.info(f"procguard agent --server {url} --node NAME --workers 1{flag}")

@@ -53,10 +53,6 @@ _HEARTBEAT_S = 0.2
 _STORE_LIMIT_S = 30.0
 
 
-class SeriesError(Exception):
-    """This node could not take part; the message says how far it got."""
-
-
 def main(arguments: Sequence[str]) -> NoReturn:
     """Take part, and print the outcome on what was stdout; what libraries print goes to stderr."""
     outlet = MessageOutlet()
@@ -92,7 +88,7 @@ class Part:
         except RejectedError as error:
             refused = launch_error(error.rejection)
             failure = f"{refused.message}; {refused.hint}"
-        except (SeriesError, NeverReachedError, OSError) as error:
+        except (NeverReachedError, OSError) as error:
             failure = str(error)
         return PartAnswer(failure=failure.partition("\n")[0])
 
@@ -143,7 +139,7 @@ class Part:
                 values=(ReachReport, Share),
             )
         except PortTakenError as error:
-            raise SeriesError(str(error)) from error
+            raise LaunchError(str(error)) from error
         thread = Thread(target=Director(coordinator, task).lead, name="director", daemon=True)
         thread.start()
         return thread
@@ -168,7 +164,7 @@ class Part:
             if self._participant.seat is not None and state is not None and done(state):
                 return state
             if time.monotonic() > deadline:
-                raise SeriesError(f"node 0 said nothing within {limit_s:.0f} s, {self.stage}")
+                raise LaunchError(f"node 0 said nothing within {limit_s:.0f} s, {self.stage}")
             time.sleep(_HEARTBEAT_S)
 
     def _during(self, work: Callable[[], T]) -> T:
@@ -180,7 +176,7 @@ class Part:
             self._participant.heartbeat()
             thread.join(_HEARTBEAT_S)
         if not results:
-            raise SeriesError(f"a fault of the doctor itself, {self.stage}; it is written above")
+            raise LaunchError(f"a fault of the doctor itself, {self.stage}; it is written above")
         return results[0]
 
     def _reach(self, endpoints: dict[int, Endpoint] | object) -> ReachReport:
@@ -227,7 +223,7 @@ class Part:
             if found is not None and found.round == number:
                 return found.address
             time.sleep(_HEARTBEAT_S)
-        raise SeriesError(f"node {group[0]} did not say where the coordinator of JAX listens")
+        raise LaunchError(f"node {group[0]} did not say where the coordinator of JAX listens")
 
 
 def _in_words(address: str, port: int, step: ReachStep) -> str:

@@ -17,8 +17,8 @@ from platform_launch.procguard.agent.heartbeats import HeartbeatSender
 from platform_launch.procguard.agent.inspecting import Inspector
 from platform_launch.procguard.agent.machine import MachineMonitor, share
 from platform_launch.procguard.agent.quarantine import QuarantineWatch
-from platform_launch.procguard.agent.shipping import RunLog, Shipping
-from platform_launch.procguard.agent.state import StateFolder
+from platform_launch.procguard.agent.shipping import Shipping
+from platform_launch.procguard.agent.state import RunFolder, StateFolder
 from platform_launch.procguard.agent.worker import AgentLimits, Worker
 from platform_launch.supervise.signals import SignalInbox
 
@@ -104,13 +104,9 @@ class _Node:
             [worker.report(share(found, worker.number, count)) for worker in self._workers if worker.observed]
         )
 
-    def logs(self) -> list[RunLog]:
-        """Return the logs worth sending."""
-        return [
-            RunLog(worker.number, folder.generation, folder.path)
-            for worker in self._workers
-            for folder in worker.logs()
-        ]
+    def logs(self) -> list[RunFolder]:
+        """Return the runs whose logs are worth sending."""
+        return [folder for worker in self._workers for folder in worker.logs()]
 
 
 def _replaced_s(beats: HeartbeatSender) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.exchange import Exchange
+from platform_launch.procguard.agent.state import RunFolder
 from platform_launch.procguard.api.wire import MAX_LOG_CHUNK, WorkerOrder
 
 _LOOK_S = 0.3
@@ -19,15 +20,6 @@ _REFUSED_S = 30.0
 # Answers that the next chunk would get too: too much, not understood, no room for logs.
 _REFUSALS = frozenset({413, 422, 507})
 _DRAIN_S = 5.0
-
-
-@dataclass(frozen=True)
-class RunLog:
-    """The output of one run."""
-
-    number: int
-    generation: int
-    path: Path
 
 
 @dataclass
@@ -43,7 +35,7 @@ class Shipping:
     """Sends logs. ``logs()`` lists those worth sending, the newest of each worker first."""
 
     def __init__(
-        self, connection: AgentConnection, exchange: Exchange, logs: Callable[[], Sequence[RunLog]]
+        self, connection: AgentConnection, exchange: Exchange, logs: Callable[[], Sequence[RunFolder]]
     ) -> None:
         self._connection = connection
         self._exchange = exchange
@@ -71,7 +63,7 @@ class Shipping:
                 progress |= self._send(log, cursor)
         return progress
 
-    def _cursor(self, log: RunLog, order: WorkerOrder | None, sent_at: float) -> _Cursor | None:
+    def _cursor(self, log: RunFolder, order: WorkerOrder | None, sent_at: float) -> _Cursor | None:
         """Return where to go on: the server's word, unless it is older than its last answer to a chunk."""
         cursor = self._cursors.get((log.number, log.generation))
         if order is None:
@@ -83,7 +75,7 @@ class Shipping:
             cursor.offset, cursor.known_at = offset, sent_at
         return cursor
 
-    def _send(self, log: RunLog, cursor: _Cursor) -> bool:
+    def _send(self, log: RunFolder, cursor: _Cursor) -> bool:
         chunk = _read(log.path / records.LOG, cursor.offset)
         if not chunk:
             return False

@@ -34,6 +34,11 @@ class RunFolder:
         self.path = path
         self.generation = int(path.name)
 
+    @property
+    def number(self) -> int:
+        """Which worker's run it is."""
+        return int(self.path.parent.name)
+
     def read_run(self, boot: str) -> WorkerRun:
         """Return how far the run has come. ``boot`` is this machine's present boot id. Raises OSError."""
         starting = self._read(records.STARTING)

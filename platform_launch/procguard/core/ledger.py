@@ -29,15 +29,6 @@ class WorkerRow:
     generation: int = 0
 
 
-@dataclass(frozen=True)
-class StoredState:
-    """Everything that outlives a server. Groups come with their workers."""
-
-    groups: tuple[Group, ...] = ()
-    nodes: tuple[NodeRecord, ...] = ()
-    workers: tuple[WorkerRow, ...] = ()
-
-
 class StoreChange(Protocol):
     """One transaction: all of it is written or none."""
 
@@ -72,8 +63,8 @@ class GroupStore(Protocol):
     def check(self) -> None:
         """Make sure that this process still is the one that decides. Raises Superseded where not."""
 
-    def load(self) -> StoredState:
-        """Read everything but events."""
+    def load(self) -> tuple[list[Group], list[NodeRecord], list[WorkerRow]]:
+        """Read everything but events: groups, each with its workers, nodes and workers."""
 
     @contextmanager
     def change(self) -> Iterator[StoreChange]:
@@ -185,10 +176,8 @@ class Ledger:
     def __init__(self, store: GroupStore) -> None:
         self.store = store
         self.writing = threading.RLock()
-        saved = store.load()
-        rows = {row.worker: row for row in saved.workers}
-        self.world = World({group.name: group for group in saved.groups}, rows)
-        self.nodes = saved.nodes
+        groups, self.nodes, workers = store.load()
+        self.world = World({group.name: group for group in groups}, {row.worker: row for row in workers})
 
     @contextmanager
     def change(self, world: World) -> Iterator[StoreChange]:

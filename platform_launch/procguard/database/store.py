@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, delete, insert,
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.events import AuditEvent, EventFilter
 from platform_launch.procguard.core.group import Group
-from platform_launch.procguard.core.ledger import StoredState, WorkerRow
+from platform_launch.procguard.core.ledger import WorkerRow
 from platform_launch.procguard.core.registry import NodeRecord
 from platform_launch.procguard.core.runs import RunRecord
 from platform_launch.procguard.database.codec import (
@@ -72,8 +72,8 @@ class DatabaseStore:
         """Make sure that this process still is the database's server."""
         self._writer.check()
 
-    def load(self) -> StoredState:
-        """Read everything but events."""
+    def load(self) -> tuple[list[Group], list[NodeRecord], list[WorkerRow]]:
+        """Read everything but events: groups, each with its workers, nodes and workers."""
         with transaction(self._engine) as connection:
             rows = [
                 WorkerRow(WorkerName(row.node, row.number), row.group_name, row.generation)
@@ -82,13 +82,14 @@ class DatabaseStore:
             members: dict[str | None, list[WorkerName]] = {}
             for row in rows:
                 members.setdefault(row.group, []).append(row.worker)
-            return StoredState(
-                groups=tuple(
-                    group_of(row, tuple(sorted(members.get(row.name, ()))))
-                    for row in connection.execute(select(groups).order_by(groups.c.name))
-                ),
-                nodes=tuple(node_of(row) for row in connection.execute(select(nodes).order_by(nodes.c.name))),
-                workers=tuple(rows),
+            found = [
+                group_of(row, tuple(sorted(members.get(row.name, ()))))
+                for row in connection.execute(select(groups).order_by(groups.c.name))
+            ]
+            return (
+                found,
+                [node_of(row) for row in connection.execute(select(nodes).order_by(nodes.c.name))],
+                rows,
             )
 
     @contextmanager

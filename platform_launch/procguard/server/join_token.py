@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
@@ -15,25 +14,19 @@ SHORTEST = 16
 """Characters: shorter ones can be guessed."""
 
 
-@dataclass(frozen=True)
-class JoinToken:
-    """What agents join with, and the file it lies in; None where it came by a variable."""
-
-    token: str
-    file: Path | None
-
-
-def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
+def join_token(settings: ServerSettings, env: Environment) -> tuple[str, Path | None]:
     """Return the token that was set, or for a server only this machine can reach a random one.
+
+    Beside it the file that it lies in, None where it came by a variable.
 
     Raises InputError where it is too short, or where none is set and others could reach the server.
     """
     value = env.text(JOIN_TOKEN)
     if value is not None and value.value:
-        return JoinToken(_long_enough(value.value, JOIN_TOKEN), None)
+        return _long_enough(value.value, JOIN_TOKEN), None
     path = settings.join_token_file
     if path is not None:
-        return JoinToken(_long_enough(read_secret(path, f"join_token_file={path}"), str(path)), path)
+        return _long_enough(read_secret(path, f"join_token_file={path}"), str(path)), path
     if not settings.loopback:
         raise InputError(
             f"listen={settings.listen} can be reached from other machines, and no join token is set",
@@ -41,7 +34,7 @@ def join_token(settings: ServerSettings, env: Environment) -> JoinToken:
             "or listen on 127.0.0.1",
         )
     path = settings.data / "join-token"
-    return JoinToken(read_or_make(path), path)
+    return read_or_make(path), path
 
 
 def _long_enough(token: str, source: str) -> str:

@@ -28,10 +28,6 @@ class ServerUnreachableError(LaunchError):
     exit_code = 75
 
 
-class RefusedError(UsageError):
-    """The server does not do this. Fix the command."""
-
-
 class ApiClient:
     """Calls of one server; a block that ends with its connections."""
 
@@ -91,7 +87,7 @@ class ApiClient:
             hint = f"procguard ctl login --server {self.server.url}"
         if response.status_code >= 500:
             raise ServerUnreachableError(text, hint or "try again")
-        raise RefusedError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
+        raise UsageError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.output import read_text
-from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, ApiClient, RefusedError
+from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, ApiClient
 from platform_launch.cli.procguard.ctl.tokens import SavedTokens, ServerAddress, is_encrypted_or_local, server
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
@@ -52,6 +52,6 @@ def logout(url: str | None) -> None:
     with ApiClient(to) as client:
         try:
             client.send("POST", "/logout")
-        except RefusedError:
+        except UsageError:
             click.echo("the session had ended already", err=True)
     SavedTokens(env).keep(to.url, None)

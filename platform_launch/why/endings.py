@@ -35,7 +35,7 @@ _OTHERS = (
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
     ),
-    re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:) (?P<code>[1-9]\d*)"),
     # Of Determined's master and Paddle's launcher.
     re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),

@@ -23,7 +23,7 @@ _MILD = re.compile(
 )
 # Whatever it is called, it is not the end: it is tried again, or something else is done.
 _GETS_OVER = re.compile(
-    r"(?i)\b(?:will )?fall(?:s|ing)? back\b|\bus(?:es|ing) (?:a |the )?(?:fallback|defaults?)\b"
+    r"(?i)\bfall(?:s|ing)? back\b|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
     r"|(?<!be )\b(?:skipp|ignor)(?:ed|ing)\b|\b(?:going to|using) \S{1,200} instead\b"
     r"|\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?(?:try|connect)ing\b|\bstill trying\b"
     r"|will wait for recovery|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"

@@ -43,7 +43,7 @@ _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z
 _HOST_AND_PROCESS = re.compile(
     r"([\w.<][\w.<>-]{0,100}):\d+:\d+ \[\d+\] "
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
-    r"(?:(\w[\w.-]*):\d+ :\d{1,3}(?::\d+)?"
+    r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
     r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"
     r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
 )

@@ -121,6 +121,8 @@ def test_a_server_of_files_that_came_back_is_no_cause(explain_text: Explain, los
         "algo-1:46:58 [0] configure:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
         "pi is approximately 3.1415926535898278, Error is 0.0000000000000346",
         "ExitCode 1",
+        "gn1:435:783 [0] NCCL INFO include/net.h:19 -> 2",
+        "sbatch: error: No account specified, defaulting to: lab",
         "other system errors; your job may hang, crash, or produce silent",
         "[14.8] workqueue: work hogged CPU for >10000us 8 times, consider switching to WQ_UNBOUND",
         "NVRM: Xid (PCI:0000:01:00): 144, SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001 0x00000008)",

@@ -24,6 +24,7 @@ def where(**known: object) -> Location:
         ("[gn06:12345] *** x", "[gn06:12345] *** x", where(host="gn06")),
         ("[alpha:4242 :0:4242] x", "[alpha:4242 :0:4242] x", where(host="alpha")),
         ("[9f10867610e4:42 :0:43] x", "[9f10867610e4:42 :0:43] x", where(host="9f10867610e4")),
+        ("[master:42:0:42] x", "[master:42:0:42] x", where(host="master")),
         ("[ERROR:12345] x", "[ERROR:12345] x", where()),
         ("[pid:12345] x", "[pid:12345] x", where()),
         ("[step:120000] x", "[step:120000] x", where()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from platform_launch.why.assembly import HARMLESS
 from platform_launch.why.line import Line
@@ -134,5 +135,6 @@ def introduces(text: str) -> bool:
     return _INTRODUCES.search(text) is not None
 
 
+@lru_cache(maxsize=1)  # a line is asked about more than once
 def _neutralised(text: str) -> str:
     return _NEUTRAL.sub(" ", text[:_LONGEST])

@@ -244,7 +244,8 @@ class Traceback:
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
-        text = _TWINS.sub(r"\1: \2", line.text.removeprefix(self.prefix))
+        text = line.text.removeprefix(self.prefix)
+        text = _TWINS.sub(r"\1: \2", text) if ": : " in text else text
         if line.number - self.chain.start > _LONGEST_LINES:
             self.done = True
             return False
@@ -370,7 +371,7 @@ def is_frame(text: str) -> bool:
 
 def opens(text: str) -> re.Match[str] | None:
     """Return the match if a line opens a traceback."""
-    return _OPENING.match(text)
+    return _OPENING.match(text) if "Traceback (" in text else None
 
 
 def _indentation(text: str) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from platform_launch.why.location_patterns import host_of, ranks_within
 from platform_launch.why.note import Note
@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 _MILD = re.compile(
-    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|\w*Warning:"
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|Warning:"
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
 # Whatever it is called, it is not the end: it is tried again, or something else is done.
@@ -56,7 +56,7 @@ class Location:
     def filled(self, other: Location) -> Location:
         """Return this with what is unknown taken from ``other``."""
         known = {name: value for name, value in vars(self).items() if value is not None}
-        return dataclasses.replace(other, **known)
+        return Location(**{**vars(other), **known}) if known else other
 
     def __str__(self) -> str:
         return self.note.render("en")
@@ -80,8 +80,7 @@ class Line:
 
     ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
     it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
-    half of the formats do not tell the year. ``mild`` means that its writer called it a warning or less,
-    ``grave`` that a mark before the text calls it an error, ``fatal`` one that ended the process.
+    half of the formats do not tell the year. ``found`` are the known prefixes by their names.
     """
 
     number: int
@@ -90,10 +89,23 @@ class Line:
     process: Location
     where: Location
     time_s: float | None
-    mild: bool
     writer: str = ""
-    grave: bool = False
-    fatal: bool = False
+    found: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def mild(self) -> bool:
+        """Tell whether its writer called it a warning or less."""
+        return _is_mild(self.text, self.found)
+
+    @property
+    def grave(self) -> bool:
+        """Tell whether a mark before the text calls it an error."""
+        return any(self.found.get(name) in _GRAVE for name in ("severity", "level", "loguru"))
+
+    @property
+    def fatal(self) -> bool:
+        """Tell whether a mark before the text calls it an error that ended the process."""
+        return self.found.get("severity") == "F"
 
     @property
     def shown(self) -> str:
@@ -128,10 +140,8 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
         process,
         where,
         time_of(prefix.found),
-        _is_mild(text, prefix.found),
         prefix.writer,
-        any(prefix.found.get(name) in _GRAVE for name in ("severity", "level", "loguru")),
-        prefix.found.get("severity") == "F",
+        prefix.found,
     )
 
 

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-_REPEATS = "?*+{"
-_OPTIONAL = ("?", "*", "+", "{")
+_REPEATS = ("?", "*", "+", "{")
 _TELLING_CHARACTERS = 4
 _ESCAPED_CLASSES = "dDwWsSbBAZ0123456789"
 
@@ -66,6 +65,7 @@ def _grams(text: str) -> frozenset[str]:
     return frozenset(text[index : index + 4] for index in range(len(text) - 3))
 
 
+@lru_cache(maxsize=4096)  # asked for once to part a pattern, and once for each part
 def longest_literal(source: str) -> str:
     """Return the longest run of plain characters that every match of a pattern without alternatives holds."""
     runs, run, index = [""], "", 0
@@ -84,7 +84,7 @@ def longest_literal(source: str) -> str:
             plain = ""
         index += width
         repeated = source[index : index + 1]
-        if repeated and repeated in _REPEATS:
+        if repeated in _REPEATS:
             kept = plain if repeated == "+" else ""
             runs.append(run + kept)
             run = ""
@@ -132,7 +132,7 @@ def _expanded(branch: str) -> list[str]:
         else:
             width = _group_width(branch, index)
             inside, after = branch[index + 3 : index + width - 1], branch[index + width :]
-            if branch.startswith("(?:", index) and after[:1] not in _OPTIONAL and len(_branches(inside)) > 1:
+            if branch.startswith("(?:", index) and after[:1] not in _REPEATS and len(_branches(inside)) > 1:
                 before = branch[:index]
                 return [
                     one for inner in _branches(inside) for one in _expanded(f"{before}(?:{inner}){after}")

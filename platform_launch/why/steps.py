@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from platform_launch.why.line import Line, Location
 
@@ -150,6 +151,7 @@ class StepReader:
         return self._step_ended_at is not None
 
 
+@lru_cache(maxsize=512)  # each error looks at the lines below the first one
 def shows_work(line: bytes) -> bool:
     """Tell whether a line is one that a training prints while it goes on."""
     return _PROGRESS.search(line) is not None

@@ -71,3 +71,14 @@ def test_exception_that_jax_shows_whole_goes_by_its_own_name(explain_text: Expla
     assert verdict.cause == "shape_mismatch"
     assert verdict.exception is not None
     assert verdict.exception.type == "TypeError"
+
+
+def test_node_whose_memory_ray_watched_is_named_though_its_message_takes_two_lines(
+    explain_text: Explain,
+) -> None:
+    said = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+    where = "Memory on the node (IP: 10.0.0.7, ...) where the lease (name=Rollout.__init__, pid=3719)\n"
+    verdict = explain_text(
+        said + where + "was running was 63.1GB / 64.0GB (0.98), which exceeds the threshold.\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("ray_memory", "10.0.0.7")

@@ -163,3 +163,15 @@ def test_the_task_that_srun_names_between_the_lines_of_an_mpi_error_is_its_own(e
     )
     verdict = explain_text(log)
     assert (verdict.cause, verdict.where.host, verdict.where.task) == ("segfault", "gn04", 2)
+
+
+def test_what_htcondor_holds_a_job_for_is_told_with_its_host(explain_text: Explain) -> None:
+    held = "Error from slot1_4@gpu-7.site: Job has gone over cgroup memory limit of 2048 megabytes."
+    verdict = explain_text(f"012 (4711.000.000) 2026-03-03 09:00:00 Job was held.\n\t{held}\n")
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "out_of_memory_kill", "gpu-7.site")
+
+
+def test_a_node_that_ssh_loses_while_it_runs_is_not_one_that_never_started(explain_text: Explain) -> None:
+    lost = "Connection to gpu-7 closed by remote host.\n"
+    verdict = explain_text(lost + "ORTE was unable to reliably start one or more daemons.\n")
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("consequence", "mpi_daemon_lost", "gpu-7")

@@ -31,7 +31,7 @@ STEMS = """
     fatal finite forbidden found gated glibc globalrank hccl heartbeat hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
     jaxworker invalid kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
+    missing mklthread mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
     nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
     pluginload pmix
     preempt pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset

@@ -89,7 +89,7 @@ class ClusterFormation:
     def _await_readiness(self) -> None:
         """Say once for each roster that all nodes can be reached, and what hinders those that cannot."""
         edition = self.roster.edition
-        if self._all_ready_in == edition:
+        if self.all_are_ready:
             return
         ready = 0
         for node in self.roster.members:
@@ -104,6 +104,11 @@ class ClusterFormation:
         if ready == self._nnodes:
             self._all_ready_in = edition
             self._say("SUCCESS", f"all {self._nnodes} nodes wait: dist-launch run SCRIPT starts it on all")
+
+    @property
+    def all_are_ready(self) -> bool:
+        """True once every node has said of the newest roster that it can be reached."""
+        return self._all_ready_in == self.roster.edition
 
     def others_have_answered(self) -> bool:
         """True when each other node has said how it fares with the newest roster, well or not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
@@ -40,6 +41,7 @@ class NodesOutput:
         out = Outlet(descriptors[0], lambda _error: None)
         same = os.path.sameopenfile(*descriptors)
         self._outlets = (out, out if same else Outlet(descriptors[1], lambda _error: None))
+        self._is_terminal = os.isatty(descriptors[1])
         self._throttle = throttle
         self._streams = {
             (rank, is_stderr): _NodeStream(rank, is_stderr, (names or {}).get(rank, f"rank-{rank}"))
@@ -62,9 +64,10 @@ class NodesOutput:
             self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
 
     def say(self, level: str, text: str) -> None:
-        """Write a line of our own."""
+        """Write a line of our own; in a log or a pipe it carries the time, as all others do."""
+        lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
         flat = " ".join(text.splitlines())
-        self._show(f"[{level}] {flat}\n".encode(errors="replace"), True)
+        self._show(f"{lead}[{level}] {flat}\n".encode(errors="replace"), True)
 
     async def close(self) -> None:
         """Write what is held; a reader that has stopped reading is waited for."""

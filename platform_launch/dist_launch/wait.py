@@ -114,6 +114,8 @@ class _WaitProcesses:
             if pair is not None:
                 broker = helper.command("dist-launch-broker", str(folder.path), str(pair.private))
                 self._start("broker", broker, "")
+            if host_key:
+                self._await_sshd()  # last: it starts beside the others
             self._watch.wait()
         return self._code
 
@@ -154,10 +156,13 @@ class _WaitProcesses:
             )
         argv, host_key = sshd.prepare(folder, port, self._settings.ssh_user)
         self._start("sshd", argv, "")
+        return host_key
+
+    def _await_sshd(self) -> None:
+        port = self._settings.ssh_port
         if not sshd.await_listening(port):
             raise InstallationError(f"sshd does not listen on port {port}; its own lines are above")
         say("INFO", f"started a private sshd on port {port}")
-        return host_key
 
     def _join(self, member: ClusterMember, pair: cluster_keys.ClusterKey | None, *, own_sshd: bool) -> None:
         settings = self._settings

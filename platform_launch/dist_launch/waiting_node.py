@@ -38,7 +38,8 @@ from platform_launch.rendezvous.ranks import in_words
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
 
-_LOOK_S = 0.25
+# While the cluster forms, and once nothing is expected any more.
+_QUICK_LOOK_S, _LOOK_S = 0.05, 0.25
 _HEARTBEAT_S = 0.5
 _AGAIN_S = 1.0
 _RETRY_S = 10.0
@@ -149,7 +150,11 @@ class WaitingNode:
                     self._take(participant, roster)
             elif not self._formed:
                 self._wait_for_the_others(roster, now)
-            time.sleep(_LOOK_S)
+            time.sleep(self._pause_s())
+
+    def _pause_s(self) -> float:
+        settled = self._formed and (self._formation is None or self._formation.all_are_ready)
+        return _LOOK_S if settled else min(_QUICK_LOOK_S + self._task.nnodes / 4000, _LOOK_S)
 
     def _others_still_prepare(self, now: float) -> bool:
         if self._formation is None or self._formation.others_have_answered():

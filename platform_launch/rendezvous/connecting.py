@@ -21,7 +21,8 @@ from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
 CONNECT_LIMIT_S = 3.0
 # To connect, torch asks for names, and a store that is no store answers nothing.
 _OPEN_LIMIT_S = 2 * CONNECT_LIMIT_S
-_RETRY_S = 0.5
+# Nodes that start together soon find each other, and who waits for minutes need not ask so often.
+_FIRST_RETRY_S, _RETRY_S = 0.1, 0.5
 _SAY_EVERY_S = 5.0
 # Nodes that start together need not be told that node 0 is a moment later.
 _SAY_FIRST_S = 1.0
@@ -149,7 +150,7 @@ class Connector:
                 self._said_at = now
                 text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
-            self._pause(_RETRY_S)
+            self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
 
     def _heed_refusal(self) -> None:
         if self._refusal is not None and not self._elsewhere:

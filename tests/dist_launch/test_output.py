@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from platform_launch.dist_launch.nodes_output import NodesOutput
 
 
 def write(
-    path: Path, talk: Callable[[NodesOutput], None], *, ranks: int = 4, fold: bool = False
+    path: Path, talk: Callable[[NodesOutput], None], *, ranks: int = 4, fold: bool = False, read: bool = True
 ) -> list[str]:
     async def main() -> None:
         with path.open("wb") as file:
@@ -26,7 +27,7 @@ def write(
             await output.close()
 
     asyncio.run(main())
-    return path.read_text().splitlines()
+    return path.read_text().splitlines() if read else []
 
 
 def test_lines_that_come_in_pieces_stay_whole(tmp_path: Path) -> None:
@@ -95,6 +96,18 @@ def test_a_node_that_repeats_itself_is_heard_each_time(tmp_path: Path) -> None:
 def read_all(descriptor: int) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
+
+
+def test_a_line_of_our_own_carries_the_time_in_a_file_and_none_on_a_terminal(tmp_path: Path) -> None:
+    (line,) = write(tmp_path / "out", lambda output: output.say("ERROR", "rank-1 is\nlost"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d \[ERROR\] rank-1 is lost", line)
+    controller, terminal = os.openpty()
+    try:
+        write(Path(os.ttyname(terminal)), lambda output: output.say("WARN", "killing"), read=False)
+        assert os.read(controller, 99) == b"[WARN] killing\r\n"
+    finally:
+        os.close(controller)
+        os.close(terminal)
 
 
 def test_a_slow_reader_stops_the_nodes_and_loses_nothing() -> None:

@@ -27,6 +27,10 @@ _OWN = frozenset({"training-failed", "training-killed"})
 _OTHERS = (
     # Of Kubernetes' training operator, with the pod's namespace.
     re.compile(r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b"),
+    # Of Vertex AI, where a job's containers are replicas of pools.
+    re.compile(
+        r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b"
+    ),
     # Of a TPU slice, whose hosts gcloud calls workers.
     re.compile(
         r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b"

@@ -13,7 +13,7 @@ from platform_launch.why.steps import shows_work
 # Words of failures that name an option, a measured value or a count of none.
 _NEUTRAL = re.compile(
     r"""(?ix)
-      \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ])?(?:errors?|failures?|exceptions?)\b
+      \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ]){0,2}(?:errors?|failures?|exceptions?)\b
     | (?<![\w-])--?\w[\w-]{0,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
     | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
     | (?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
@@ -21,6 +21,7 @@ _NEUTRAL = re.compile(
           (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
         | [ ]?:[ ]?
           (?:0(?![\w.:])|(?:none|null|false|nan)\b|\[\]|\{\}|[-+]?\d*\.\d+(?:e[-+]?\d+)?%?(?![\w:]))
+        | [ ]{2,}0(?=\s*$)
         | [ ]+(?:is[ ])?\d*\.\d+(?:e[-+]?\d+)?(?![\w:]) )
     """
 )

@@ -13,8 +13,8 @@ _MOST_RANKS = 10_000_000
 # One line of a record that was printed over several, as torch does with its error file.
 _FIELD = re.compile(rb'\s*("message": "(?:[^"\\]|\\.)*"),?\s*')
 
-# SageMaker's report of what the script said last, whose line ends became blanks.
-_REPORTED = b'ErrorMessage "'
+# SageMaker's and Vertex AI's reports of what the script said last, whose line ends became blanks.
+_REPORTED = re.compile(rb'ErrorMessage "|Termination reason: Error\. ')
 _LINE_ENDS = re.compile(
     rb' (?=Traceback \(most recent call last\)|File "|During handling of the above exception'
     rb"|The above exception was the direct cause of|ERROR:torch\.)"
@@ -33,8 +33,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_json(data)
     if b"\\n" in data and b"Traceback (most recent call last):\\n" in data:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
-    if _REPORTED in data and _LINE_ENDS.search(data):
-        return _of_report(data)
+    if _LINE_ENDS.search(data) and (reported := _REPORTED.search(data)):
+        return _of_report(data[: reported.start()], data[reported.end() :])
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b" " * 10 in data and _GLUED.search(data):
@@ -42,9 +42,8 @@ def unwrap(data: bytes) -> list[bytes]:
     return [data]
 
 
-def _of_report(data: bytes) -> list[bytes]:
+def _of_report(head: bytes, said: bytes) -> list[bytes]:
     """Return the lines of a traceback that was put on one."""
-    head, _, said = data.partition(_REPORTED)
     lines = [head] if head.strip() else []
     for line in _LINE_ENDS.split(said):
         if line.startswith(b"File "):

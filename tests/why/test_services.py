@@ -66,6 +66,18 @@ def test_traceback_that_sagemaker_put_on_one_line(explain_text: Explain) -> None
     assert verdict.where.local_rank == 3
 
 
+def test_traceback_that_vertex_put_on_one_line(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "The replica workerpool1-2 exited with a non-zero status of 1. Termination reason: Error. Traceback "
+        '(most recent call last): File "/app/run.py", line 9, in <module> main() '
+        'File "/app/run.py", line 4, in main return total / parts ZeroDivisionError: division by zero\n'
+    )
+    assert verdict.exception is not None
+    assert (verdict.exception.file, verdict.exception.line) == ("/app/run.py", 4)
+    silent = explain_text("The replica workerpool1-2 exited with a non-zero status of 1.\n")
+    assert (silent.kind, silent.where.pod) == ("unknown", "workerpool1-2")
+
+
 def test_known_cause_in_sagemakers_report(explain_text: Explain) -> None:
     verdict = explain_text(
         REPORT.replace("ZeroDivisionError: division by zero", "OSError: [Errno 28] No space left on device")

@@ -39,12 +39,14 @@ _OTHERS = (
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error )?(?:code|status)(?: = |=|: | )(?P<code>-?[1-9]\d{0,2})\b"
     ),
-    re.compile(r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:) (?P<code>[1-9]\d*)"),
+    re.compile(
+        r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)"
+    ),
     # Of Determined's master and Paddle's launcher.
     re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
-    re.compile(r"died with <Signals\.\w+: (?P<signal>\d+)>"),
+    re.compile(r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b"),
 )
 # SageMaker's, where the report goes on below; alone it is any program's.
 _OF_REPORT = re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$")

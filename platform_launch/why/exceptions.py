@@ -75,7 +75,8 @@ _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
 )
-_BAR = re.compile(r"\d%\|")
+# Bars of progress, and Java's stack.
+_NO_MESSAGE = re.compile(r"\d%\||^\s+at [\w.$<>]{3,200}\(")
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
@@ -175,7 +176,12 @@ class Raised:
             or text.startswith((" ", "\t"))
             or _LISTS.search(ended) is not None
         )
-        if not goes_on or not text.strip() or _BAR.search(text) or len(self.more) >= _MOST_MESSAGE_LINES:
+        if (
+            not goes_on
+            or not text.strip()
+            or _NO_MESSAGE.search(text)
+            or len(self.more) >= _MOST_MESSAGE_LINES
+        ):
             return False
         if not self.more and is_frame(text):
             return False
@@ -333,6 +339,8 @@ class Traceback:
         last = raised.more[-1] if raised.more else raised.line
         if shown(text) in {frame.source for frame in self.chain.frames}:
             return  # of a twin that writes into the same pipe
+        if line.mild and not self.chain.mild:
+            return  # of a logger
         if line.number == last.number + 1 or _NESTED.match(text):
             raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
 

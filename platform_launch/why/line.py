@@ -25,8 +25,8 @@ _MILD = re.compile(
 _GETS_OVER = re.compile(
     r"(?i)\bfall(?:s|ing)? back\b|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
     r"|(?<!be )\b(?:skipp|ignor)(?:ed|ing)\b|\b(?:going to|using) \S{1,200} instead\b"
-    r"|\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?(?:try|connect)ing\b|\bstill trying\b"
-    r"|will wait for recovery|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
+    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?(?:try|connect)ing\b"
+    r"|\bstill trying\b|will wait for recovery|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
 )
 # In an object of JSON, whose fields have any order.
 _MILD_FIELD = re.compile(

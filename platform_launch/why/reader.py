@@ -36,8 +36,9 @@ from platform_launch.why.unwrap import unwrap
 
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(
-    r"[\w./-]*(?:Error|Exception)\b|\S*python[\d.]*: |.*NCCL WARN|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$"
-    r"|forrtl: severe|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
+    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: |.*(?:NCCL WARN|\|CCL_ERROR\|)"
+    r"|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
+    r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
 _MOST_NODES = 2048
 _MOST_REPORTS = 64

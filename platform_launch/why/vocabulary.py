@@ -39,7 +39,7 @@ STEMS = """
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
     stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
     traceback trainingfinished truncated unable unauthor unbound undefined unhandled unknown unreachable
-    recognized vendor walltime watchdog worldsize
+    recognized vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit

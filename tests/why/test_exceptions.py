@@ -243,6 +243,17 @@ def test_lines_that_the_hook_prints_below_an_exception_are_of_its_message(explai
     assert verdict.title == "RuntimeError: inner error! heads = 8, only 32 will do"
 
 
+@pytest.mark.parametrize(
+    "below",
+    ["[W105 09:10:11.123456789 ProcessGroup.cpp:7] Warning: not destroyed", "\tat org.a.B$c.run(B.scala:7)"],
+)
+def test_what_loggers_and_java_print_below_an_exception_is_not_of_its_message(
+    explain_text: Explain, below: str
+) -> None:
+    verdict = explain_text(uncaught("RuntimeError: inner error!", "[rank2]:") + f"[rank2]:{below}\n")
+    assert verdict.title == "RuntimeError: inner error!"
+
+
 def test_sizes_that_differ_while_a_sharded_checkpoint_is_loaded_are_of_its_world_size(
     explain_text: Explain,
 ) -> None:

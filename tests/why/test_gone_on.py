@@ -125,6 +125,7 @@ def test_a_server_of_files_that_came_back_is_no_cause(explain_text: Explain, los
         "[812.1] EDAC MC1: 128 CE memory read error on CPU_SrcID#1_Ha#0_Chan#1_DIMM#1",
         "No PCIe AER errors.",
         "failed       0    ",
+        "gn1:rank4.train: Reading with process_vm_readv failed. Disabling CMA support",
         "gn1:435:783 [0] NCCL INFO include/net.h:19 -> 2",
         "sbatch: error: No account specified, defaulting to: lab",
         "other system errors; your job may hang, crash, or produce silent",

@@ -34,6 +34,7 @@ ENDED = "slurmstepd: error: *** STEP 81.0 ON gn04 CANCELLED AT 2026-03-03T09:10:
             "pod-1",
         ),
         ("ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_ra[INFO] x", None),
+        ("[2026-03-03T09:10:11.2] _job_complete: JobId=81 WTERMSIG 9", None),
     ],
 )
 def test_a_launcher_of_another_name_and_a_torn_line_tell_of_a_kill(

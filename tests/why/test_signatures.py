@@ -132,6 +132,8 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("Exception raised from ncclCommWatchdog at x/ProcessGroupNCCL.cpp:87 (most recent", "nccl_aborted"),
         ("[enforce fail at x/pair.cc:46] op.preamble.length <= op.nbytes. 8 vs 4", "collective_mismatch"),
         ("mkl-service: MKL_THREADING_LAYER=TBB is incompatible with libomp.so.5 library.", "library_preload"),
+        ("|CCL_ERROR| x.cpp:3 f: error: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "device_out_of_memory"),
+        ("n7:rank3: Assertion failure at psm3/ptl_am/am.c:17: count >= 0", "native_assert"),
         ("Exception raised from checkTimeout at x/ProcessGroupNCCL.cpp:565", "nccl_watchdog"),
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
     ],

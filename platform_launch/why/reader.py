@@ -349,6 +349,8 @@ class LogReader:
         node_events = self._events_of(line.where)
         if not hints_at_error(line):
             return False
+        if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
+            return False  # the warning's own text
         clear = says_error(line)
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)

@@ -65,6 +65,23 @@ def test_last_error_line_below_a_system_error_is_the_cause(explain_text: Explain
     assert verdict.cause == "no_socket_interface"
 
 
+@pytest.mark.parametrize(
+    ("kind", "last", "expected"),
+    [
+        ("remote process exited", "socketPollConnect: connect returned Connection reset", "nccl_connect"),
+        ("invalid argument", "BF8 support begins with sm_77 devices", "gpu_too_old"),
+    ],
+)
+def test_last_error_line_says_more_than_the_kind_of_error(
+    explain_text: Explain, kind: str, last: str, expected: str
+) -> None:
+    verdict = explain_text(
+        uncaught(f"torch.distributed.DistBackendError: NCCL error in: x.cpp:1, {kind}", "[rank2]: [rank2]: ")
+        + f"[rank2]: [rank2]: Last error:\n[rank2]: [rank2]: {last}\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == (expected, 2)
+
+
 def test_system_error_alone_asks_for_the_earlier_line(explain_text: Explain) -> None:
     verdict = explain_text("RuntimeError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2\n")
     assert (verdict.kind, verdict.cause) == ("consequence", "nccl_system_error")

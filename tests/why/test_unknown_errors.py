@@ -210,3 +210,9 @@ def test_numpy_without_its_own_version_is_no_package_built_for_another(explain_t
 def test_an_error_of_hdf5_below_netcdf_may_be_a_lock(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("OSError: [Errno -101] NetCDF: HDF error: '/data/t2m.nc'"))
     assert (verdict.kind, verdict.cause) == ("cause", "file_lock")
+
+
+def test_the_text_of_a_warning_is_no_error(explain_text: Explain) -> None:
+    text = "ERROR: the shards are not sorted\n\n  warnings.warn(\nepoch 3 done\n"
+    assert explain_text("/opt/io.py:7: UserWarning: \n" + text).kind == "nothing"
+    assert explain_text("/opt/io.py:7: \n" + text).first_error is not None

@@ -8,6 +8,8 @@ rule (a Kubernetes ``podFailurePolicy``) can tell "fix your job" from "retry els
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Collection
 
 
@@ -102,6 +104,27 @@ class NodesDisagreeError(LaunchError):
     exit_code = 76
     event = "nodes-disagree"
     marked = True
+
+
+# A disk, a quota or a limit of the shell that ends what a file or standard output goes to.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# A path of the user's that leads nowhere: pathlib asks whether a file exists, and raises these as the answer.
+_CLOSED = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO, errno.EROFS, *_FULL}
+)
+
+
+def of_file(error: OSError) -> InputError | None:
+    """Return what an error of a file, or of standard output where it names none, means for the user.
+
+    None where it is a fault of this project.
+    """
+    if error.filename is None and error.errno in _FULL:
+        return InputError(f"the output cannot be written: {error.strerror}", "free room where it goes")
+    if error.filename is None or error.errno not in _CLOSED:
+        return None
+    todo = "free room there" if error.errno in _FULL else "correct the path or its permissions"
+    return InputError(f"{os.fsdecode(error.filename)}: {error.strerror}", todo)
 
 
 def shown(value: str, longest: int = 120) -> str:

@@ -43,7 +43,7 @@ def command(
 
 def main(arguments: Sequence[str]) -> int:
     """Be the helper that is named first, and return its exit code."""
-    streams.ensure()
+    streams.ensure(of_helper=True)
     run: Callable[[Sequence[str]], int] = import_module(HELPERS[arguments[0]]).main
     return run(arguments[1:])
 

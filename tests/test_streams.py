@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.cli import main
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,6 +46,17 @@ def test_objects_of_an_image_that_only_write_give_way_to_the_streams_of_python(t
     assert refused.stderr.startswith("error: ")
 
 
+def test_a_program_that_calls_a_command_keeps_the_streams_that_it_put_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answered = io.StringIO("ValueError: no batch left\n"), io.StringIO()
+    monkeypatch.setattr(sys, "stdin", asked)
+    monkeypatch.setattr(sys, "stdout", answered)
+    main(["why", "-"])
+    assert (sys.stdin, sys.stdout) == (asked, answered)
+    assert "ValueError: no batch left" in answered.getvalue()
+
+
 @pytest.mark.parametrize(
     ("closed", "opening"), [("<&-", "platform "), (">&-", ""), ("2>&-", "platform "), ("<&- >&- 2>&-", "")]
 )
@@ -57,7 +70,7 @@ def test_a_helper_reads_its_input_where_an_image_took_it_away() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); sys.stdin = None\n"
         "from platform_launch import streams\n"
-        "streams.ensure(); print(sys.stdin.buffer.readline())\n"
+        "streams.ensure(of_helper=True); print(sys.stdin.buffer.readline())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT)],

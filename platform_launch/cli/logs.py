@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch import streams
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
@@ -63,7 +64,7 @@ def command(
     if "-" in names:
         if len(names) > 1 or follow:
             raise UsageError("- stands alone: expected no other log and no --follow beside standard input")
-        stdin = (_STANDARD_INPUT, sys.stdin.buffer)
+        stdin = (_STANDARD_INPUT, streams.input_bytes())
         _write(merged([stdin], selection, tail), LogView(colours=colours, labelled=False, cause=None))
         return 0
 

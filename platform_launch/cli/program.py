@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -13,17 +11,10 @@ import click
 
 from platform_launch import streams
 from platform_launch.console import Console
-from platform_launch.errors import InputError, InstallationError, LaunchError, UsageError
+from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file
 from platform_launch.helper import PACKAGE
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-# A disk, a quota or a limit of the shell that ends what standard output goes to; such an error names no file.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# A path of the user's that leads nowhere: pathlib asks whether a file exists, and raises these as the answer.
-_CLOSED = frozenset(
-    {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ESTALE, errno.EIO, errno.EROFS, *_FULL}
-)
 
 
 class Commands(click.Group):
@@ -98,15 +89,12 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         sys.stdout = None
         return 141
     except OSError as error:
-        if error.filename is None and error.errno in _FULL:
-            sys.stdout = None
-            return show(
-                InputError(f"the output cannot be written: {error.strerror}", "free room where it goes")
-            )
-        if error.filename is None or error.errno not in _CLOSED:
+        known = of_file(error)
+        if known is None:
             raise
-        todo = "free room there" if error.errno in _FULL else "correct the path or its permissions"
-        return show(InputError(f"{os.fsdecode(error.filename)}: {error.strerror}", todo))
+        if error.filename is None:
+            sys.stdout = None
+        return show(known)
     return code if isinstance(code, int) else 0
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
+from platform_launch import streams
 from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.options import lang_option
@@ -69,7 +69,7 @@ def _explain(logs: tuple[str, ...], job: str | None) -> Verdict:
         return explain_paths(_folders(logs), job=job)
     if len(logs) > 1 or job is not None:
         raise UsageError("- stands alone: expected no other log and no --job beside standard input", "")
-    return explain([LogSource("-", sys.stdin.buffer)])
+    return explain([LogSource("-", streams.input_bytes())])
 
 
 def _folders(logs: tuple[str, ...]) -> list[Path]:

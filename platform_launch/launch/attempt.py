@@ -98,6 +98,13 @@ def _helper_lost(killed_by: str) -> LaunchError:
     )
 
 
+def _helper_not_started(error: Exception) -> LaunchError:
+    return InstallationError(
+        f"the process that stands in the rendezvous cannot be started: {error}",
+        "raise the limits of this container on processes, open files and memory",
+    )
+
+
 def _helper_silent(silent_s: float) -> LaunchError:
     return InstallationError(
         f"the process that stands in the rendezvous has not moved for {silent_s:.0f} s",
@@ -144,7 +151,6 @@ class Attempt:
         self.health: NodeHealth | None = None
         self._link = LastingLink(task, self._on_message, self._still_s)
         self._prepare(training)
-        self._link.open(training.command.env)
 
     def _prepare(self, training: TrainingCommand) -> None:
         self._training = training
@@ -185,6 +191,12 @@ class Attempt:
         Raises LaunchError, on all nodes the same, Interrupted, JobMovedError, and, for a spare,
         SpareNotNeededError.
         """
+        try:
+            self._link.open(self._training.command.env)
+        except (OSError, RuntimeError, LaunchError) as problem:  # no descriptor, thread or process is left
+            lost = problem if isinstance(problem, LaunchError) else _helper_not_started(problem)
+            self._tell_without_helper(lost)
+            raise lost from problem
         while True:
             message = self._next_message()
             if isinstance(message, ConsoleLine):

@@ -47,6 +47,7 @@ class LastingLink:
         self._so_far: RunSoFar | None = None
         self._told: dict[type[Message], Message] = {}
         self._rejoins = self._late_rejoins = 0
+        self._link: HelperLink | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
@@ -57,7 +58,8 @@ class LastingLink:
 
     def send(self, message: Message) -> None:
         """Tell the helper something; nothing happens when it is gone."""
-        self._link.send(message)
+        if self._link is not None:
+            self._link.send(message)
 
     def tell(self, message: StopAll | TrainingEnded) -> None:
         """Say what must reach the others, also where the helper is lost on the way."""
@@ -74,14 +76,15 @@ class LastingLink:
 
     def killed_by(self) -> str:
         """Return the signal that ended the last helper, empty where it ended otherwise."""
-        return self._link.killed_by()
+        return self._link.killed_by() if self._link is not None else ""
 
     def close(self) -> None:
         """Let the helper end."""
         self._closed.set()
         with self._lock:
             link = self._link
-        link.close()
+        if link is not None:
+            link.close()
 
     def _connect(self, task: RunTask) -> HelperLink:
         return HelperLink(task, self._environment, self._hear, self._still_s)
@@ -113,8 +116,9 @@ class LastingLink:
                 with self._lock:
                     if self._closed.is_set():
                         return False
-                    self._link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
-                    supervisor.spare(self._link.pid)
+                    link = self._connect(replace(self._task, rejoining=True, so_far=self._so_far))
+                    self._link = link
+                    supervisor.spare(link.pid)
             except (LaunchError, OSError, RuntimeError) as error:  # no process, descriptor or thread is left
                 supervisor.tell(event("helper-not-started", problem=str(error)))
                 if self._closed.wait(_AGAIN_S):

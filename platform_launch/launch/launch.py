@@ -36,7 +36,7 @@ from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
-from platform_launch.supervise.processes import fill_closed_descriptors
+from platform_launch.supervise.processes import expect_null_device, fill_closed_descriptors
 from platform_launch.supervise.signals import ENDING, Interrupted, SignalInbox
 from platform_launch.topology import Topology, node_prefix
 
@@ -134,6 +134,7 @@ def launch(
     console = Console(prefix, node_rank=topology.node_rank)
     try:
         with inbox.raising(), telling_the_others(topology, env, together, console, inbox):
+            expect_null_device()
             _expect_descriptors()
             _expect_threads()
             machine = hardware.detect(env, master_addr=topology.master_addr)

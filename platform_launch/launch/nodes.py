@@ -10,7 +10,7 @@ from pathlib import Path
 from platform_launch.console import Console
 from platform_launch.doctor.checks.rdma import selects
 from platform_launch.environment import Environment
-from platform_launch.errors import HangError, LaunchError, UnfitNodeError
+from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
 from platform_launch.hardware import storage
 from platform_launch.health.finding import Grade, NodeHealth
@@ -218,7 +218,9 @@ def telling_the_others(
     try:
         yield
     except Exception as error:
-        refusal = error if isinstance(error, LaunchError) else LaunchError(f"{type(error).__name__}: {error}")
+        known = of_file(error) if isinstance(error, OSError) else None
+        unforeseen = LaunchError(f"{type(error).__name__}: {error}")
+        refusal = error if isinstance(error, LaunchError) else known or unforeseen
         # A spare that cannot start is one spare less, and no reason for the others to end.
         if topology.nnodes > 1 and not flags.no_roll_call and not topology.is_spare:
             fingerprint = Fingerprint(
@@ -235,6 +237,8 @@ def telling_the_others(
             console.tell(Event(refusal.event, "ERROR", fields=fields))
             with suppress(OSError, RuntimeError):  # what this node lacks, its telling may lack as well
                 tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
+        if known is not None:
+            raise known from error
         raise
 
 

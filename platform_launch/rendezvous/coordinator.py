@@ -47,6 +47,8 @@ _FAREWELL_S = 15.0
 # A node that speaks another protocol finds out by itself, and doubts it for some seconds (``connecting``).
 _STRANGER_FAREWELL_S = 13.0
 _MOST_WARNINGS = 200
+# Of so many nodes what they wrote is read in one question.
+_TOGETHER = 64
 
 
 @dataclass
@@ -90,7 +92,9 @@ class Coordinator:
         self._me = me
         self._purpose = purpose
         self._say = say
-        self._kinds = tuple(values)
+        self._kinds: dict[str, type[Message]] = {f"value/{kind.__name__}": kind for kind in values}
+        self._kinds["requests"] = NodeRequests
+        self._unread: list[int] = []
         self._seal = Seal(secret, purpose.name, os.urandom(16).hex())
         self._slots = [_Slot() for _ in range(me.nnodes + spares + _RESERVE)]
         self._liveness: Liveness[int] = Liveness()
@@ -184,8 +188,8 @@ class Coordinator:
     def _open(self, round_of: str, job: str) -> None:
         """Lay out the slots first: whoever finds the announcement may use them."""
         slots = range(len(self._slots))
-        empty = [(key, b"") for slot in slots for key in (f"join/{slot}", f"notice/{slot}")]
-        self._store.write_all([*empty, *((f"heartbeat/{slot}", b"") for slot in slots)])
+        kinds = ["join", "notice", *self._kinds, "heartbeat"]
+        self._store.write_all([(f"{kind}/{slot}", b"") for kind in kinds for slot in slots])
         self._publish_members()
         self._own.put(protocol.REQUESTS, self._requests.entry)
         me, nonce = self._me, self._seal.nonce
@@ -215,6 +219,7 @@ class Coordinator:
                 change = self._hear(slot, data)
                 if change is not None:
                     changes.append(change)
+        self._read_values()
         watched = [m.slot for m in self.membership.everyone] + list(self.membership.rivals)
         self._liveness.observe({slot: self._slots[slot].count for slot in watched}, now - self._looked)
         self._looked = now
@@ -248,7 +253,7 @@ class Coordinator:
             known.free_at = 0.0
         if heartbeat.written != known.written:
             known.written = heartbeat.written
-            self._read_values(slot)
+            self._unread.append(slot)
         return change
 
     def _receive(self, slot: int, heartbeat: NodeHeartbeat) -> Change | None:
@@ -276,20 +281,19 @@ class Coordinator:
         self._slots[slot] = _Slot(known.seen, heartbeat.session, count, count, values=known.values)
         return self.membership.receive(slot, join)
 
-    def _read_values(self, slot: int) -> None:
-        """Read what a node has published and what it asks."""
-        keys = [f"value/{kind.__name__}/{slot}" for kind in self._kinds]
-        *values, requests = self._store.read([*keys, f"requests/{slot}"])
-        for key, kind, data in zip(keys, self._kinds, values, strict=True):
-            if data:
-                value = self._open_entry(key, data, kind)
-                if value is not None:
-                    self._slots[slot].values[kind] = value
-        if requests:
-            entry = self._open_entry(f"requests/{slot}", requests, NodeRequests)
-            everyone = self.membership.everyone
-            if entry and self._requests.receive(slot, entry, everyone, time.monotonic()):
-                self._own.put(protocol.REQUESTS, self._requests.entry)
+    def _read_values(self) -> None:
+        """Read what nodes have published and what they ask, of many at once."""
+        while self._unread:
+            slots, self._unread = self._unread[:_TOGETHER], self._unread[_TOGETHER:]
+            wanted = [(slot, name, kind) for slot in slots for name, kind in self._kinds.items()]
+            found = self._store.read([f"{name}/{slot}" for slot, name, _ in wanted])
+            for (slot, name, kind), data in zip(wanted, found, strict=True):
+                entry = self._open_entry(f"{name}/{slot}", data, kind) if data else None
+                if isinstance(entry, NodeRequests):
+                    if self._requests.receive(slot, entry, self.membership.everyone, time.monotonic()):
+                        self._own.put(protocol.REQUESTS, self._requests.entry)
+                elif entry is not None:
+                    self._slots[slot].values[kind] = entry
 
     def _open_entry(self, key: str, data: bytes, kind: type[M]) -> M | None:
         try:

@@ -182,6 +182,8 @@ class Store:
         if self._store.check(keys):
             with suppress(*_vanished()):  # somebody took a key away in between
                 return list(self._store.multi_get(keys))
+        elif len(keys) == 1:
+            return [None]
         found: list[bytes | None] = []
         for key in keys:
             value = None

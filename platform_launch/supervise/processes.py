@@ -54,17 +54,23 @@ def start(command: Command, descriptors: Mapping[int, int]) -> int:
 def fill_closed_descriptors() -> None:
     """Put /dev/null where 0, 1 or 2 is closed, lest a pipe of ours gets that number.
 
-    Raises InstallationError where there is none.
+    Where there is none it is something else, and :func:`expect_null_device` says so.
     """
+    path, flags = (os.devnull, os.O_RDWR) if os.access(os.devnull, os.R_OK | os.W_OK) else ("/", os.O_RDONLY)
+    while (fd := os.open(path, flags)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
+def expect_null_device() -> None:
+    """Raise InstallationError where there is no /dev/null."""
     try:
-        while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-            os.set_inheritable(fd, True)
+        os.close(os.open(os.devnull, os.O_RDWR))
     except OSError as error:
         raise InstallationError(
             f"{os.devnull} cannot be opened: {error.strerror}",
             "give the container or chroot a /dev; its runtime makes one",
         ) from error
-    os.close(fd)
 
 
 @contextmanager

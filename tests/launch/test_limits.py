@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from threading import Thread
+from typing import Any
 
 import pytest
 
-from platform_launch.errors import InstallationError
+from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.launch import launch
-from platform_launch.supervise.processes import fill_closed_descriptors
 from tests.lab.disk import requires_mount
 from tests.lab.waiting import LIMIT_S
 
@@ -45,11 +45,11 @@ def start_node(tmp_path: Path) -> Iterator[Callable[..., Popen[str]]]:
     (tmp_path / "train.py").write_text("print('trained')")
     nodes = []
 
-    def start(rank: int, *words: str, **variables: str) -> Popen[str]:
+    def start(rank: int, *words: str, options: tuple[str, ...] = (), **variables: str) -> Popen[str]:
         job = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", **ports}
         run = [sys.executable, str(MAIN), "run", "--launcher", "python", "--script", "train.py"]
         node = Popen(
-            [*words, *run, "--log-dir", str(tmp_path / "logs")],
+            [*words, *run, "--log-dir", str(tmp_path / "logs"), *options],
             env={"PATH": os.environ["PATH"], **job, **variables},
             cwd=tmp_path,
             stderr=PIPE,
@@ -67,6 +67,9 @@ def start_node(tmp_path: Path) -> Iterator[Callable[..., Popen[str]]]:
 
 LIMITED = ("sh", "-c", 'ulimit -n 20; exec "$0" "$@"')
 WITHOUT_PROC = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$0" "$@"')
+WITHOUT_NULL = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev; exec "$0" "$@" <&-')
+FORBIDDEN = "import psutil\ndef no(): raise PermissionError(13, 'Permission denied', '/data')\n"
+FORBIDDEN += "psutil.net_if_addrs = no\n"
 UNFORESEEN = "import psutil\npsutil.net_if_stats = lambda: 1 / 0\n"
 
 
@@ -74,6 +77,8 @@ UNFORESEEN = "import psutil\npsutil.net_if_stats = lambda: 1 / 0\n"
     ("words", "sitecustomize", "code", "cause"),
     [
         pytest.param(LIMITED, "", 67, "20 files may be open at a time (ulimit -n)", id="few descriptors"),
+        pytest.param(WITHOUT_NULL, "", 67, "/dev/null cannot be opened", id="no null", marks=requires_mount),
+        pytest.param((), FORBIDDEN, 66, "/data: Permission denied", id="forbidden"),
         pytest.param((), UNFORESEEN, 70, "ZeroDivisionError: division by zero", id="unforeseen"),
         pytest.param(
             WITHOUT_PROC, "", 67, "/proc/net/dev cannot be read", id="no proc", marks=requires_mount
@@ -95,6 +100,7 @@ def test_what_keeps_a_node_from_starting_is_told_to_the_others_whatever_it_is(
     assert healthy.returncode == code, said
     assert f"cannot start: {cause}" in said
     assert cause in broken.communicate(timeout=LIMIT_S)[1]
+    assert broken.returncode == (1 if sitecustomize == UNFORESEEN else code), "of a fault Python tells where"
 
 
 BROKEN = ("raise ImportError('libcudart.so.12: cannot open')", "libcudart.so.12: cannot open")
@@ -128,11 +134,29 @@ def test_a_node_whose_interpreter_cannot_load_torch_says_so_to_the_others(
     assert "import torch" not in said
 
 
-def test_without_a_null_device_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise FileNotFoundError(2, "No such file or directory", os.devnull)
+def test_a_spare_takes_the_rank_of_a_node_without_torch(
+    start_node: Callable[..., Popen[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text(BROKEN[0])
+    job: dict[str, Any] = {"options": ("--spares", "1", "--max-restarts", "1"), "WORLD_SIZE": "3"}
+    nodes = [start_node(0, **job), start_node(1, PYTHONPATH=str(tmp_path / "broken"), **job)]
+    nodes.append(start_node(2, **job))
+    said = [node.communicate(timeout=LIMIT_S)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 67, 0], said
+    assert "[spare-stands-in " in said[2]
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refuse)
-        with pytest.raises(InstallationError, match="/dev/null cannot be opened: No such file"):
-            fill_closed_descriptors()
+
+def test_a_node_that_cannot_start_its_helper_says_so_to_the_others(
+    start_node: Callable[..., Popen[str]], tmp_path: Path
+) -> None:
+    spawn = "import os\nreal = os.posix_spawn\ndef spawn(*given, **named):\n"
+    fails = "    if b'rendezvous' in repr(given).encode(): raise BlockingIOError(11, 'no process is left')\n"
+    rest = "    return real(*given, **named)\nos.posix_spawn = spawn\n"
+    (tmp_path / "sitecustomize.py").write_text(spawn + fails + rest)
+    healthy = start_node(0)
+    broken = start_node(1, PYTHONPATH=str(tmp_path))
+    said = healthy.communicate(timeout=LIMIT_S)[1]
+    assert "cannot start: cannot start a process for" in said
+    assert "no process is left" in broken.communicate(timeout=LIMIT_S)[1]
+    assert broken.returncode == healthy.returncode == LaunchError.exit_code

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.errors import HardwareError, NodesDisagreeError, UnfitNodeError
+from platform_launch.errors import HardwareError, InstallationError, NodesDisagreeError, UnfitNodeError
 from platform_launch.health.finding import DeviceFinding, Grade, node_health
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.handshake import RejectedError
@@ -107,13 +107,13 @@ def test_whatever_happens_to_nodes_the_job_goes_on_while_enough_of_them_live() -
     assert [job for job in jobs if job["wrong"]] == []
 
 
-def gather(rendezvous: Live, *, spares: int = 0, timeout_s: float = LIMIT_S) -> Gathering:
-    """Begin the roll call of two nodes, which steps from now on when the test says so."""
+def gather(rendezvous: Live, *, nnodes: int = 2, spares: int = 0, timeout_s: float = LIMIT_S) -> Gathering:
+    """Begin the roll call, which steps from now on when the test says so."""
     rendezvous.halted.set()
     with rendezvous.lock:
         return Gathering(
             rendezvous.coordinator,
-            fingerprint(0, 2),
+            fingerprint(0, nnodes),
             timeout_s=timeout_s,
             node_timeout_s=LIMIT_S,
             say=rendezvous.said.append,
@@ -121,7 +121,9 @@ def gather(rendezvous: Live, *, spares: int = 0, timeout_s: float = LIMIT_S) -> 
         )
 
 
-@pytest.mark.parametrize("code", [UnfitNodeError.exit_code, HardwareError.exit_code])
+@pytest.mark.parametrize(
+    "code", [UnfitNodeError.exit_code, HardwareError.exit_code, InstallationError.exit_code]
+)
 def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(code: int) -> None:
     with live(2, spares=1) as rendezvous:
         gathering = gather(rendezvous, spares=1)
@@ -133,6 +135,18 @@ def test_a_node_that_is_unfit_or_broken_is_named_and_a_spare_takes_its_place(cod
         until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)
         assert gathering.present[1].host == "gpu-2"
         assert any("not with this node; a spare may take its place" in text for text in rendezvous.warnings)
+
+
+def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reason() -> None:
+    with live(4, spares=1) as rendezvous:
+        gathering = gather(rendezvous, nnodes=4, spares=1)
+        for rank in (1, 2):
+            assert gathering.step().phase is RunPhase.WAITING
+            rendezvous.participant(rank, refusal="no torch", refusal_code=InstallationError.exit_code).join()
+        until(lambda: gathering.step().phase is RunPhase.REFUSED)
+        refusal = gathering.state.refusal
+        assert refusal is not None
+        assert refusal.exit_code == InstallationError.exit_code
 
 
 def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from platform_launch.errors import (
     HardwareError,
+    InstallationError,
     NodesAbsentError,
     NodesDisagreeError,
     TopologyError,
@@ -19,7 +20,7 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.membership import Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.protocol import Rejection, RejectionKind, describe_rejection
+from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState
 
@@ -32,18 +33,20 @@ _DOUBTED_AFTER_S = 2.5
 # So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
 # is still pulled is no loss.
 LATE_S = 30.0
-# Why a node cannot start that another one in its place would not have.
-_OF_THE_NODE = (HardwareError.exit_code, UnfitNodeError.exit_code)
+# Why a node cannot start that another one in its place may not have.
+_OF_THE_NODE = (InstallationError.exit_code, HardwareError.exit_code, UnfitNodeError.exit_code)
+# More nodes than there are spares have one of these only where no other node would do better.
+_OF_THE_IMAGE = (InstallationError.exit_code, NodesDisagreeError.exit_code)
 CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
 
 
-def refusal_of(node: Fingerprint) -> tuple[int, str, str]:
-    """Return with which code the job is refused for a node that cannot start, why, and what to do."""
+def refusal_of(node: Fingerprint) -> RunRefusal:
+    """Return why the job is refused for a node that cannot start."""
     reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"
     # The node alone is unfit; the others only lack it.
     unfit = node.refusal_code == UnfitNodeError.exit_code
     code = NodesAbsentError.exit_code if unfit else node.refusal_code
-    return code, reason, f"look at the output of node {node.node_rank}"
+    return RunRefusal(code, (reason,), f"look at the output of node {node.node_rank}", node.node_rank)
 
 
 class Gathering:
@@ -75,7 +78,7 @@ class Gathering:
         self._last_seen: dict[int, float] = {}
         self._twice: dict[str, int] = {}  # launchers whose rank is another's
         self._foreign: set[int] = set()  # ranks whose launchers speak another protocol
-        self._left_to_spares: dict[int, Rejection] = {}
+        self._left_to_spares: dict[int | None, RunRefusal] = {}
         self._lost = set(replaced)
         self._spares = spares
         self._enough_since: float | None = None
@@ -137,14 +140,10 @@ class Gathering:
         if self.state.phase is RunPhase.WAITING:
             self._publish(replace(self.state, phase=RunPhase.MOVED))
 
-    def refuse(self, exit_code: int, reasons: tuple[str, ...], hint: str, node: int | None = None) -> None:
-        """End the roll call: everyone leaves with this code, perhaps because of one ``node``."""
+    def refuse(self, refusal: RunRefusal) -> None:
+        """End the roll call."""
         if self.state.phase is RunPhase.WAITING:
-            self._publish(
-                replace(
-                    self.state, phase=RunPhase.REFUSED, refusal=RunRefusal(exit_code, reasons, hint, node)
-                )
-            )
+            self._publish(replace(self.state, phase=RunPhase.REFUSED, refusal=refusal))
 
     def _take(self, change: Change) -> None:
         member, node = change.member, change.member.node
@@ -154,20 +153,25 @@ class Gathering:
         self.restarts_used = max(self.restarts_used, node.restarts_used)
         self._offsets_s[node.identity] = node.wall_clock_s - time.time()
         if node.refusal:
-            code, reason, hint = refusal_of(node)
-            if node.refusal_code in _OF_THE_NODE and self._spares and node.node_rank != self._me.node_rank:
-                self._leave_out(member, reason)
-                return
-            self.refuse(code, (reason,), hint, node.node_rank)
+            refusal = refusal_of(node)
+            if node.refusal_code not in _OF_THE_NODE or node.node_rank == self._me.node_rank:
+                self.refuse(refusal)
+            elif self._leave_to_spare(refusal):
+                self._coordinator.remove(member)
+                if node.identity not in self._unfit:
+                    self._unfit.add(node.identity)
+                    text = f"{refusal.reasons[0]}; a spare may take its place"
+                    self._say(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
-    def _leave_out(self, member: Member, reason: str) -> None:
-        """Go on without a node that is in quarantine, or whose devices have failed."""
-        if member.node.identity not in self._unfit:
-            self._unfit.add(member.node.identity)
-            self._say(ConsoleLine("WARN", f"{reason}; a spare may take its place", "node-left-out-at-once"))
-        if member.node.node_rank < self._me.nnodes:
-            self._lost.add(member.node.node_rank)
-        self._coordinator.remove(member)
+    def _leave_to_spare(self, refusal: RunRefusal) -> bool:
+        """Refuse the job for a node that cannot take part, unless a spare may take its place: tell which."""
+        left = {**self._left_to_spares, refusal.node: refusal}
+        of_image = sum(one.exit_code in _OF_THE_IMAGE for one in left.values())
+        if not self._spares or of_image > self._spares:
+            self.refuse(refusal)
+            return False
+        self._left_to_spares = left
+        return True
 
     def _heed_misfit(self, member: Member, change: Change) -> None:
         """End the roll call for a node that was turned away, where the job as started cannot come true.
@@ -179,34 +183,20 @@ class Gathering:
         if rejection is None or member.node.refusal:
             return
         if rejection.kind is RejectionKind.RANK_OUT_OF_RANGE:
-            self.refuse(
-                TopologyError.exit_code,
-                (describe_rejection(rejection),),
-                "give every node the same number of nodes, and ranks from 0",
-            )
+            hint = "give every node the same number of nodes, and ranks from 0"
+            self.refuse(RunRefusal(TopologyError.exit_code, (describe_rejection(rejection),), hint))
         elif rejection.kind is RejectionKind.OTHER_PROTOCOL:
-            self._do_without(rejection)
+            rank, error = rejection.node_rank, launch_error(rejection)
+            refusal = RunRefusal(error.exit_code, (error.message,), error.hint, rank)
+            if rank not in self.present and not self._leave_to_spare(refusal):
+                self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
             self._twice[member.node.identity] = rejection.node_rank
             if len(self.present) < self._me.nnodes <= len(self.present) + len(self._twice):
-                self.refuse(
-                    TopologyError.exit_code,
-                    (describe_rejection(rejection),),
-                    "every node needs a rank of its own: check what sets RANK (or --node-rank) on these two",
+                hint = (
+                    "every node needs a rank of its own: check what sets RANK (or --node-rank) on these two"
                 )
-
-    def _do_without(self, rejection: Rejection) -> None:
-        """Refuse the job for a node whose launcher is not understood, unless a spare may take its place."""
-        rank = rejection.node_rank
-        if rank in self.present:
-            return
-        if self._spares:
-            self._lost.add(rank)
-            self._left_to_spares[rank] = rejection
-            return
-        self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
-        error = launch_error(rejection)
-        self.refuse(error.exit_code, (error.message,), error.hint, rank)
+                self.refuse(RunRefusal(TopologyError.exit_code, (describe_rejection(rejection),), hint))
 
     def _miss(self, now: float) -> None:
         """Forget who has left or gone silent."""
@@ -228,8 +218,9 @@ class Gathering:
             self._enough_since = None
         elif self._enough_since is None:
             self._enough_since = now
+        lost = self._lost | self._left_to_spares.keys()
         late = self._enough_since is not None and now - self._enough_since >= LATE_S
-        due = [rank for rank in absent if rank != self._me.node_rank and (rank in self._lost or late)]
+        due = [rank for rank in absent if rank != self._me.node_rank and (rank in lost or late)]
         if not due or not spares:
             return absent
         # Who answered last is the likeliest to be alive.
@@ -261,11 +252,9 @@ class Gathering:
         suspicion = looks_like_processes(self.present, self._me.nnodes)
         if now - self._began >= self._timeout_s:
             self._time_is_up = True
-            if foreign := [
-                rank for rank in absent if rank in self._left_to_spares
-            ]:  # and none took its place
-                error = launch_error(self._left_to_spares[foreign[0]])
-                self.refuse(error.exit_code, (error.message,), error.hint, foreign[0])
+            left = [rank for rank in absent if rank in self._left_to_spares]
+            if left:  # and none took its place
+                self.refuse(self._left_to_spares[left[0]])
                 return
             hint = "look at the absent nodes: still pulling their image, not scheduled, or crashed"
             if suspicion:
@@ -273,11 +262,8 @@ class Gathering:
             elif self.master_addr_problem:
                 hint = CORRECT_MASTER_ADDR
             causes = [cause for cause in (suspicion, self.master_addr_problem) if cause]
-            self.refuse(
-                TopologyError.exit_code if suspicion else NodesAbsentError.exit_code,
-                (f"{text}, after {self._timeout_s:g} s", *causes),
-                hint,
-            )
+            code = TopologyError.exit_code if suspicion else NodesAbsentError.exit_code
+            self.refuse(RunRefusal(code, (f"{text}, after {self._timeout_s:g} s", *causes), hint))
             return
         if now - self._said >= _SAY_EVERY_S:
             self._said = now

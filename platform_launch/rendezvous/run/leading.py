@@ -29,6 +29,7 @@ from platform_launch.rendezvous.run.state import (
     LauncherSilence,
     Report,
     RunPhase,
+    RunRefusal,
     RunState,
     StopRequest,
 )
@@ -62,7 +63,7 @@ class Lead:
         self._me = me
         self._secret = secret
         self._say = self._emit = emit
-        self._refusals: deque[tuple[int, str, str]] = deque()
+        self._refusals: deque[RunRefusal] = deque()
         self._must_move = Event()
         self.moved_to = ""
         self._master_port = ExitStack()
@@ -108,7 +109,7 @@ class Lead:
 
     def refuse(self, exit_code: int, reason: str, hint: str = "") -> None:
         """Send everyone home while they gather; from any thread."""
-        self._refusals.append((exit_code, reason, hint))
+        self._refusals.append(RunRefusal(exit_code, (reason,), hint))
 
     def give_up(self, exit_code: int, reason: str) -> None:
         """Send home who has come, and wait for nobody else."""
@@ -146,8 +147,7 @@ class Lead:
             if self._must_move.is_set():
                 self._gathering.move()
             while self._refusals:
-                exit_code, reason, hint = self._refusals.popleft()
-                self._gathering.refuse(exit_code, (reason,), hint)
+                self._gathering.refuse(self._refusals.popleft())
             time.sleep(self._step_s)
         self._master_port.close()
         if self._gathering.state.phase is RunPhase.RUNNING:

@@ -84,8 +84,8 @@ def refuse_without_torch(
     """
     secret = Secret(task.secret) if task.secret else None
     if task.leads:
-        code, reason, hint = refusal_of(task.node)
-        refusal = NoRendezvous(code, reason[:_LONGEST_REASON], hint)
+        ours = refusal_of(task.node)
+        refusal = NoRendezvous(ours.exit_code, ours.reasons[0][:_LONGEST_REASON], ours.hint)
         asked: list[None] = []
         deadline = time.monotonic() + limit_s
         seal = Seal(secret, PURPOSE.name, "")

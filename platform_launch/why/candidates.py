@@ -14,7 +14,6 @@ from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _FEW_LINES = 2
-_FEWER_LINES = 4
 _LINES_OF_A_START = 20
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
@@ -265,7 +264,7 @@ def best_suspect(
         return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
     # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
     plain = [e for e in suspects if not e.mention and (e.signature.specificity >= _VAGUE or e in printed)]
-    at_the_end = [event for event in suspects if _lines_after(nodes, event) <= _FEWER_LINES]
+    at_the_end = [event for event in suspects if _lines_after(nodes, event) < _FEW_LINES]
     return earliest(plain or at_the_end, offsets)[0] if plain or at_the_end else None
 
 

@@ -101,13 +101,6 @@ class Claims:
         self._open = [one for one in self._open if not 0 < start - one.event.last <= _FEW_LINES]
         self._overcome(self._open, self._last_work(self._open, start, number))
 
-    def left(self, number: int) -> None:
-        """Decide at the log's end, line ``number``, where nothing tells that a process ended."""
-        work = self._last_work(self._open, number, number)
-        for one in self._open:
-            if work.went_on_after(one.event):
-                one.holder.outlive(one.event)
-
     def suffered(self, event: Occurrence, number: int) -> None:
         """Take note of a consequence, while line ``number`` is read: work may have gone on until then."""
         above = [one for one in self._open if one.event.last < event.start and not one.suffered_at]

@@ -134,13 +134,12 @@ class LogReader:
         """Take what work went on after for none of a failure, where nothing below tells of one."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self.nodes.values()]
         above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
-        done = max((end - distance for distance, data in above if tells_success(data)), default=0)
+        done = max((end - distance for distance, data in above if tells_success(data, distance)), default=0)
         steps = [end - distance for distance, data in above if shows_work(data)]
         few = max(done, *steps[FEW_STEPS - 1 : FEW_STEPS], 0)
         last = max(done, *steps[:1], 0)
         if not last or any(one.ends or one.tells_from(few) for one in episodes):
             return
-        self._claims.left(end)
         for node_events in self.nodes.values():
             node_events.go_on(few, last)
 

@@ -67,6 +67,10 @@ _PROGRESS = re.compile(
     rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b[^\d\n]{0,12}\d|\d ?(?:it/s|s/it)\b"
 )
 FEW_STEPS = 10
+_FEW_LINES = 3
+_ENDED_WELL = re.compile(
+    rb"(?i)\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b"
+)
 # What LSF, SageMaker, SkyPilot and Ray say of a job that ended well.
 _SUCCESS = re.compile(
     rb"^Successfully completed\.\s*$|Reporting training SUCCESS\s*$"
@@ -157,9 +161,9 @@ def shows_work(line: bytes) -> bool:
     return _PROGRESS.search(line) is not None
 
 
-def tells_success(line: bytes) -> bool:
-    """Tell whether a scheduler says in a line that the job ended well."""
-    return _SUCCESS.search(line) is not None
+def tells_success(line: bytes, distance: int) -> bool:
+    """Tell whether a line says that the job ended well, that far above the log's end."""
+    return bool(_SUCCESS.search(line) or (distance <= _FEW_LINES and _ENDED_WELL.search(line)))
 
 
 def _code(found: re.Match[str]) -> int:

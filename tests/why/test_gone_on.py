@@ -61,6 +61,7 @@ def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explai
         "2026-01-02 03:04:05,123 sagemaker-training-toolkit INFO     Reporting training SUCCESS\n",
         "Job finished (status: SUCCEEDED).\n",
         "Job 'raysubmit_Q3' succeeded\n",
+        "pipeline completed: exit code 0\n",
     ],
 )
 def test_what_a_scheduler_calls_a_success_had_no_cause(explain_text: Explain, success: str) -> None:

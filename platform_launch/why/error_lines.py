@@ -80,7 +80,7 @@ _OF_AN_END = re.compile(
 _INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
 # Nothing can follow such a line.
 _LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b")
-_TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s+\S*[A-Za-z\d]{2}")
+_TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 
 
 def hints_at_error(line: Line) -> bool:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 _REPEATS = ("?", "*", "+", "{")
 _TELLING_CHARACTERS = 4
+# What a pattern may span. Most take a time that grows with the square of what they search, a few the cube.
+_STRETCH = 2048
 _ESCAPED_CLASSES = "dDwWsSbBAZ0123456789"
 
 
@@ -25,10 +27,13 @@ class Pattern:
         self._compiled: re.Pattern[str] | None = None
 
     def search(self, text: str) -> re.Match[str] | None:
-        """Search a text that holds :attr:`literal`."""
+        """Search a text that holds :attr:`literal`, stretch by stretch."""
         if self._compiled is None:
             self._compiled = re.compile(self._source)
-        return self._compiled.search(text)
+        for start in range(0, max(1, len(text) - _STRETCH // 2), _STRETCH // 2):
+            if found := self._compiled.search(text, start, start + _STRETCH):
+                return found
+        return None
 
 
 class PatternSet:

@@ -102,7 +102,8 @@ class Scanner:
 
     def following(self, count: int) -> list[bytes]:
         """Return up to ``count`` segments after the current line, as far as they are read already."""
-        return self._segments[self._index + 1 : self._index + 1 + count]
+        below = self._segments[self._index + 1 : self._index + 1 + count]
+        return [segment[:_PIECE_BYTES] for segment in below]
 
     def preceding(self, count: int) -> list[bytes]:
         """Return up to ``count`` segments before the current line, nearest first, from 8 KiB at least."""
@@ -110,7 +111,7 @@ class Scanner:
         if len(here) < count:
             earlier = self._before.replace(b"\r", b"\n").split(b"\n")[:-1]
             here = earlier[-(count - len(here)) :] + here
-        return here[::-1]
+        return [segment[:_PIECE_BYTES] for segment in reversed(here)]
 
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
         exhausted = self._vocabulary.exhausted

@@ -15,6 +15,7 @@ import pytest
 
 from platform_launch.why import LogSource, explain, reader
 from platform_launch.why.line import Line, parse
+from platform_launch.why.literals import Pattern
 from platform_launch.why.scan import RawLine, Scanner
 from tests.why.conftest import Explain
 
@@ -154,24 +155,47 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 
 EVERY_PATTERN = """
-import re, resource
+import re, resource, time
 from platform_launch.why import error_lines
 from platform_launch.why.exception_rules import rules
 from platform_launch.why.line import parse
 from platform_launch.why.literals import branches
 from platform_launch.why.signatures import catalogue
 parser = getattr(re, "_parser", None) or __import__("sre_parse")
-resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+def sample(nodes):  # a text that a pattern matches, in pieces; "" where more of the same could stand
+    for kind, value in nodes:
+        if str(kind) == "LITERAL":
+            yield chr(value)
+        elif str(kind) in ("SUBPATTERN", "BRANCH"):
+            yield from sample(value[-1] if str(kind) == "SUBPATTERN" else value[1][0])
+        elif str(kind) in ("MAX_REPEAT", "MIN_REPEAT"):
+            yield from [*sample(value[2]), ""] * max(value[0], 1)
+        elif str(kind) in ("ANY", "IN", "NOT_LITERAL"):
+            named, first = value[0] if str(kind) == "IN" else ("ANY", None)
+            first = first[0] if str(named) == "RANGE" else first
+            signs = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " "}
+            yield chr(first) if str(named) in ("LITERAL", "RANGE") else signs.get(str(first), "a")
+
+def seconds(search, begin, again, length):
+    text = (begin + again * length)[:length]
+    since = time.process_time()
+    search(text)
+    return time.process_time() - since
+
 patterns = [p for s in catalogue().signatures for p in (*s.patterns, *s.below)]
 patterns += [p for rule in rules() for p in (rule.message, rule.code) if p]
 for pattern in patterns:
     for branch in branches(pattern):
         print(pattern, flush=True)
         search = re.compile(branch).search
-        plain = ["", *(chr(sign) if str(kind) == "LITERAL" else "|" for kind, sign in parser.parse(branch))]
-        words = [word for word in "".join(plain).split("|") if word]
-        for begin in {"".join(words[:count]) for count in range(1, len(words) + 1)}:
-            search(begin * (8192 // len(begin)))
+        pieces = [*sample(parser.parse(branch)), ""]
+        begins = {"".join(pieces[:end]) for end, piece in enumerate(pieces) if not piece} - {""}
+        for begin, again in {pair for begin in begins for pair in ((begin, begin), (begin, begin[-1]))}:
+            if seconds(search, begin, again, 2048) > 0.1:  # of less, even the cube is soon over
+                short, long = (min(seconds(search, begin, again, n) for _ in range(3)) for n in (1024, 2048))
+                assert long < 6 * short, f"as the cube of {begin!r} and {again!r}: {short} s, {long} s"
 print("error_lines", flush=True)
 for begin in ("error ", "_error", "no ", "--a", "process failed", ": ", "panicked at ", "level='", " ", "a"):
     line = parse(1, (begin * (8192 // len(begin))).encode())
@@ -182,3 +206,10 @@ for begin in ("error ", "_error", "no ", "--a", "process failed", ": ", "panicke
 def test_no_pattern_takes_forever_on_a_line_that_repeats_its_beginning() -> None:
     done = subprocess.run([sys.executable, "-c", EVERY_PATTERN], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-1:]
+
+
+def test_pattern_is_searched_everywhere_in_a_line_and_spans_no_more_than_a_stretch() -> None:
+    found = Pattern("rank (?P<rank>\\d+).* failed")
+    near, far = "rank 3 of 8 failed", f"rank 3 {'x' * 4096} failed"
+    assert all(found.search("y" * at + near) for at in range(0, 8192 - len(near), 7))
+    assert found.search(far) is None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from platform_launch.dataclass import dataclass
 from platform_launch.errors import TopologyError
 
 DEFAULT_MASTER_PORT = 29500

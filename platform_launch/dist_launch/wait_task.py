@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.rendezvous.messages import Message
 

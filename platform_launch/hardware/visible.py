@@ -8,8 +8,9 @@ on fewer GPUs than it named is never what was meant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError
 from platform_launch.jobs import names
 

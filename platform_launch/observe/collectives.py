@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from platform_launch.dataclass import dataclass
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
 from platform_launch.observe.words import english
 from platform_launch.sentences import Sentence, sentence

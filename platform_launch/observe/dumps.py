@@ -12,8 +12,10 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
+
+from platform_launch.dataclass import dataclass
 
 # Two thousand entries with stacks stay far below this.
 _LARGEST_DUMP = 256 * 1024 * 1024

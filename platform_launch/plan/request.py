@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from platform_launch.dataclass import dataclass
 from platform_launch.topology import Overrides
 
 # The recipe that fits the number of GPUs.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.messages import Message
 
 if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that

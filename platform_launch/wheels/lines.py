@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from platform_launch.dataclass import dataclass
 
 _EXTENSION = re.compile(r"building '(?:[\w.]+\.)?(\w+?)(?:_op)?' extension")
 _NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\] .*\s-c\s+('[^']+'|\S+)")

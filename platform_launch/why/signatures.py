@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
+from platform_launch.dataclass import dataclass
 from platform_launch.events import Event
 from platform_launch.files import yaml_values
 from platform_launch.why.line import Location, shown

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
+from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import regex
 
+from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.refused import RequestRefused
 
 _WITHIN_S = 2.0

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from platform_launch.health import quarantine
 from tests.conftest import FakeNvml
 from tests.lab.effects import effects_of
 from tests.lab.nvml import fake
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
 MAIN = Path(__file__).resolve().parents[2] / "platform_launch" / "__main__.py"
@@ -49,9 +50,9 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def free_port() -> str:
-    with socket.create_server(("", 0)) as server:
-        return str(server.getsockname()[1])
+def free_port() -> Iterator[str]:
+    with reserved_port() as port:
+        yield str(port)
 
 
 def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:

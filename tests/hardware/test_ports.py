@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from platform_launch.hardware import ports
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
 LISTEN = (
@@ -19,9 +20,8 @@ LISTEN = (
 
 
 def test_a_free_port_has_no_problem() -> None:
-    with socket.create_server(("", 0)) as server:
-        number = server.getsockname()[1]
-    assert ports.probe(number) == ports.Port(number)
+    with reserved_port() as number:
+        assert ports.probe(number) == ports.Port(number)
 
 
 def test_the_process_that_listens_is_named() -> None:
@@ -56,11 +56,10 @@ def test_a_port_that_is_closing_can_be_listened_on() -> None:
 
 
 def test_looking_never_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        number = server.getsockname()[1]
-    ports.probe(number)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", number), timeout=LIMIT_S)
+    with reserved_port() as number:
+        ports.probe(number)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", number), timeout=LIMIT_S)
 
 
 def test_listening_is_open_to_both_protocols_and_refused_where_another_listens() -> None:

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.needs import Need
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until
 
 _ACCOUNT = "postgres"  # the server refuses to run as root
@@ -120,7 +120,10 @@ def postgres() -> Iterator[Postgres]:
     """Run a server for as long as the block lasts."""
     programs = _programs()
     assert programs is not None
-    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name:
+    with (
+        reserved_port() as port,
+        tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as name,
+    ):
         folder = Path(name)  # short: a socket's path may have 107 characters
         if os.geteuid() == 0:
             shutil.chown(folder, _ACCOUNT)
@@ -134,7 +137,7 @@ def postgres() -> Iterator[Postgres]:
             **_as_owner(),
         )
         assert done.returncode == 0, done.stderr
-        server = Postgres(programs, folder, _free_port())
+        server = Postgres(programs, folder, port)
         try:
             server.start()
             yield server
@@ -144,12 +147,6 @@ def postgres() -> Iterator[Postgres]:
 
 def _as_owner() -> dict[str, Any]:
     return {"user": _ACCOUNT, "group": _ACCOUNT, "extra_groups": []} if os.geteuid() == 0 else {}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @cache

@@ -13,9 +13,9 @@ import pytest
 
 from platform_launch.cli import main
 from platform_launch.errors import InputError, NodesAbsentError, TopologyError
-from platform_launch.hardware import ports
 from platform_launch.launch import ranks_from
 from platform_launch.launch.ranks_from import NodeIdentity, RankClaim, RankFolder
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,14 +145,15 @@ def test_two_equal_commands_become_the_two_nodes_of_one_job(tmp_path: Path) -> N
             "2",
         ),
         *("--launcher", "python", "--script", script, "--log-dir", tmp_path / "logs"),
-        *("--master-port", str(ports.free())),
     ]
     (tmp_path / "ranks").mkdir()
-    nodes = [
-        subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(2)
-    ]
-    said = "".join(node.communicate(timeout=LIMIT_S)[0] for node in nodes)
+    with reserved_port() as port:
+        argv += ["--master-port", str(port)]
+        nodes = [
+            subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for _ in range(2)
+        ]
+        said = "".join(node.communicate(timeout=LIMIT_S)[0] for node in nodes)
     assert [node.returncode for node in nodes] == [0, 0], said
     assert "RANK 0 OF 2" in said
     assert "RANK 1 OF 2" in said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -18,6 +17,7 @@ from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.netns import Host
+from tests.lab.port import reserved_port
 from tests.lab.waiting import until
 from tests.procguard.agent_lab import TOKEN, AgentNode, node_in
 from tests.procguard.server_process import Running, server
@@ -89,8 +89,7 @@ class Site:
         """Start all nodes as the group ``train``."""
         names = [node.name for node in self.nodes]
         command = shlex.join((sys.executable, "-u", "-c", code))
-        with socket.create_server(("", 0)) as free:  # other tests of this machine may hold the default
-            port = free.getsockname()[1]
+        port = self._stack.enter_context(reserved_port())  # other tests may hold the default
         # A host's address: agents started in a namespace read this machine's /etc/hosts all the same.
         master = self.hosts[names[0]].address if names[0] in self.hosts else names[0]
         wanted = GroupSettings(master_addr=master, master_port=port, command=command, **settings)

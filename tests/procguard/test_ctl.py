@@ -12,6 +12,7 @@ import pytest
 
 from platform_launch.cli.procguard import main
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until
 from tests.procguard.serving import PASSWORD, FakeAgent, Served, served
 
@@ -176,9 +177,8 @@ def test_a_log_is_named_by_its_groups_run(ctl: Ctl, server: Served) -> None:
 
 
 def test_a_server_that_is_not_there_or_is_another(ctl: Ctl, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{port}")
+    with reserved_port() as port:
+        code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{port}")
     assert (code, "does not answer" in said, len(said.splitlines())) == (75, True, 2)
     for wrong in ("gn6:8765", "ftp://x", "http://", "http://[::1"):
         assert ctl("groups", "--server", wrong)[0] in (64, 75), wrong

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import pytest
 
-from platform_launch.hardware import ports
 from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.port_discovery import (
     NoRendezvous,
@@ -16,6 +15,7 @@ from platform_launch.rendezvous.port_discovery import (
     announce_refusal,
     discover_port,
 )
+from tests.lab.port import reserved_port
 
 
 def test_node_0_says_where_the_nodes_meet() -> None:
@@ -50,7 +50,8 @@ def test_a_mute_listener_is_not_waited_for() -> None:
 
 
 def test_a_closed_port_says_nothing() -> None:
-    assert discover_port("127.0.0.1", ports.free()) is None
+    with reserved_port() as port:
+        assert discover_port("127.0.0.1", port) is None
 
 
 def test_a_node_0_that_cannot_serve_is_believed_where_its_seal_is_right() -> None:

@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 
 from platform_launch.rendezvous.reach import Reach, ReachStep, is_here, is_loopback, reach, resolve
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
 
@@ -17,9 +18,8 @@ def test_an_open_port_is_reached() -> None:
 
 
 def test_a_closed_port_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    found = reach("127.0.0.1", port, limit_s=LIMIT_S)
+    with reserved_port() as port:
+        found = reach("127.0.0.1", port, limit_s=LIMIT_S)
     assert found.step is ReachStep.REFUSED
     assert found.in_words("127.0.0.1", port) == (
         f"127.0.0.1:{port}, which is this machine itself, refuses the connection: nothing listens there"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -35,6 +34,7 @@ from platform_launch.rendezvous.run.launcher import (
 )
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopRequest
 from platform_launch.rendezvous.store import Store
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.nodes import fingerprint
 
@@ -85,8 +85,6 @@ Attend = Callable[..., Launcher]
 @pytest.fixture
 def attend(tmp_path: Path) -> Iterator[Attend]:
     """Start helpers that meet each other, and end them."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        ports = one.getsockname()[1], other.getsockname()[1]
     started: list[Launcher] = []
 
     def enter(
@@ -101,8 +99,8 @@ def attend(tmp_path: Path) -> Iterator[Attend]:
         task = RunTask(
             node=node,
             master_addr="127.0.0.1",
-            master_port=ports[0],
-            rendezvous_port=ports[1],
+            master_port=master_port,
+            rendezvous_port=rendezvous_port,
             roll_call_timeout_s=timeout_s,
             node_timeout_s=node_timeout_s,
             grace_s=1.0,
@@ -114,11 +112,12 @@ def attend(tmp_path: Path) -> Iterator[Attend]:
         started.append(Launcher(task, {**os.environ, **(environment or {})}))
         return started[-1]
 
-    yield enter
-    for launcher in started:
-        with suppress(ProcessLookupError):
-            os.kill(launcher.link.pid, signal.SIGKILL)
-        launcher.link.close()
+    with reserved_port() as master_port, reserved_port() as rendezvous_port:
+        yield enter
+        for launcher in started:
+            with suppress(ProcessLookupError):
+                os.kill(launcher.link.pid, signal.SIGKILL)
+            launcher.link.close()
 
 
 def test_the_run_starts_when_the_last_node_has_come(attend: Attend) -> None:

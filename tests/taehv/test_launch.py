@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 
 from tests.lab.forking import ON_CPU, Program, program
 from tests.lab.needs import takes_long
+from tests.lab.port import reserved_port
 from tests.lab.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,19 +63,13 @@ def child_environment(**variables: str) -> Mapping[str, str]:
     return {**kept, **ON_CPU, **variables}
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def two_nodes(
     folder: Path, accelerate: Sequence[str], *commands: Sequence[str], agents: bool = False
 ) -> Iterator[Nodes]:
     """Start a script and its arguments on each node; whatever is left of them is ended at the end."""
-    port = free_port()
     with ExitStack() as running:
+        port = running.enter_context(reserved_port())
         launchers = []
         for node_rank, command in enumerate(commands):
             exit_file = folder / f"exit{node_rank}.json"
@@ -211,7 +205,7 @@ def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": "29500",
         "ACCELERATE_USE_DEEPSPEED": "true",
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4",
     }

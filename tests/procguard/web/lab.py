@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +29,7 @@ from platform_launch.procguard.api.wire import (
 from platform_launch.procguard.database import serving
 from platform_launch.procguard.server.passwords import hash_password
 from platform_launch.why import Verdict
+from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S, until
 
 JOIN_TOKEN = "web-lab-join-token"
@@ -42,10 +42,8 @@ Visit = Callable[..., Page]
 class Lab:
     """The server. It can be stopped and started again at the same address, with the same data."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
+    def __init__(self, folder: Path, port: int) -> None:
+        address = f"127.0.0.1:{port}"
         self.url = f"http://{address}"
         serve = f"-m platform_launch procguard server --listen {address} --data"
         self._command = [sys.executable, *serve.split(), str(folder)]
@@ -98,11 +96,12 @@ class Lab:
 @contextmanager
 def lab(folder: Path) -> Iterator[Lab]:
     """Serve from a folder."""
-    server = Lab(folder)
-    try:
-        yield server
-    finally:
-        server.close()
+    with reserved_port() as port:
+        server = Lab(folder, port)
+        try:
+            yield server
+        finally:
+            server.close()
 
 
 class Agent:

@@ -7,15 +7,11 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import platform_launch
 from platform_launch.dataclass import dataclass
-
-PACKAGE = Path(platform_launch.__file__).parent
 
 
 @pytest.fixture(params=[dataclass, dataclasses.dataclass], ids=["ours", "the library's"])
@@ -80,15 +76,3 @@ def test_its_signature_is_known(node: Any) -> None:
     parameters = inspect.signature(node).parameters
     assert list(parameters) == ["rank", "names", "host", "port"]
     assert (parameters["port"].default, parameters["port"].annotation) == (29500, "int")
-
-
-def test_every_frozen_dataclass_of_the_package_is_made_so() -> None:
-    """But for what runs without the package."""
-    found = [
-        str(file)
-        for file in PACKAGE.rglob("*.py")
-        if not {"hook", "probes"} & {*file.parts}
-        and "\n@dataclass(frozen=True)\n" in (text := file.read_text())
-        and "from platform_launch.dataclass import dataclass\n" not in text
-    ]
-    assert found == []

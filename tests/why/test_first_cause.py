@@ -82,6 +82,14 @@ def test_last_error_line_says_more_than_the_kind_of_error(
     assert (verdict.cause, verdict.where.rank) == (expected, 2)
 
 
+def test_a_crash_that_a_process_tells_comes_before_the_kill_of_its_partner(explain_text: Explain) -> None:
+    crash = "solve.x:77 terminated with signal 11 at PC=4f02aa SP=7ffd1c00.  Backtrace:\n"
+    hydra = "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= PID 79 RUNNING AT n4\n= EXIT CODE: 9\n"
+    assert explain_text(hydra).cause == "killed"
+    verdict = explain_text(crash + hydra)
+    assert (verdict.cause, verdict.where.host) == ("segfault", "n4")
+
+
 def test_system_error_alone_asks_for_the_earlier_line(explain_text: Explain) -> None:
     verdict = explain_text("RuntimeError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2\n")
     assert (verdict.kind, verdict.cause) == ("consequence", "nccl_system_error")

@@ -119,6 +119,7 @@ def test_a_server_of_files_that_came_back_is_no_cause(explain_text: Explain, los
         "[gn1:11] 3 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
         '[gn1:11] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
         "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",
+        "gn1:7:9 [0] transport/net_ib.cc:93 NCCL WARN NET/IB : Got async event : client reregistration",
         "algo-1:46:58 [0] configure:287 NCCL WARN NET/OFI Could not find ncclGetVersion symbol",
         "pi is approximately 3.1415926535898278, Error is 0.0000000000000346",
         "ExitCode 1",

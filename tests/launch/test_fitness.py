@@ -24,7 +24,7 @@ from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.launch.unfit import remember
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
-from platform_launch.rendezvous.run.settlement import no_use
+from platform_launch.rendezvous.run.deciding import no_use
 from platform_launch.supervise import Outcome
 from platform_launch.why.verdict import Verdict
 from tests.conftest import FakeNvml

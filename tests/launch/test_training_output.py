@@ -10,8 +10,8 @@ from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
 from platform_launch.rendezvous.messages import Message, decode, encode
+from platform_launch.rendezvous.run.deciding import MOST_UNWELL
 from platform_launch.rendezvous.run.launcher import Settled, StopTraining, TrainingEnded
-from platform_launch.rendezvous.run.settlement import MOST_UNWELL
 
 PYTHON = b"OSError: [Errno 98] Address already in use\n"
 SERVER = b"OSError: [Errno 98] Address already in use (while attempting to bind on address ('', 29501))\n"

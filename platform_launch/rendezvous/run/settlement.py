@@ -1,20 +1,18 @@
-"""Node 0 while the training runs: misses who falls silent, hears how it ended, and settles what it means."""
+"""Node 0 while the training runs: misses who falls silent, and hears how it ended until all can know."""
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from platform_launch.errors import NodesAbsentError
-from platform_launch.health.finding import Grade
 from platform_launch.rendezvous.coordinator import Coordinator
-from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, UnwellNode
-from platform_launch.rendezvous.first_failure import blames_others, first_failure
+from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.membership import Change, ChangeKind, Member
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind
+from platform_launch.rendezvous.restarts import NotAgain
+from platform_launch.rendezvous.run.deciding import decide
 from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
@@ -42,18 +40,6 @@ _DEAD_S = 3.0
 _LAST_CALL_S = 5.0
 # Whoever is silent is looked at no more often than this: it reads what all others say of their progress.
 _LOOK_S = 1.0
-
-# Of many nodes that are not well, so many are named.
-MOST_UNWELL = 32
-
-
-def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> NotAgain | None:
-    """Return why the same nodes need not try again: one is bad and stays, or the job must be mended first."""
-    if set(bad) - set(replaced):
-        return NotAgain(NotAgainKind.BAD_NODE)
-    if not bad and ending.cause is not None and ending.cause.retry == "no":
-        return NotAgain(NotAgainKind.JOB)
-    return None
 
 
 class Settlement:
@@ -286,57 +272,23 @@ class Settlement:
         ]
         if waited_s < limit_s and not all(self._is_silent(rank) for rank in missing):
             return
-        if ending.in_good_order:
-            self._settle(RunOutcome(_stopped_code(ending, self._reports.values()), ending))
-            return
-        rank_of = {address: rank for rank, one in self._nodes.items() for address in one.node.addresses}
-        first = first_failure(list(self._reports.values()), rank_of)
-        told = next((report for report in self._reports.values() if _was_told(report)), None)
-        if told is not None and (first is None or blames_others(first)):
-            self._settle(RunOutcome(_stopped_code(told, self._reports.values()), told))
-            return
         dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S]
-        if dead and (first is None or blames_others(first)):
-            # Its partners were quicker to lose their connections than we are to miss its heartbeat.
-            ending = self._vanished(dead, max(self._silent_s(rank) for rank in dead))
-        elif first is not None and ending.kind is EndKind.FAILED:
-            ending = first
-        unwell = self._unwell()
-        well = sum(report.health is not None for report in self._reports.values()) - len(unwell)
-        bad = [node.node_rank for node in unwell if node.bad]
-        lost, left_out = self._replaced(bad)
-        not_again = self._not_again or no_use(ending, bad, left_out)
-        restart = (0 in self._reports or self._may_move) and not_again is None
+        spares = self._coordinator.membership.spares
         self._settle(
-            RunOutcome(
-                ending.exit_code,
+            decide(
                 ending,
-                restart,
-                not_again,
-                replaced=(*lost, *left_out) if restart else (),
-                bad=tuple(left_out) if restart else (),
-                unwell=unwell[:MOST_UNWELL],
-                well=well,
+                self._reports,
+                {address: rank for rank, one in self._nodes.items() for address in one.node.addresses},
+                self._vanished(dead, max(self._silent_s(rank) for rank in dead)) if dead else None,
+                lost=sorted(self._ranks - self._reports.keys()),
+                spares=sum(self._lives(spare) for spare in spares),
+                not_again=self._not_again,
+                may_restart=0 in self._reports or self._may_move,
             )
         )
 
-    def _replaced(self, bad: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the ranks for spares: those of nodes that are lost, and of bad ones while spares last."""
-        lost = sorted(self._ranks - self._reports.keys())
-        living = sum(self._lives(spare) for spare in self._coordinator.membership.spares)
-        return lost, [rank for rank in sorted(bad) if rank][: max(0, living - len(lost))]
-
     def _lives(self, member: Member) -> bool:
         return self._coordinator.silent_s(member) < _DEAD_S
-
-    def _unwell(self) -> tuple[UnwellNode, ...]:
-        """Return the nodes whose devices are not well, the bad ones first."""
-        told = [
-            UnwellNode(rank, report.host, replace(report.health, findings=()))  # its reasons say it to others
-            for rank, report in sorted(self._reports.items())
-            if report.health is not None and report.health.grade is not Grade.HEALTHY
-        ]
-        return tuple(sorted(told, key=lambda node: not node.bad))
 
     def _silent_s(self, rank: int) -> float:
         return self._coordinator.silent_s(self._nodes[rank])
@@ -350,18 +302,3 @@ class Settlement:
     def _publish(self, state: RunState) -> None:
         self._state = state
         self._coordinator.publish(state)
-
-
-def _was_told(report: NodeEnding) -> bool:
-    """Tell whether a signal to this very node ended its training."""
-    return report.kind is EndKind.STOPPED and report.stopped_by in signal.Signals.__members__
-
-
-def _stopped_code(ending: NodeEnding, reports: Iterable[NodeEnding]) -> int:
-    """Return the code of a job that a signal ended: 0 where every training took that for a good end.
-
-    It is the same on all nodes, whatever each training made of the signal or of its lost partners.
-    """
-    if ending.stopped_by not in signal.Signals.__members__:
-        return 0
-    return 128 + signal.Signals[ending.stopped_by] if any(report.exit_code for report in reports) else 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import TopologyError, shown
 
 T = TypeVar("T")

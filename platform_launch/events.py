@@ -12,13 +12,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
-
-from platform_launch.dataclass import dataclass
 
 SUFFIX = ".events.jsonl"
 LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")

@@ -7,9 +7,8 @@ nor threads, and takes twice as long for all processes of a machine.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-
-from platform_launch.dataclass import dataclass
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

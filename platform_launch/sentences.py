@@ -6,10 +6,9 @@ Programs read the code, never the words.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import shown
 
 _LONGEST = 260

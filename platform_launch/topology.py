@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import TopologyError
 
 DEFAULT_MASTER_PORT = 29500

@@ -50,14 +50,6 @@ def test_a_store_is_opened_in_one_module() -> None:
     assert opening == {"rendezvous/store.py"}
 
 
-def test_frozen_dataclasses_are_those_that_are_made_sooner() -> None:
-    """But for what runs without the package."""
-    for path in PACKAGE.rglob("*.py"):
-        text = "" if {"hook", "probes"} & {*path.parts} else path.read_text()
-        if "\n@dataclass(frozen=True)\n" in text:
-            assert "from platform_launch.dataclass import dataclass\n" in text, path
-
-
 def test_only_their_doors_touch_the_environment() -> None:
     reading = {
         name

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError
 from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words
 from platform_launch.observe.dumps import (

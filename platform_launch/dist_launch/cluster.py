@@ -6,11 +6,10 @@ import json
 import re
 import socket
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.folder import read_private, write_private
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.rendezvous.messages import Message

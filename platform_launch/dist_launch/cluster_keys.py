@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.cluster import WaitingCluster, is_public
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
 from platform_launch.errors import InputError, InstallationError, NodesAbsentError

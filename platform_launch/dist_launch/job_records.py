@@ -10,10 +10,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.hardware import cgroup, running
 from platform_launch.hardware.running import Process

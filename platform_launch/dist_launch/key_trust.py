@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
 from platform_launch.errors import InputError
 

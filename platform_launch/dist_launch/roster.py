@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.purpose import Purpose

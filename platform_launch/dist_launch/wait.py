@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import helper
 from platform_launch.console import Console, say
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch import cluster_keys, sshd
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.folder import WaitFolder, write_private

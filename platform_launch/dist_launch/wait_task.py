@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass
+
 from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.rendezvous.messages import Message
 

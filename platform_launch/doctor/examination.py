@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from platform_launch import hardware
-from platform_launch.dataclass import dataclass
 from platform_launch.doctor import deep
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.finding import Finding, Level, of_refusal

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.hardware.builds import BuildLock
 from platform_launch.hardware.names import ResolverAnswer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event

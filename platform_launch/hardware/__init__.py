@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.hardware import assumed, host, network, nvml, ports, rdma, visible
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware.gpus import Gpu
 
 _GIB = 1024**3

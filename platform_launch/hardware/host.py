@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware import cgroup
 from platform_launch.hardware.kernel_files import fields, memory_bytes
 

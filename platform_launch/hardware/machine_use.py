@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from platform_launch.dataclass import dataclass
 
 _GIB = 1024**3
 

@@ -7,9 +7,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Thread
-
-from platform_launch.dataclass import dataclass
 
 _ATTEMPTS = 2  # glibc's default
 _UNANSWERED = (socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_SYSTEM)

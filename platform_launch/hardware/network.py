@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import names
 

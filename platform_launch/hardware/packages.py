@@ -6,10 +6,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-
-from platform_launch.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import os
 import socket
 import stat
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware.descriptors import holders
 from platform_launch.hardware.running import command_line
 

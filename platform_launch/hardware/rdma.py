@@ -5,9 +5,9 @@ The files are those of Linux, Documentation/ABI/stable/sysfs-class-infiniband.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware.kernel_files import entries, text
 
 _ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware.kernel_files import text
 from platform_launch.process_stat import read_stat
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import files
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import HardwareError
 
 _GIB = 1024**3

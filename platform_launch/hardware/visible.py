@@ -8,9 +8,8 @@ on fewer GPUs than it named is never what was meant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings

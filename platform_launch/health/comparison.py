@@ -6,9 +6,8 @@ Each node tells a sample of its last minutes. Thresholds: docs/decisions/0017.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware.port_health import ERROR_COUNTERS
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceHistory

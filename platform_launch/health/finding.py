@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.sentences import Sentence, Value, sentence
 
 

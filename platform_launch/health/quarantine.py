@@ -12,12 +12,11 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError
 from platform_launch.events import printable
 

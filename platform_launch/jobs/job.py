@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass
+
 from platform_launch.errors import InputError
 from platform_launch.jobs import names
 

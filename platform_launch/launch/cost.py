@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.launch.steps import StepReading, StepsNamed
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.

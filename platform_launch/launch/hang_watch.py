@@ -8,13 +8,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from platform_launch import files
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.peers import LinkPeers

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Condition, Thread
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import HardwareError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort, port_health

@@ -7,11 +7,11 @@ import select
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from signal import SIGKILL, Signals
 from threading import Event, Lock, Thread
 
 from platform_launch import helper
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import LaunchError
 from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode

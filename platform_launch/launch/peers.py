@@ -10,10 +10,10 @@ import binascii
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened

@@ -16,13 +16,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Thread
 
 from platform_launch.console import Console
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, NodesAbsentError, TopologyError, UsageError, shown
 from platform_launch.plan.request import Request

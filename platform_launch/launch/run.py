@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.console import Console
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.health.finding import NodeHealth

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.events import Event
 from platform_launch.health.comparison import NodeSample, compare
 from platform_launch.health.finding import DeviceFinding, NodeHealth, node_health

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.restarts import STEP
 
 _LOOK_S = 1.0

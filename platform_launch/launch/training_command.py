@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import HangOptions
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import UsageError
 from platform_launch.log_view.entry import LogEntry, rank_of_level
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.observe.dumps import Collective, GroupStatus, RankTrace
 from platform_launch.observe.words import english
 from platform_launch.sentences import Sentence, sentence

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-
-from platform_launch.dataclass import dataclass
 
 # Two in a row may be lost by chance; the third attempt comes 1.4 s after the first, and doubles from there.
 _ATTEMPTS = 3

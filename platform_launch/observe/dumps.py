@@ -12,10 +12,8 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from platform_launch.dataclass import dataclass
 
 # Two thousand entries with stacks stay far below this.
 _LARGEST_DUMP = 256 * 1024 * 1024

@@ -7,10 +7,9 @@ collective is known (JAX, an old torch), the ranks that stand apart from the lar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import Enum
 
-from platform_launch.dataclass import dataclass
 from platform_launch.observe.activity import Activity, activity_of
 from platform_launch.observe.collectives import Waiting, WaitReport, compare, ranks_named
 from platform_launch.observe.dumps import Collective

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass, field
 
 # One line a node up to here; of more nodes only the one that held the most.
 _MOST_NODES = 8

@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from platform_launch.dataclass import dataclass
 from platform_launch.events import marked
 from platform_launch.observe.hang import HangFinding, judge
 from platform_launch.observe.node_probe import NodeProbe

@@ -7,9 +7,9 @@ the kernel cannot hold its reader up.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.process_stat import read_stat
 from platform_launch.sentences import Sentence, sentence
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from platform_launch.dataclass import dataclass
 from platform_launch.observe.connections import UnheardConnection
 from platform_launch.observe.dumps import RankTrace
 from platform_launch.observe.memory import MemoryHeld

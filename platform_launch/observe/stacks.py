@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass
 
 _THREAD = re.compile(
     r"(?:Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):"

@@ -7,9 +7,9 @@ import os
 import re
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.observe import processes
 from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump

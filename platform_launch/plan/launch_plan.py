@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
 from platform_launch.plan import found_variables, launchers, nccl, processes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError, shown
 from platform_launch.files import yaml_values
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.topology import Overrides
 
 # The recipe that fits the number of GPUs.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from platform_launch import helper
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
 from platform_launch.plan.request import Request

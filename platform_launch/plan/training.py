@@ -8,9 +8,9 @@ import stat
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan import recipes
 from platform_launch.plan.deepspeed import AccelerateYaml, read_yaml

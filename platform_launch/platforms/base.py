@@ -7,10 +7,9 @@ gets the table's reading and completes it (``refine``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError
 from platform_launch.hostlist import split_hosts

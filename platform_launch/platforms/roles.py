@@ -7,8 +7,8 @@ for a rank, and a parameter server must not join the training world at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Sourced
 from platform_launch.errors import shown, shown_list
 from platform_launch.platforms.reading import Reading

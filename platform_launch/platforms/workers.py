@@ -7,7 +7,8 @@ Machine Learning sets it to 0 once a node.
 
 from __future__ import annotations
 
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass
+
 from platform_launch.environment import Environment, Sourced
 from platform_launch.platforms import slurm
 from platform_launch.platforms.reading import Reading

@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import LaunchError, UsageError, shown
 from platform_launch.events import line
 from platform_launch.helper import PACKAGE

@@ -12,11 +12,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.files import OTHERS_MAY_READ, file_problem

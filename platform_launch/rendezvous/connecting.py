@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.handshake import NoRendezvousError, RejectedError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
-from platform_launch.dataclass import dataclass
 from platform_launch.events import Event, event, line
 from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.rendezvous.messages import Message

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.messages import Message
 
 if TYPE_CHECKING:  # the helper at each node's side makes no plan, and starts a fifth sooner without all that

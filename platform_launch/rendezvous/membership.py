@@ -8,10 +8,9 @@ comes again (its connection or its helper process was lost) takes its own place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.protocol import Join, Rejection, RejectionKind, Seat

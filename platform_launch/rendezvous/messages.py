@@ -11,13 +11,12 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from platform_launch.dataclass import dataclass
 from platform_launch.sentences import Sentence
 
 _LARGEST_INTEGER = 2**63

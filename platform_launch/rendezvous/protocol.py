@@ -19,10 +19,10 @@ that comes back before its old entry is forgotten, and for strangers until they 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 

@@ -9,11 +9,11 @@ import socket
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
 from threading import Thread
 from typing import TypeVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.hardware import ports
 from platform_launch.hardware.names import ResolverInquiry, addresses_of
 

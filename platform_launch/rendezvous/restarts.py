@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
-
-from platform_launch.dataclass import dataclass
 
 # Of a training whose output names no steps, only this much is known: it worked for a while.
 _LONG_ENOUGH_S = 600.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.ranks import compact, in_words

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.supervise.processes import Command
 
 # The code timeout(1) gives.

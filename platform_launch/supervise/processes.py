@@ -13,9 +13,9 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.process_stat import read_stat
 

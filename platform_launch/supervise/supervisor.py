@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.console import in_a_log, on_a_terminal
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
-from platform_launch.dataclass import dataclass
 from platform_launch.events import Event, event
 from platform_launch.sentences import Sentence
 from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like

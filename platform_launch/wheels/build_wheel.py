@@ -9,11 +9,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import files, hardware
 from platform_launch.console import Console
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware

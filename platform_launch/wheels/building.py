@@ -7,11 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.events import Event
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-
-from platform_launch.dataclass import dataclass
+from dataclasses import dataclass, replace
 
 _EXTENSION = re.compile(r"building '(?:[\w.]+\.)?(\w+?)(?:_op)?' extension")
 _NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\] .*\s-c\s+('[^']+'|\S+)")

@@ -7,11 +7,10 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InstallationError
 from platform_launch.helper import answer_line
 from platform_launch.supervise import Command, capture

@@ -8,11 +8,11 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from platform_launch import files
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.wheels.architectures import Capability, parse
 from platform_launch.wheels.machine import Interpreter, version_numbers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import UsageError, shown
 from platform_launch.wheels.architectures import arch_list
 from platform_launch.wheels.machine import ask_probe

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.wheels.machine import Version, ask_interpreter, ask_probe, version_numbers
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.wheels.machine import Compiler, Interpreter, Toolkit, Torch, Version, version_numbers
 from platform_launch.wheels.target import Target
 

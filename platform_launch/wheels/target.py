@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InstallationError, UsageError, shown
 from platform_launch.wheels import architectures
 from platform_launch.wheels.architectures import Architecture, Capability

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.events import NodeEvents, Occurrence
 from platform_launch.why.line import Line
 from platform_launch.why.steps import FEW_STEPS, shows_work

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.events import Event
 from platform_launch.why.line import NOWHERE, Line, Location
 

@@ -7,9 +7,8 @@ ordinary output; the latest one that holds a cause is the one that the training 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.clock import Span
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending

@@ -9,10 +9,10 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.files import yaml_values
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import shown

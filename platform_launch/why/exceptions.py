@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.line import Line, Location, shown
 
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")

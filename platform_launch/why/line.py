@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.location_patterns import host_of, ranks_within
 from platform_launch.why.note import Note
 from platform_launch.why.prefixes import Prefixes, time_of, where_of

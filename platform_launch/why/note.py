@@ -6,10 +6,9 @@ id, never the words.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from platform_launch.console.languages import cause_title, note_words, why_word
-from platform_launch.dataclass import dataclass
 
 _MOST_NAMED = 8
 _DEEPEST = 4

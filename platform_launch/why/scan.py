@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why import sieve
 from platform_launch.why.broken_lines import LONGEST_BYTES
 from platform_launch.why.vocabulary import Vocabulary, squeeze, tells

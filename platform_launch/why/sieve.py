@@ -18,12 +18,11 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.broken_lines import BrokenLines
 from platform_launch.why.vocabulary import PHRASES, STEMS, squeeze
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.events import Event
 from platform_launch.files import yaml_values
 from platform_launch.why.line import Location, shown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import InputError
 from platform_launch.events import Event, beside, read
 from platform_launch.why.line import Location

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
-from platform_launch.dataclass import dataclass
 from platform_launch.why.line import Line, Location
 
 _SIGNALS = {

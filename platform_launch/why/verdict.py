@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from platform_launch.console.languages import (
     cause_advice,
@@ -14,7 +14,6 @@ from platform_launch.console.languages import (
     retry_reason,
     why_word,
 )
-from platform_launch.dataclass import dataclass
 from platform_launch.why.exception_rules import advice
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Location, shown

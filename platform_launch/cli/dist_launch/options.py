@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from platform_launch.cli.flags import flags
-from platform_launch.dataclass import dataclass
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.folder import WaitFolder

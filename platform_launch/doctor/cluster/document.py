@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.purpose import Purpose
 

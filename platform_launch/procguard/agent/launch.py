@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.agent import records
 
 MARKER = "PROCGUARD_RUN"

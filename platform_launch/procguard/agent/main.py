@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, UsageError
 from platform_launch.procguard.agent.connection import AgentConnection

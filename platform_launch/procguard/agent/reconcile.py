@@ -7,10 +7,10 @@ a message, not on this agent having lived when it came.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.wire import (
     LONGEST_TEXT,

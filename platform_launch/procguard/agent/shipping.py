@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.agent import records
 from platform_launch.procguard.agent.connection import AgentConnection, RequestError
 from platform_launch.procguard.agent.exchange import Exchange

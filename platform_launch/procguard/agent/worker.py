@@ -7,10 +7,10 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch import helper
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.hardware import running

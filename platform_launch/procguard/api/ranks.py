@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.topology import Topology
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.core.group import Group
 

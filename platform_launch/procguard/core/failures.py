@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.english import english
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.ranks import Place, WorkerName
 from platform_launch.procguard.api.shapes import Problem
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings

@@ -7,10 +7,9 @@ decision that could not be written is simply made again from the reports, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupPhase
 from platform_launch.procguard.api.wire import WorkerState

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase
 from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail, RunShape
 from platform_launch.procguard.core.group import Group, GroupRun

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.refused import Unavailable
 from platform_launch.procguard.database.claim import claimed
 from platform_launch.procguard.database.engine import DatabaseError, no_server, opened

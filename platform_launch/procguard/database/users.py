@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.database.engine import transaction

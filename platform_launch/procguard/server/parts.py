@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database.users import Users
 from platform_launch.procguard.server.gate import Unauthorized

@@ -6,10 +6,9 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import shown
 
 # WeCom takes 2,048 bytes of text, the page's address among them.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import Empty, Queue
 
-from platform_launch.dataclass import dataclass
 from platform_launch.errors import NodesAbsentError
 from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message

@@ -7,8 +7,8 @@ so node 0 and the spares cannot all be among them, and no other host need ever b
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.reach import is_here, resolve
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from platform_launch.dataclass import dataclass
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.port_discovery import RendezvousPort

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from platform_launch.dataclass import dataclass
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError
 from platform_launch.files import PRIVATE, write_whole

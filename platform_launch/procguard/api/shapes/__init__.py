@@ -5,11 +5,9 @@ Each file is a subject; what all of them use is here.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
-
-from platform_launch.dataclass import dataclass
 
 
 class Shape(BaseModel):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.shapes import Shape
 
 USER_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.@-]{0,62}[A-Za-z0-9])?$"

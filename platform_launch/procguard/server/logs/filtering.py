@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import regex
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.refused import RequestRefused
 
 _WITHIN_S = 2.0

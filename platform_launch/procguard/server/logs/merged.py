@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
 from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.times import ArrivalMarks

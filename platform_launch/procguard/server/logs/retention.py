@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.refused import NotFound
 from platform_launch.procguard.server.logs.segments import generations, worker_folder
 from platform_launch.procguard.server.logs.store import Logs

@@ -7,9 +7,9 @@ be kept: what is there says what there is, also after kill -9. Segments in the m
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from platform_launch.dataclass import dataclass
 from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.refused import NotFound, Unavailable
 from platform_launch.procguard.api.wire import MAX_WORKERS_PER_NODE, NODE_PATTERN

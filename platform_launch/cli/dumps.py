@@ -10,7 +10,6 @@ from platform_launch.errors import InputError
 from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words
 from platform_launch.observe.dumps import (
     RankTrace,
-    UnreadableDumpError,
     find_dumps,
     looks_like_dump,
     read_dump,
@@ -84,7 +83,7 @@ def read(paths: Sequence[Path]) -> DumpReading:
     for rank, path in dumps.items():
         try:
             traces[rank] = read_dump(path, rank)
-        except (UnreadableDumpError, OSError) as error:
+        except (InputError, OSError) as error:
             problems.append(str(error))
     return DumpReading(dumps, compare(traces, max(dumps, default=-1) + 1), tuple(problems))
 

@@ -12,7 +12,7 @@ import click
 from platform_launch.cli.flags import flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
-from platform_launch.launch.options import MetricsAddress, TogetherFlags
+from platform_launch.launch.options import TogetherFlags
 from platform_launch.topology import Overrides
 
 _HIGHEST_PORT = 65535
@@ -43,7 +43,7 @@ lang_option = click.option(
 
 def _metrics_address(
     _ctx: click.Context, _option: click.Parameter, value: str | None
-) -> MetricsAddress | None:
+) -> tuple[str, int] | None:
     """Read ``[ADDRESS:]PORT``."""
     if value is None:
         return None
@@ -57,7 +57,7 @@ def _metrics_address(
         ) from None
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _HIGHEST_PORT):
         raise click.BadParameter(f"{port!r} is no port: expected 0–65535")
-    return MetricsAddress(host, int(port))
+    return host, int(port)
 
 
 together_options = flags(

@@ -17,15 +17,6 @@ from platform_launch.plan.launch_plan import LaunchPlan
 
 
 @dataclass(frozen=True)
-class Names:
-    """What the resolver said. ``master`` and ``reverse`` are None on a single node, which needs neither."""
-
-    own: ResolverAnswer
-    master: ResolverAnswer | None = None
-    reverse: ResolverAnswer | None = None
-
-
-@dataclass(frozen=True)
 class Installation:
     """The interpreter that trains. ``active`` is the environment that the shell says is active."""
 
@@ -42,6 +33,8 @@ class Installation:
 class Facts:
     """One node, and the launch it is asked for.
 
+    What the resolver said of names: ``master_name`` and ``reverse_name`` are None on a single node, which
+    needs neither.
     ``storage`` maps what a folder is for (``logs``, ``output``, ``temporary``, ``shm``) to its file system;
     ``named_folders`` holds those purposes for which the user named the folder. ``master_port`` is known on
     node 0 alone. ``interfaces`` are the names of all, usable for training or not.
@@ -51,7 +44,9 @@ class Facts:
     env: Environment
     plan: LaunchPlan
     installation: Installation
-    names: Names
+    own_name: ResolverAnswer
+    master_name: ResolverAnswer | None = None
+    reverse_name: ResolverAnswer | None = None
     storage: Mapping[str, Storage] = field(default_factory=dict)
     named_folders: frozenset[str] = frozenset()
     master_port: Port | None = None

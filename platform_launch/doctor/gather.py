@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from platform_launch.doctor.facts import Facts, Installation, Names
+from platform_launch.doctor.facts import Facts, Installation
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError
 from platform_launch.hardware import builds, gpu_health, memory, names, network, packages, ports, storage
@@ -48,11 +48,10 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
         exempt_from_memlock=memory.may_lock_any(),
         clock_s=time.time(),
         devices=_devices(plan),
-        names=Names(  # last: the resolver had the time of everything above
-            own.answer_by(deadline_s),
-            master.answer_by(deadline_s) if master else None,
-            reverse.answer_by(deadline_s) if reverse else None,
-        ),
+        # Last: the resolver had the time of everything above.
+        own_name=own.answer_by(deadline_s),
+        master_name=master.answer_by(deadline_s) if master else None,
+        reverse_name=reverse.answer_by(deadline_s) if reverse else None,
     )
 
 

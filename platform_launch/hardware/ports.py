@@ -15,30 +15,22 @@ from platform_launch.hardware.running import command_line
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A process that holds a port. ``command`` is the beginning of its command line."""
-
-    pid: int
-    command: str
-
-
-@dataclass(frozen=True)
 class Port:
     """``problem`` is the system's reason against listening, empty when nothing speaks against it.
 
-    ``taken`` tells whether that reason is another process. ``holders`` is empty where they cannot be seen:
-    another user's processes, another container.
+    ``taken`` tells whether that reason is another process. ``holders`` names those that hold it, each by its
+    number and the beginning of its command line; empty where they cannot be seen: another user's processes,
+    another container.
     """
 
     number: int
     problem: str = ""
     taken: bool = False
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[str, ...] = ()
 
     def held_by(self) -> str:
         """Return the holders in words."""
-        seen = ", ".join(f"pid {holder.pid} ({holder.command})" for holder in self.holders)
-        return seen or "a process that cannot be seen from here"
+        return ", ".join(self.holders) or "a process that cannot be seen from here"
 
 
 def probe(number: int) -> Port:
@@ -114,11 +106,11 @@ def _refusal(family: int, address: str, number: int) -> str:
     return ""
 
 
-def _holders(number: int) -> list[Holder]:
+def _holders(number: int) -> list[str]:
     """Find the processes with an open socket on the port, by its inode."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(number)}
     pids = {pid for found in holders(sockets).values() for pid in found}
-    return [Holder(pid, command_line(pid)[:80]) for pid in sorted(pids)]
+    return [f"pid {pid} ({command_line(pid)[:80]})" for pid in sorted(pids)]
 
 
 def _inodes(number: int) -> set[str]:

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 
 from platform_launch.events import printable
 from platform_launch.health.finding import Grade
-from platform_launch.launch.options import MetricsAddress
 from platform_launch.launch.run_report import RunReport
 
 # Of a client that asks and does not listen, and of how many at once.
@@ -33,10 +32,10 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
-    def __init__(self, address: MetricsAddress) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._free = BoundedSemaphore(_MOST_CLIENTS)
-        super().__init__((address.host, address.port), _Handler)
+        super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         """Bind without a question to a name server, which may not answer."""
@@ -62,7 +61,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 class MetricsServer:
     """Answers Prometheus with the ``report()`` of that moment. Raises OSError where it cannot listen."""
 
-    def __init__(self, address: MetricsAddress, report: Callable[[], RunReport]) -> None:
+    def __init__(self, address: tuple[str, int], report: Callable[[], RunReport]) -> None:
         registry = CollectorRegistry()
         registry.register(_RunCollector(report))
         self._server = _Server(address)

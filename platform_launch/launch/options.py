@@ -7,21 +7,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class MetricsAddress:
-    """Where a node serves its metrics: one of its own addresses, and a port (0: a free one)."""
-
-    host: str
-    port: int
-
-
-@dataclass(frozen=True)
 class TogetherFlags:
     """How the nodes of a job meet and stay together, as given by flags.
 
     ``on_hang`` is what follows when nothing moves any more for ``hang_after_s``; 0 looks for no hang.
     ``health_interval_s`` is how often GPUs and ports are asked how they are; 0: only after a failure.
-    ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask,
-    and ``no_trainjob_status`` leaves the status of a Kubeflow TrainJob to the training.
+    ``quarantine`` is the file of nodes that no job should be put on. ``metrics`` is where Prometheus may ask:
+    an address of this node and a port (0: a free one). ``no_trainjob_status`` leaves the status of a Kubeflow
+    TrainJob to the training.
     """
 
     no_roll_call: bool
@@ -32,5 +25,5 @@ class TogetherFlags:
     hang_after_s: float
     health_interval_s: float
     quarantine: Path | None
-    metrics: MetricsAddress | None
+    metrics: tuple[str, int] | None
     no_trainjob_status: bool

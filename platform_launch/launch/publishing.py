@@ -10,7 +10,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
 from platform_launch.events import event
-from platform_launch.launch.options import MetricsAddress, TogetherFlags
+from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.run_report import RunReport, RunReporter
 from platform_launch.launch.trainjob_status import URL, TrainJobStatus
 
@@ -49,7 +49,7 @@ def publishing(chosen: list[MetricsServer | TrainJobStatus]) -> Iterator[None]:
 
 
 def _metrics(
-    address: MetricsAddress, report: Callable[[], RunReport], console: Console
+    address: tuple[str, int], report: Callable[[], RunReport], console: Console
 ) -> list[MetricsServer]:
     try:
         from platform_launch.launch.metrics import MetricsServer
@@ -58,11 +58,12 @@ def _metrics(
             f"this Python has no {error.name}, which --metrics-port answers with",
             "pip install 'platform-launch[metrics]', or leave --metrics-port out",
         ) from error
+    host, port = address
     try:
         server = MetricsServer(address, report)
     except OSError as error:
         problem = error.strerror or str(error)
-        console.tell(event("metrics-not-served", host=address.host, port=address.port, problem=problem))
+        console.tell(event("metrics-not-served", host=host, port=port, problem=problem))
         return []
-    console.tell(event("metrics-served", host=address.host, port=server.port))
+    console.tell(event("metrics-served", host=host, port=server.port))
     return [server]

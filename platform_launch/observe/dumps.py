@@ -15,13 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from platform_launch.errors import InputError
+
 # Two thousand entries with stacks stay far below this.
 _LARGEST_DUMP = 256 * 1024 * 1024
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.json|\.pickle|\.pkl)?$")
-
-
-class UnreadableDumpError(ValueError):
-    """A file is no dump of a flight recorder; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads dictionaries, lists, text and numbers; a pickle that names any class or function is refused."""
 
     def find_class(self, module: str, name: str) -> object:
-        raise UnreadableDumpError(f"it names {module}.{name}: expected plain dictionaries and lists")
+        raise InputError(f"it names {module}.{name}: expected plain dictionaries and lists")
 
 
 def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
@@ -114,22 +112,20 @@ def looks_like_dump(path: Path) -> bool:
 
 
 def read_dump(path: Path, rank: int) -> RankTrace:
-    """Read one rank's dump. Raises UnreadableDumpError, or OSError where the file cannot be read."""
+    """Read one rank's dump. Raises InputError, or OSError where the file cannot be read."""
     if path.stat().st_size > _LARGEST_DUMP:
-        raise UnreadableDumpError(
-            f"{path} is larger than {_LARGEST_DUMP >> 20} MiB: expected a dump of one rank"
-        )
+        raise InputError(f"{path} is larger than {_LARGEST_DUMP >> 20} MiB: expected a dump of one rank")
     try:
         return parse_dump(path.read_bytes(), rank)
-    except UnreadableDumpError as error:
-        raise UnreadableDumpError(f"{path}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def parse_dump(data: bytes, rank: int) -> RankTrace:
-    """Make a trace of a dump's bytes. Raises UnreadableDumpError."""
+    """Make a trace of a dump's bytes. Raises InputError."""
     document = _load(data)
     if not isinstance(document, dict) or not isinstance(document.get("entries", []), list):
-        raise UnreadableDumpError("it holds no 'entries': expected a dump of torch's flight recorder")
+        raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
     entries = [entry for entry in document.get("entries", []) if isinstance(entry, dict)]
     groups = _groups(document, entries)
     pending = []
@@ -150,13 +146,13 @@ def _load(data: bytes) -> object:
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise UnreadableDumpError(f"it is not whole JSON: {error}") from None
+            raise InputError(f"it is not whole JSON: {error}") from None
     try:
         return _PlainUnpickler(io.BytesIO(data)).load()
-    except UnreadableDumpError:
+    except InputError:
         raise
     except Exception as error:  # a broken pickle raises nearly anything
-        raise UnreadableDumpError(f"it is no whole pickle: {type(error).__name__}: {error}") from None
+        raise InputError(f"it is no whole pickle: {type(error).__name__}: {error}") from None
 
 
 def _groups(document: dict[str, object], entries: list[dict[str, object]]) -> dict[str, GroupStatus]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
+from platform_launch.errors import InputError
 from platform_launch.observe import processes
-from platform_launch.observe.dumps import RankTrace, UnreadableDumpError, parse_dump
+from platform_launch.observe.dumps import RankTrace, parse_dump
 
 _MOST_BYTES = 64 * 1024 * 1024
 _CREATED = re.compile(rb'"time_created_ns":(\d{19})')
@@ -125,7 +126,7 @@ def ask_collectives(hooked: HookedProcess, limit_s: float) -> tuple[RankTrace, f
             answers.append((parse_dump(data, hooked.rank or 0), data))
         except NoAnswerError as error:
             problem = error
-        except UnreadableDumpError as error:
+        except InputError as error:
             problem = NoAnswerError(f"torch's answer to {question} cannot be read: {error}")
     if not answers:
         raise problem

@@ -212,20 +212,21 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
             tell=console.tell,
             progress=lambda step: show(step.in_words(len(job.ops))),
         )
-    content = note.read_content(wheel)
-    absent = {op.name for op in job.ops} - set(content.ops)
+    _, _, compiled = note.read_content(wheel)
+    absent = {op.name for op in job.ops} - set(compiled)
     if absent:
         raise InstallationError(
             f"DeepSpeed left {', '.join(sorted(absent))} out of the wheel without failing",
             f"see why in {log_path}",
         )
-    console.success(f"compiled {', '.join(content.ops)} in {time.monotonic() - began:.0f} s")
+    console.success(f"compiled {', '.join(compiled)} in {time.monotonic() - began:.0f} s")
     return wheel
 
 
 def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: Console) -> Path:
     """Move the wheel to where it was ordered, write its note, and say how to go on."""
-    interpreter, content = tools.interpreter, note.read_content(wheel)
+    interpreter = tools.interpreter
+    deepspeed, backend, ops = note.read_content(wheel)
     delivered = output / wheel.name
     files.write_whole(delivered, wheel.read_bytes())
     toolkit = tools.toolkit if job.target.backend == "cuda" else None
@@ -233,9 +234,9 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
     described = WheelNote(
         wheel=delivered.name,
         sha256=note.sha256(delivered),
-        deepspeed=content.version,
-        ops=content.ops,
-        backend=content.backend,
+        deepspeed=deepspeed,
+        ops=ops,
+        backend=backend,
         torch=tools.torch.version,
         cuda=tools.torch.cuda,
         cxx11_abi=tools.torch.cxx11_abi,

@@ -101,11 +101,11 @@ def run(
         raise stopped
     wheels = sorted(build.into.glob("*.whl"))
     if codes != [0] or len(wheels) != 1:
-        cause = failure(output.text())
-        excerpt = "\n       ".join(cause.lines) or "it printed nothing"
+        lines, hint = failure(output.text())
+        excerpt = "\n       ".join(lines) or "it printed nothing"
         raise InstallationError(
             f"the build failed at {output.step.op or 'its preparation'}:\n       {excerpt}",
-            "; ".join(filter(None, (cause.hint, f"the whole output: {log.path or 'lost'}"))),
+            "; ".join(filter(None, (hint, f"the whole output: {log.path or 'lost'}"))),
         )
     return wheels[0]
 

@@ -40,14 +40,6 @@ def advance(step: BuildStep, line: str) -> BuildStep:
     return step
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a build failed: the lines that say it, and what to do."""
-
-    lines: tuple[str, ...]
-    hint: str
-
-
 # The most telling first: what the machine lacked, what the compiler said, what setup.py raised.
 _CAUSES = (
     (r"Killed signal|fatal error: Killed|signal: 9", "memory ran out: build with fewer --jobs"),
@@ -65,14 +57,15 @@ _CAUSES = (
 _CONTEXT = 4  # a compiler's error, the line of source, the caret, a note
 
 
-def failure(output: str) -> Failure:
-    """Return what a failed build's output says of its first cause; its last lines when nothing stands out.
+def failure(output: str) -> tuple[list[str], str]:
+    """Return the lines of a failed build's output that say its first cause, and what to do about it.
 
+    Its last lines, and no advice, when nothing stands out.
     The first error, since compilers run side by side and errors breed errors.
     """
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
     for pattern, hint in _CAUSES:
         for number, line in enumerate(lines):
             if re.search(pattern, line):
-                return Failure(tuple(text.strip() for text in lines[number : number + _CONTEXT]), hint)
-    return Failure(tuple(line.strip() for line in lines[-_CONTEXT:]), "")
+                return [text.strip() for text in lines[number : number + _CONTEXT]], hint
+    return [line.strip() for line in lines[-_CONTEXT:]], ""

@@ -95,17 +95,11 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class WheelContent:
-    """What DeepSpeed wrote into the wheel about itself."""
+def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:
+    """Return what DeepSpeed wrote into a wheel about itself: its version, its backend, and the ops it has.
 
-    version: str
-    backend: str
-    ops: tuple[str, ...]
-
-
-def read_content(wheel: Path) -> WheelContent:
-    """Read ``git_version_info_installed.py`` of a wheel. Raises InstallationError when it is not there."""
+    Raises InstallationError when ``git_version_info_installed.py`` is not there.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             text = archive.read("deepspeed/git_version_info_installed.py").decode()
@@ -115,7 +109,7 @@ def read_content(wheel: Path) -> WheelContent:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         }
         ops = tuple(sorted(name for name, built in values["installed_ops"].items() if built))
-        return WheelContent(values["version"], values["accelerator_name"], ops)
+        return values["version"], values["accelerator_name"], ops
     except (OSError, KeyError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
         raise InstallationError(
             f"{wheel} does not say which ops it has: {error!r}", "build it again"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.doctor import Finding, Level, examine
-from platform_launch.doctor.facts import Facts, Installation, Names
+from platform_launch.doctor.facts import Facts, Installation
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.names import ResolverAnswer
@@ -40,11 +40,6 @@ def healthy(env: dict[str, str] | None = None, hardware: Hardware | None = None,
     plan = planned(variables, hardware or machine(8))
     folder = Path("/lib/python3")
     roomy = Storage(Path("/data"), 1000.0, 500.0, 10**9)
-    names = Names(
-        ResolverAnswer("node0", ("10.0.0.1",)),
-        ResolverAnswer("10.0.0.1", ("10.0.0.1",)),
-        ResolverAnswer("10.0.0.1", ("node0",)),
-    )
     installation = Installation(
         python="/env/bin/python",
         prefix=Path("/env"),
@@ -57,7 +52,9 @@ def healthy(env: dict[str, str] | None = None, hardware: Hardware | None = None,
         env=Environment(variables, hostname="node0"),
         plan=plan,
         installation=installation,
-        names=names,
+        own_name=ResolverAnswer("node0", ("10.0.0.1",)),
+        master_name=ResolverAnswer("10.0.0.1", ("10.0.0.1",)),
+        reverse_name=ResolverAnswer("10.0.0.1", ("node0",)),
         storage={"logs": roomy, "output": roomy, "temporary": roomy, "shm": roomy},
         master_port=Port(29500),
         interfaces=frozenset({"lo", "eth0"}),
@@ -72,7 +69,8 @@ def installed(facts: Facts, **changes: Any) -> Facts:
 
 
 def named(facts: Facts, **answers: ResolverAnswer) -> Facts:
-    return dataclasses.replace(facts, names=dataclasses.replace(facts.names, **answers))
+    changes: dict[str, Any] = {f"{whose}_name": answer for whose, answer in answers.items()}
+    return dataclasses.replace(facts, **changes)
 
 
 def stored(facts: Facts, **changes: Storage) -> Facts:

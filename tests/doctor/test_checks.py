@@ -17,7 +17,7 @@ from platform_launch.hardware import Gpus, Hardware, HcaPort
 from platform_launch.hardware.builds import BuildLock
 from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
-from platform_launch.hardware.ports import Holder, Port
+from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
 from tests.doctor.cases import healthy, installed, named, only, stored
 from tests.health.devices import gpu, reading
@@ -139,7 +139,7 @@ def test_a_torch_of_a_newer_cuda_than_the_driver_is_named() -> None:
 
 
 def test_the_owner_of_the_port_is_named() -> None:
-    taken = Port(29500, "Address already in use", True, (Holder(4711, "python old.py"),))
+    taken = Port(29500, "Address already in use", True, ("pid 4711 (python old.py)",))
     finding = only(healthy(master_port=taken), "port-unusable", Level.ERROR)
     assert "taken by pid 4711 (python old.py)" in finding.what
 

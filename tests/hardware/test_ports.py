@@ -32,7 +32,7 @@ def test_the_process_that_listens_is_named() -> None:
         finally:
             process.kill()
     assert found.taken
-    assert [holder.pid for holder in found.holders] == [process.pid]
+    assert len(found.holders) == 1
     assert found.held_by().startswith(f"pid {process.pid} ({sys.executable} -c")
     assert "\n" not in found.held_by()  # it stands in one line of a refusal
 
@@ -42,7 +42,7 @@ def test_a_port_taken_on_one_address_is_taken() -> None:
         only_ipv6 = ports.probe(server.getsockname()[1])
     assert not only_ipv6.problem  # torch then listens on IPv4
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert ports.probe(server.getsockname()[1]).holders[0].pid == os.getpid()
+        assert ports.probe(server.getsockname()[1]).holders[0].startswith(f"pid {os.getpid()} (")
 
 
 def test_a_port_that_is_closing_can_be_listened_on() -> None:

@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from platform_launch.cli import run
 from platform_launch.launch.metrics import MetricsServer
-from platform_launch.launch.options import MetricsAddress
 from platform_launch.launch.run_report import RunReporter
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
@@ -87,18 +86,18 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 @pytest.mark.parametrize(
     ("written", "address"),
     [
-        ("9400", MetricsAddress("127.0.0.1", 9400)),
-        ("0.0.0.0:9400", MetricsAddress("0.0.0.0", 9400)),
-        ("[::]:9400", MetricsAddress("::", 9400)),
+        ("9400", ("127.0.0.1", 9400)),
+        ("0.0.0.0:9400", ("0.0.0.0", 9400)),
+        ("[::]:9400", ("::", 9400)),
     ],
 )
-def test_the_loopback_unless_an_address_is_given(written: str, address: MetricsAddress) -> None:
+def test_the_loopback_unless_an_address_is_given(written: str, address: tuple[str, int]) -> None:
     flags = run.command.make_context("run", ["--metrics-port", written]).params
     assert flags["metrics"] == address
 
 
 def test_clients_that_never_ask_cannot_hold_more_than_a_few_threads() -> None:
-    server = MetricsServer(MetricsAddress("127.0.0.1", 0), lambda: RunReporter().report(of_all_nodes=False))
+    server = MetricsServer(("127.0.0.1", 0), lambda: RunReporter().report(of_all_nodes=False))
     server.start()
     try:
         with ExitStack() as stack:

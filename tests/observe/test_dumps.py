@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.errors import InputError
 from platform_launch.observe.dumps import (
-    UnreadableDumpError,
     find_dumps,
     looks_like_dump,
     parse_dump,
@@ -54,7 +54,7 @@ def test_pickle_that_names_a_function_is_refused_and_not_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps({"version": "2.10", "entries": [Harmful()]})
-    with pytest.raises(UnreadableDumpError, match=r"names posix\.system: expected plain dictionaries"):
+    with pytest.raises(InputError, match=r"names posix\.system: expected plain dictionaries"):
         parse_dump(data, rank=0)
     assert list(tmp_path.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_what_is_no_whole_dump_is_an_error_that_says_so(data: bytes) -> None:
     if data == b"\x80\x02}q\x00.":  # an empty dump is what a rank without any collective writes
         assert parse_dump(data, rank=0).pending == ()
         return
-    with pytest.raises(UnreadableDumpError, match=r"expected a dump|whole pickle|whole JSON"):
+    with pytest.raises(InputError, match=r"expected a dump|whole pickle|whole JSON"):
         parse_dump(data, rank=0)
 
 
@@ -142,7 +142,7 @@ def test_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     huge = tmp_path / "dump_0"
     with huge.open("wb") as file:
         file.truncate(300 * 1024 * 1024)
-    with pytest.raises(UnreadableDumpError, match="larger than 256 MiB"):
+    with pytest.raises(InputError, match="larger than 256 MiB"):
         read_dump(huge, 0)
 
 
@@ -152,5 +152,5 @@ def test_unpickler_knows_no_class_by_any_opcode() -> None:
     inst = b"(ios\nsystem\n."
     extension = b"\x80\x02\x82\x01."
     for data in (stack_global, inst, extension):
-        with pytest.raises(UnreadableDumpError):
+        with pytest.raises(InputError):
             parse_dump(data, rank=0)

@@ -12,7 +12,7 @@ import pytest
 from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.hardware import ports
-from platform_launch.hardware.ports import Holder, Port
+from platform_launch.hardware.ports import Port
 from platform_launch.platforms import detect
 from platform_launch.procguard.agent.check import is_allowed, why_not
 from platform_launch.procguard.agent.machine import share
@@ -152,7 +152,7 @@ def test_what_cannot_start_says_what_to_do(command: tuple[str, ...], reason: str
 def test_no_reason_is_too_long_for_an_agents_own_report(
     command: str, path: str, holders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = tuple(Holder(pid, "python train.py --" + "x" * 60) for pid in range(1000, 1000 + holders))
+    held = tuple(f"pid {pid} (python train.py --{'x' * 60})" for pid in range(1000, 1000 + holders))
     taken = Port(29500, os.strerror(errno.EADDRINUSE), True, held)
     monkeypatch.setattr(ports, "probe", lambda _: taken)
     wanted = WorkerOrder(action=OrderAction.PREPARE, generation=1, command=(command,), check_port=29500)

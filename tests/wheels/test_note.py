@@ -134,8 +134,7 @@ def test_the_ops_are_read_from_the_wheel_itself(tmp_path: Path) -> None:
             "deepspeed/git_version_info_installed.py",
             "version='0.19.8'\ninstalled_ops={'cpu_adam': 1, 'utils': False}\naccelerator_name='cpu'\n",
         )
-    content = note.read_content(wheel)
-    assert (content.version, content.backend, content.ops) == ("0.19.8", "cpu", ("cpu_adam",))
+    assert note.read_content(wheel) == ("0.19.8", "cpu", ("cpu_adam",))
 
 
 def test_a_file_that_is_no_wheel_is_said_to_be_none(tmp_path: Path) -> None:

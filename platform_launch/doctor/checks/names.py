@@ -11,7 +11,7 @@ from platform_launch.rendezvous.reach import is_loopback
 
 def own_name(facts: Facts) -> Iterator[Finding]:
     """Gloo publishes the address of the own host name, unless GLOO_SOCKET_IFNAME names an interface."""
-    own, master = facts.names.own, facts.names.master
+    own, master = facts.own_name, facts.master_name
     if master is None or facts.variable("GLOO_SOCKET_IFNAME") is not None:
         return
     if master.found and all(is_loopback(address) for address in master.found):
@@ -37,7 +37,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
 
 def master_name(facts: Facts) -> Iterator[Finding]:
     """A name may still come (pods start one after another), so nothing here is certain."""
-    master, topology = facts.names.master, facts.plan.topology
+    master, topology = facts.master_name, facts.plan.topology
     if master is None:
         return
     source = topology.sources.get("master_addr", "MASTER_ADDR")
@@ -71,7 +71,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
 
 def reverse_look_up(facts: Facts) -> Iterator[Finding]:
     """Ask for the name of each peer, as TCPStore does: slow answers cost seconds a connection."""
-    reverse = facts.names.reverse
+    reverse = facts.reverse_name
     if reverse is not None and reverse.late:
         yield warning(
             "reverse-dns-slow",

@@ -108,10 +108,8 @@ def _port(number: int | None) -> Sentence | None:
         return None
     port = ports.probe(number)
     if port.taken:
-        seen = [f"pid {one.pid} ({one.command})" for one in port.holders]
-        return sentence(
-            "port-taken", port=number, holders=listed(seen) if seen else sentence("unseen-process")
-        )
+        holders = listed(port.holders) if port.holders else sentence("unseen-process")
+        return sentence("port-taken", port=number, holders=holders)
     if port.problem:
         return sentence("port-unusable", port=number, problem=port.problem)
     return None

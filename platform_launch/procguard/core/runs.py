@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase
 from platform_launch.procguard.api.shapes.runs import PlacedWorker, RunDetail, RunShape
@@ -68,7 +67,21 @@ def records_of(before: Group, after: Group, at: datetime) -> list[RunRecord]:
 
 def run_shape(record: RunRecord) -> RunShape:
     """Return a run as people see it in a list."""
-    return RunShape(**_common(record))
+    first = record.run.places[0]
+    return RunShape(
+        group=record.group,
+        number=record.number,
+        generation=record.run.generation,
+        requested_by=record.requested_by,
+        requested_at=record.requested_at,
+        restart=record.restart,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        outcome=record.outcome,
+        failure=record.failure,
+        command=list(record.run.commands[first.worker.node]),
+        world_size=first.world_size,
+    )
 
 
 def run_detail(record: RunRecord) -> RunDetail:
@@ -82,22 +95,4 @@ def run_detail(record: RunRecord) -> RunDetail:
         )
         for place in record.run.places
     ]
-    return RunDetail(**_common(record), settings=record.run.settings, places=placed)
-
-
-def _common(record: RunRecord) -> dict[str, Any]:
-    first = record.run.places[0]
-    return {
-        "group": record.group,
-        "number": record.number,
-        "generation": record.run.generation,
-        "requested_by": record.requested_by,
-        "requested_at": record.requested_at,
-        "restart": record.restart,
-        "started_at": record.started_at,
-        "ended_at": record.ended_at,
-        "outcome": record.outcome,
-        "failure": record.failure,
-        "command": list(record.run.commands[first.worker.node]),
-        "world_size": first.world_size,
-    }
+    return RunDetail(**dict(run_shape(record)), settings=record.run.settings, places=placed)

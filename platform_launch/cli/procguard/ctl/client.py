@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import click
 
-from platform_launch.cli.procguard.ctl.tokens import ServerAddress, server
+from platform_launch.cli.procguard.ctl.tokens import server
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, UsageError
@@ -31,15 +31,15 @@ class ServerUnreachableError(LaunchError):
 class ApiClient:
     """Calls of one server; a block that ends with its connections."""
 
-    def __init__(self, to: ServerAddress) -> None:
-        self.server = to
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url
         with needs_procguard():
             import httpx
-        headers = {"Authorization": f"Bearer {to.token}"} if to.token else {}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.Client(base_url=to.url, headers=headers, timeout=_TIMEOUT_S)
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.InvalidURL, ValueError, OSError) as error:
-            raise UsageError(f"server {to.url!r}: {plain(str(error))}") from error
+            raise UsageError(f"server {url!r}: {plain(str(error))}") from error
 
     def __enter__(self) -> ApiClient:
         return self
@@ -67,9 +67,7 @@ class ApiClient:
             hint = "is it running, and is this its address? --server or PROCGUARD_SERVER names another"
             if "CERTIFICATE_VERIFY_FAILED" in reason:
                 hint = "SSL_CERT_FILE names the file with a certificate of your own"
-            raise ServerUnreachableError(
-                f"the server {self.server.url} does not answer: {reason}", hint
-            ) from error
+            raise ServerUnreachableError(f"the server {self.url} does not answer: {reason}", hint) from error
         return self._read(response)
 
     def _read(self, response: httpx.Response) -> Any:
@@ -80,11 +78,11 @@ class ApiClient:
         if response.is_success and (answer is not None or not response.content):
             return answer
         refusal = answer if isinstance(answer, dict) else {}
-        text = plain(str(refusal.get("error") or f"{self.server.url} answered {response.status_code}"))
+        text = plain(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
         hints = [one["hint"] for one in refusal.get("problems", ()) if one["hint"]]
         hint = plain("; ".join(hints) or str(refusal.get("hint") or ""))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
-            hint = f"procguard ctl login --server {self.server.url}"
+            hint = f"procguard ctl login --server {self.url}"
         if response.status_code >= 500:
             raise ServerUnreachableError(text, hint or "try again")
         raise UsageError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
@@ -95,7 +93,7 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.pass_context
     def command(context: click.Context, /, url: str | None, **values: Any) -> Any:
-        with ApiClient(server(Environment.of_this_process(), url)) as client:
+        with ApiClient(*server(Environment.of_this_process(), url)) as client:
             return context.invoke(function, client, **values)
 
     command.__doc__ = function.__doc__

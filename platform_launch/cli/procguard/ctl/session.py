@@ -9,7 +9,7 @@ import click
 
 from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.ctl.client import SERVER_OPTION, ApiClient
-from platform_launch.cli.procguard.ctl.tokens import SavedTokens, ServerAddress, is_encrypted_or_local, server
+from platform_launch.cli.procguard.ctl.tokens import SavedTokens, is_encrypted_or_local, server
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError
 
@@ -23,12 +23,12 @@ from platform_launch.errors import UsageError
 def login(url: str | None, name: str | None, password_file: Path | None) -> None:
     """Log in, and keep the token for later calls."""
     env = Environment.of_this_process()
-    to = ServerAddress(server(env, url).url, None)
+    url, _ = server(env, url)
     if (name is None or password_file is None) and not sys.stdin.isatty():
         raise UsageError("no terminal to ask on: expected --name and --password-file")
-    if not is_encrypted_or_local(to.url):
+    if not is_encrypted_or_local(url):
         click.echo(
-            f"warning: {to.url} is not encrypted: the password and all that follows can be read on the way",
+            f"warning: {url} is not encrypted: the password and all that follows can be read on the way",
             err=True,
         )
     name = name or click.prompt("name", err=True)
@@ -37,10 +37,10 @@ def login(url: str | None, name: str | None, password_file: Path | None) -> None
         if password_file is not None
         else click.prompt("password", hide_input=True, err=True)
     )
-    with ApiClient(to) as client:
+    with ApiClient(url) as client:
         session = client.send("POST", "/login", {"name": name, "password": password})
-    SavedTokens(env).keep(to.url, session["token"])
-    click.echo(f"logged in to {to.url} as {session['name']} ({session['role']})", err=True)
+    SavedTokens(env).keep(url, session["token"])
+    click.echo(f"logged in to {url} as {session['name']} ({session['role']})", err=True)
 
 
 @click.command()
@@ -48,10 +48,10 @@ def login(url: str | None, name: str | None, password_file: Path | None) -> None
 def logout(url: str | None) -> None:
     """End the session, and forget its token."""
     env = Environment.of_this_process()
-    to = server(env, url)
-    with ApiClient(to) as client:
+    url, token = server(env, url)
+    with ApiClient(url, token) as client:
         try:
             client.send("POST", "/logout")
         except UsageError:
             click.echo("the session had ended already", err=True)
-    SavedTokens(env).keep(to.url, None)
+    SavedTokens(env).keep(url, None)

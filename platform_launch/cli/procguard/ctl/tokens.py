@@ -12,14 +12,6 @@ from platform_launch.errors import InputError, UsageError
 from platform_launch.files import PRIVATE, write_whole
 
 
-@dataclass(frozen=True)
-class ServerAddress:
-    """Where the server is, and the token to show there."""
-
-    url: str
-    token: str | None
-
-
 class SavedTokens:
     """The file ``$XDG_CONFIG_HOME/procguard/tokens.json``."""
 
@@ -57,10 +49,9 @@ def is_encrypted_or_local(url: str) -> bool:
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
-def server(env: Environment, url: str | None) -> ServerAddress:
-    """Return the server that is meant, and its token. Raises UsageError, InputError."""
-    saved = SavedTokens(env)
-    kept = saved.read()
+def server(env: Environment, url: str | None) -> tuple[str, str | None]:
+    """Return the server that is meant, and the token to show there. Raises UsageError, InputError."""
+    kept = SavedTokens(env).read()
     wanted = url or env.get("PROCGUARD_SERVER") or next(reversed(kept), None)
     if wanted is None:
         raise UsageError(
@@ -70,4 +61,4 @@ def server(env: Environment, url: str | None) -> ServerAddress:
     wanted = wanted.strip().rstrip("/")
     if not wanted.startswith(("http://", "https://")):
         raise UsageError(f"server {wanted!r}: expected http://HOST:PORT or https://HOST:PORT")
-    return ServerAddress(wanted, env.get("PROCGUARD_TOKEN") or kept.get(wanted))
+    return wanted, env.get("PROCGUARD_TOKEN") or kept.get(wanted)

@@ -49,7 +49,7 @@ def write_new(path: Path, content: str | bytes, *, mode: int | None = None) -> N
         os.link(new, path)  # unlike a rename, refuses to replace
 
 
-def create_new(paths: Iterable[Path], *, mode: int = SHARED) -> tuple[int, Path]:
+def create_new(paths: Iterable[Path]) -> tuple[int, Path]:
     """Create the first of these files that is not there yet; return its descriptor and its path.
 
     It is open for appending. Of several processes that ask at once each gets another one. Raises
@@ -59,7 +59,7 @@ def create_new(paths: Iterable[Path], *, mode: int = SHARED) -> tuple[int, Path]
     path = None
     for path in paths:
         with suppress(FileExistsError):
-            return os.open(path, flags, mode), path
+            return os.open(path, flags, SHARED), path
     raise FileExistsError(17, os.strerror(17), str(path))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -78,7 +78,8 @@ def command(
         [node for node in missing_nodes(find_logs(names)) if chosen is None or node in chosen],
     )
     if not logs and not follow:
-        raise InputError(f"no log of node {nodes}: expected one of {_nodes_of(find_logs(names))}", "")
+        known = compact(log.node for log in find_logs(names) if log.node is not None)
+        raise InputError(f"no log of node {nodes}: expected one of {known or 'logs that name no node'}")
     view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(find_logs(names)))
     if absent:
         where = "waiting for them" if follow else "they lie on those nodes, or were never begun"
@@ -107,7 +108,3 @@ def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> N
     except KeyboardInterrupt:
         if not at_once:
             raise
-
-
-def _nodes_of(logs: Sequence[NodeLog]) -> str:
-    return compact(log.node for log in logs if log.node is not None) or "logs that name no node"

@@ -24,11 +24,8 @@ def instructions(proc_root: Path = Path("/proc")) -> frozenset[str]:
     for line in text(proc_root / "cpuinfo").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "flags":
-            return frozenset(flag for flag in value.split() if _is_x86_instruction(flag))
+            flags = value.split()
+            return frozenset(f for f in flags if f in _X86_INSTRUCTIONS or f.startswith(_X86_FAMILIES))
         if name.strip() == "Features":  # Arm lists nothing else
             return frozenset(value.split())
     return frozenset()
-
-
-def _is_x86_instruction(flag: str) -> bool:
-    return flag in _X86_INSTRUCTIONS or flag.startswith(_X86_FAMILIES)

@@ -77,11 +77,11 @@ def first_failed(records: Iterable[Path]) -> int | None:
     return min(failed)[1] if failed else None
 
 
-def write_termination_message(text: str, path: Path = _TERMINATION_LOG) -> None:
+def write_termination_message(text: str) -> None:
     """Leave the reason of a failure where Kubernetes looks for it; elsewhere there is no such file."""
     with suppress(OSError):
-        if path.exists():
-            path.write_bytes(text.encode(errors="backslashreplace")[:_TERMINATION_BYTES])
+        if _TERMINATION_LOG.exists():
+            _TERMINATION_LOG.write_bytes(text.encode(errors="backslashreplace")[:_TERMINATION_BYTES])
 
 
 def versions() -> dict[str, str]:

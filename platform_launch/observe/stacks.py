@@ -13,6 +13,7 @@ _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<fu
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[.\d]*/|^<frozen |/runpy\.py$")
 _MOST_THREADS = 100
 _MOST_FRAMES = 100
+_MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def main_stack(threads: Iterable[ThreadStack]) -> ThreadStack | None:
     return next((thread for thread in threads if thread.main), None)
 
 
-def own_first(frames: Sequence[PythonFrame], most: int = 6) -> list[PythonFrame]:
+def own_first(frames: Sequence[PythonFrame]) -> list[PythonFrame]:
     """Return the frames that a person wants to see: the user's own, else the innermost ones."""
     own = [frame for frame in frames if not frame.is_library]
-    return list((own or frames)[:most])
+    return list((own or frames)[:_MOST_SHOWN])

@@ -6,7 +6,7 @@ once per process is refused even then, unless flags say the whole place of the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from platform_launch.environment import Environment, Sourced
@@ -149,9 +149,8 @@ def _topology(reading: Reading, spares: int) -> Topology:
         for name in ("nproc_per_node", "hosts", "job_id", "restart_count", "interface")
         if (sourced := getattr(reading, name))
     }
-    return _raising_with(
-        reading,
-        lambda: Topology(
+    try:
+        return Topology(
             platform=reading.platform,
             nnodes=nnodes.value,
             node_rank=node_rank.value,
@@ -164,8 +163,9 @@ def _topology(reading: Reading, spares: int) -> Topology:
             },
             warnings=(*reading.warnings, *reading.doubts.values()),
             **{name: sourced.value for name, sourced in optional.items()},
-        ),
-    )
+        )
+    except TopologyError as error:
+        raise with_reading(error, reading) from None
 
 
 def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sourced[int]:
@@ -181,13 +181,6 @@ def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sou
             reading,
         )
     return Sourced(nnodes, f"{started.source}, less --spares {spares}")
-
-
-def _raising_with(reading: Reading, build: Callable[[], Topology]) -> Topology:
-    try:
-        return build()
-    except TopologyError as error:
-        raise with_reading(error, reading) from None
 
 
 def _and(parts: Sequence[str]) -> str:

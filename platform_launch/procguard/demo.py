@@ -16,6 +16,7 @@ import httpx
 
 from platform_launch.errors import LaunchError, UsageError, shown
 from platform_launch.events import line
+from platform_launch.hardware import ports
 from platform_launch.helper import PACKAGE
 from platform_launch.project import project_root
 from platform_launch.supervise import Command, Watch
@@ -122,7 +123,7 @@ def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
         _wait(lambda: leaving() or _alive(api) >= set(workers), "the heartbeats of the agents")
         settings = {
             "master_addr": NODES[0],
-            "master_port": free_port(),
+            "master_port": ports.free(),
             "backend": "gloo",
             "command": demo.command,
             "max_restarts": 3,
@@ -133,18 +134,10 @@ def _set_up(demo: Demo, leaving: Callable[[], bool]) -> str:
     return secret
 
 
-def training_command(python: str = sys.executable) -> str:
+def training_command() -> str:
     """Return the command of the example that trains on drawn images."""
     script = project_root() / "examples" / "ddp" / "train.py"
-    return shlex.join((python, str(script), "--steps", "100000", "--log-every", "50"))
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody holds now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return shlex.join((sys.executable, str(script), "--steps", "100000", "--log-every", "50"))
 
 
 def _refuse_if_taken(port: int) -> None:

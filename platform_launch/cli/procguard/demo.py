@@ -17,6 +17,7 @@ from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
+from platform_launch.hardware import ports
 
 _PREFIX = "procguard-demo-"
 
@@ -41,7 +42,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
     Only this machine can reach it. Nothing is left but --folder, where one is given.
     """
     with needs_procguard():
-        from platform_launch.procguard.demo import Demo, free_port, run_demo, training_command
+        from platform_launch.procguard.demo import Demo, run_demo, training_command
     if command_line is None and importlib.util.find_spec("torch") is None:
         raise InstallationError(
             "the demo trains with torch, which is not here",
@@ -52,7 +53,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
         where = folder.absolute() if folder else stack.enter_context(_temporary())
         # Four trainings share this machine: each with one thread is faster than four with all.
         variables = {"OMP_NUM_THREADS": "1", **env.inherited()}
-        demo = Demo(where, port or free_port(), command_line or training_command(), variables)
+        demo = Demo(where, port or ports.free(), command_line or training_command(), variables)
         console.title("ProcGuard demo: a server, four agents and a group that trains")
         console.info(f"starting them; what they say lies in {where}")
 

@@ -125,7 +125,7 @@ def _of_node(
     if failed:
         fails = f"{_place(rank, endpoints)} fails with {partners}, which do well with others"
         return error(
-            _failure_id(failed[0]),
+            "collective-wrong" if failed[0].wrong else "collective-failed",
             f"{fails}: {failed[0].problem}",
             f"node {rank}",
             "take this node out, or look there first",
@@ -171,10 +171,6 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
             f"{what}: {_rate(statistics.median(rates))}{spread}, latency {latency_us:.0f} µs; right numbers",
             "all nodes" if whole else "pairs",
         )
-
-
-def _failure_id(result: Measurement) -> str:
-    return "collective-wrong" if result.wrong else "collective-failed"
 
 
 def _rate(gbps: float) -> str:

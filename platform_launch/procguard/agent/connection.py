@@ -129,7 +129,8 @@ class AgentConnection:
         except httpx.TimeoutException as error:
             raise RequestError(f"no answer from {self.url} in time") from error
         except (httpx.HTTPError, UnicodeError) as error:  # UnicodeError: a host name that no DNS knows
-            raise RequestError(f"cannot reach {self.url}: {_reason(error)}", _hint(error)) from error
+            reason = str(error) or type(error).__name__
+            raise RequestError(f"cannot reach {self.url}: {reason}", _hint(error)) from error
         if response.status_code != httpx.codes.OK:
             raise _refused(self.url, response)
         try:
@@ -166,10 +167,6 @@ def _refused(url: str, response: httpx.Response) -> RequestError:
     except (ValueError, KeyError, TypeError, AttributeError):
         text, hint = f"HTTP {response.status_code}", "look at --server and at what stands before the server"
     return RequestError(f"{url}: {shown(text, 400)[1:-1]}", shown(hint, 400)[1:-1], response.status_code)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _hint(error: Exception) -> str:

@@ -22,6 +22,7 @@ _LEAST, _MOST = 8 * 1024, 256 * 1024
 """Bytes of one rank where nothing is sought."""
 _SETTLED_MS = 2_000
 """A line this old has all that came before it in its place: agents send at their own pace."""
+_MOST_RANKS = 100_000
 _CURSOR = re.compile(r"(\d{1,15})-(\d{1,6})-(\d{1,16})")
 
 
@@ -174,12 +175,12 @@ def _placed(log: _RankLog, lines: list[LogLine]) -> Iterator[MergedLine]:
         yield MergedLine(log.place(line.offset), log.worker, line)
 
 
-def chosen_ranks(text: str, most: int = 100_000) -> set[int] | None:
+def chosen_ranks(text: str) -> set[int] | None:
     """Read which ranks are meant: ``0-3,7``. None for all, or for what is no such list."""
     found: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
         if not part or not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 16:
             continue
-        found.update(range(min(int(first), most), min(int(last or first), most) + 1))
+        found.update(range(min(int(first), _MOST_RANKS), min(int(last or first), _MOST_RANKS) + 1))
     return found or None

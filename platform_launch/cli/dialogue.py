@@ -46,7 +46,7 @@ class Dialogue:
         answer = self._prompt("choice", default or "1", [*numbered, *choices])
         return numbered.get(answer, answer)
 
-    def ask(self, flag: str, question: str, default: str | None, check: Callable[[str], None]) -> str:
+    def ask(self, flag: str, question: str, default: str | None, check: Callable[[str], object]) -> str:
         """Return an answer that ``check`` accepts; it raises InputError, whose message is shown."""
         if not self.open:
             if default is None:

@@ -37,15 +37,11 @@ def settle_hosts(
     """Return the hosts that were named by flag or answer, and note that there are as many nodes."""
     if hosts is None:
         question = "Hosts, as gn1,gn2 or gn[1-4], node 0 first (Enter: start each yourself)"
-        hosts = read_hosts(dialogue.ask("--hosts", question, "", _check_hosts))
+        hosts = read_hosts(dialogue.ask("--hosts", question, "", read_hosts))
     nodes = told.setdefault("nodes", str(len(hosts))) if hosts else ""
     if hosts and nodes != str(len(hosts)):
         raise UsageError(f"--nodes {nodes} and {len(hosts)} hosts: expected one host a node")
     return hosts
-
-
-def _check_hosts(answer: str) -> None:
-    read_hosts(answer)
 
 
 def master_of(hosts: tuple[str, ...], env: Environment) -> str:

@@ -24,7 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENTRYPOINT = str(ROOT / "start_multinode_platform.sh")
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch"]
-ENV = {**os.environ, "VIRTUAL_ENV": sys.prefix}
+# Both sides keep their bytecode, as where they are installed.
+ENV = {**os.environ, "VIRTUAL_ENV": sys.prefix, "PYTHONDONTWRITEBYTECODE": ""}
 # The first line is the script's own word for when it got there.
 SCRIPT = "import os, sys, time\nopen(sys.argv[1], 'w').write(repr(time.time()))\n"
 

@@ -92,7 +92,7 @@ CASES = (
         "the master's name does not resolve",
         (None, 1),
         2,
-        r"'gpu-0\.job' does not resolve",
+        r"'gpu-0\.job' (does not resolve|is \[rendezvous-waiting\])",
         r"gai error|Name or service not known|not resolve",
         environment={"MASTER_ADDR": "gpu-0.job"},
     ),
@@ -112,7 +112,7 @@ CASES = (
         "a cable is pulled during training",
         (0, 1),
         2,
-        r"node 1 vanished",
+        r"node 1 .*\[node-silent\]",
         r"closed by peer|reset|timed out",
         cut,
     ),
@@ -120,7 +120,7 @@ CASES = (
         "a node loses power during training",
         (0, 1),
         2,
-        r"node 1 vanished",
+        r"node 1 .*\[node-silent\]",
         r"closed by peer|reset|timed out",
         kill,
     ),
@@ -210,7 +210,7 @@ def _start(host: Host, rank: int, case: Case, script: Path, *, bare: bool) -> Wa
 
 def main() -> int:
     """Print one line a case and the sum, and tell whether both goals are met."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cap", type=float, default=120.0, help="seconds after which the peer is stopped")
     parser.add_argument("cases", nargs="*", help="only cases whose name holds one of these words")
     flags = parser.parse_args()

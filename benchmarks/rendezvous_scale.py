@@ -1,6 +1,6 @@
 """How N nodes meet, stay in touch and end, and what each of them asks of node 0's store for it.
 
-    python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 256 512 1024)
+    python benchmarks/rendezvous_scale.py [NODES...]        (default 16 128 256 512)
 
 Everything is real but the number of machines: each node runs what the helper process of a launcher runs
 (``TakingPart``), from the first try to reach node 0 to the outcome, with a connection and a fingerprint of
@@ -179,7 +179,7 @@ def run(nnodes: int, part: Callable[..., None]) -> dict[int, list[Moment]]:
 def main() -> int:
     """Print a line a size, and whether what a node asks grows with their number."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("nodes", nargs="*", type=int, default=[16, 128, 256, 512, 1024])
+    parser.add_argument("nodes", nargs="*", type=int, default=[16, 128, 256, 512])
     sizes = parser.parse_args().nodes
     os.environ.update(without_lookups({**os.environ, **ENVIRONMENT}))  # as every helper; the peer has it too
     asked = {}

@@ -1,13 +1,18 @@
-"""Which lines say that something went wrong, in the words of any program, where no signature knows them."""
+"""Lines that say that something went wrong, in the words of any program, where no signature knows them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from platform_launch.why.assembly import HARMLESS
-from platform_launch.why.line import Line
+from platform_launch.why.events import FirstError
+from platform_launch.why.line import Line, Location, parse, shown
+from platform_launch.why.log_events import LogEvents
+from platform_launch.why.prefixes import Prefixes
+from platform_launch.why.scan import Scanner
+from platform_launch.why.signatures import Catalogue
 from platform_launch.why.steps import shows_work
 
 # Words of failures that name an option, a measured value or a count of none.
@@ -81,6 +86,72 @@ _INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
 # Nothing can follow such a line.
 _LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
+_MOST_LOOKS_FOR_WORDS = 200
+_LINES_OF_LAST_WORDS = 24
+# Below a line that only introduces a message.
+_LINES_OF_WORDS = 2
+
+
+class ErrorLines:
+    """Keeps those of one log, and the last words of processes that ended."""
+
+    def __init__(self, catalogue: Catalogue, scanner: Scanner, prefixes: Prefixes, events: LogEvents) -> None:
+        self._catalogue = catalogue
+        self._scanner = scanner
+        self._prefixes = prefixes
+        self._events = events
+        self._looks_for_words = 0
+
+    def take(self, line: Line) -> None:
+        """Keep a line that looks like an error, and that nothing else knows."""
+        error = self._error_at(line, self._scanner.following(_LINES_OF_WORDS), clear=says_error(line))
+        if error.clear:
+            self._events.outlive_error(line.where)
+        self._events.err(error, line.where)
+
+    def hear_last_words(self, line: Line, places: Sequence[Location]) -> None:
+        """Keep the last line above the first report of an end, of one of the processes that ended."""
+        node_events = self._events.of(line.where)
+        self._events.outlive_error(line.where)
+        if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
+            return
+        self._looks_for_words += 1
+        behind = max(0, self._scanner.number - line.number)
+        above = self._scanner.preceding(behind + _LINES_OF_LAST_WORDS)[behind:]
+        parsed = ((parse(line.number - n, data, self._prefixes), data) for n, data in enumerate(above, 1))
+        last = last_words(
+            (one, data)
+            for one, data in parsed
+            if (one.writer == line.writer or _may_be_of(one.process, places))
+            and not self._catalogue.is_noise(one.text)
+        )
+        if last is None:
+            return
+        at = line.number - last.number
+        words = self._error_at(last, above[: at - 1][::-1], clear=gives_reason(last))
+        node_events.last_words = words
+        if words.clear and self._catalogue.match(last.text) is None:
+            self._events.err(words, line.where)
+
+    def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
+        """Return a line that looks like an error; with the next one, where it only introduces that."""
+        text = line.shown
+        if introduces(line.text) and (data := next(filter(bytes.strip, below), b"")):
+            message = parse(line.number + 1, data, self._prefixes).text
+            text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
+        where = line.where.filled(self._events.source.where)
+        return FirstError(self._events.source.name, line.number, text, where, clear)
+
+
+def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
+    """Tell whether a line may be of one of the processes that ended."""
+    if writer.rank is not None:
+        ranks = {place.rank for place in places if place.rank is not None}
+        local = {place.local_rank for place in places if place.local_rank is not None}
+        # Nodes have 4, 8 or 16 processes.
+        return writer.rank in ranks if ranks else not local or any((writer.rank - n) % 4 == 0 for n in local)
+    tasks = {place.task for place in places} - {None}
+    return writer.task is None or not tasks or writer.task in tasks
 
 
 def hints_at_error(line: Line) -> bool:
@@ -111,18 +182,18 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
     None where it went on with its work until then, or wrote nothing. ``above`` are the lines above the one
     that tells of its end, nearest first.
     """
-    said: list[Line] = []
+    telling: list[Line] = []
     for line, data in above:
         if shows_work(data):
             break
         text = line.text[:_LONGEST]
         tells = _TELLS.search(text) and not line.mild
         if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
-            said.append(line)
+            telling.append(line)
     for says_why in (says_error, gives_reason):
-        if errors := [line for line in said if says_why(line)]:
+        if errors := [line for line in telling if says_why(line)]:
             return errors[-1]
-    return next(iter(said), None)
+    return next(iter(telling), None)
 
 
 def gives_reason(line: Line) -> bool:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from platform_launch.environment import Environment  # noqa: E402
 from platform_launch.hardware import Gpu, Gpus, Hardware, HcaPort, Host, Interface  # noqa: E402
-from platform_launch.launch.run import RESTART_COUNT  # noqa: E402
+from platform_launch.launch.training_command import RESTART_COUNT  # noqa: E402
 from platform_launch.observe import FOLDER_VARIABLE  # noqa: E402
 from platform_launch.plan import known_variables as known  # noqa: E402
 from platform_launch.plan import launchers  # noqa: E402

@@ -25,6 +25,7 @@ from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.lasting_link import LastingLink
 from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
+from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
@@ -42,11 +43,9 @@ from platform_launch.rendezvous.restarts import FailedRun, NotAgain, highest_ste
 from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
-    AnswersReceived,
     CannotStart,
     Moved,
     RendezvousLost,
-    RequestReceived,
     RunTask,
     Settled,
     Standby,
@@ -54,21 +53,12 @@ from platform_launch.rendezvous.run.launcher import (
     StopTraining,
     TrainingEnded,
 )
+from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived
 from platform_launch.supervise import Outcome, Supervisor
 from platform_launch.supervise.signals import Interrupted, SignalInbox
 
-# A training that hangs will not write a last checkpoint.
-HANG_GRACE_S = 5.0
 # For so long a node that cannot start looks for node 0, to say so.
 TELL_S = 30.0
-
-
-class SpareNotNeededError(Exception):
-    """The job has ended, and this spare took no part in it."""
-
-    def __init__(self, outcome: RunOutcome) -> None:
-        super().__init__()
-        self.outcome = outcome
 
 
 class JobMovedError(Exception):
@@ -77,11 +67,6 @@ class JobMovedError(Exception):
     def __init__(self, moved: Moved) -> None:
         super().__init__(moved.host)
         self.moved = moved
-
-
-def was_failure(outcome: Outcome) -> bool:
-    """Tell whether a training failed, here or elsewhere, and was not just told to end."""
-    return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
 def _helper_lost(killed_by: str) -> LaunchError:

@@ -15,7 +15,7 @@ from platform_launch.console import Console
 from platform_launch.console.languages import box_word, cost_words, event_line
 from platform_launch.events import event
 from platform_launch.launch.memory_peak import MemoryPeak
-from platform_launch.launch.outcome import beside, ending, tell_outcome
+from platform_launch.launch.outcome import Result, beside, ending, tell_outcome
 from platform_launch.launch.record import write_record, write_termination_message
 from platform_launch.launch.torchrun_output import left_a_signal_traceback, left_an_exit_barrier
 from platform_launch.observe.memory import MemoryHeld
@@ -23,7 +23,6 @@ from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise.signals import ENDING, SignalInbox
 
 if TYPE_CHECKING:
-    from platform_launch.launch.run import Result
     from platform_launch.supervise import Outcome
     from platform_launch.why import Verdict
 

@@ -25,7 +25,7 @@ from platform_launch.health.finding import DeviceFinding, Grade, NodeHealth, nod
 from platform_launch.health.reading import DeviceHistory, DeviceReading
 from platform_launch.health.trends import trends
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.launcher import ReadShared, SharedTexts, ShareText
+from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
 
 SHARE_EVERY_S = 60.0
 # How long XIDs are waited for at a time, and so how late an end is noticed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,15 +11,12 @@ from platform_launch.doctor.checks.rdma import selects
 from platform_launch.environment import Environment
 from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
-from platform_launch.hardware import storage
 from platform_launch.health.finding import Grade, NodeHealth
-from platform_launch.launch.attempt import HANG_GRACE_S, was_failure
 from platform_launch.launch.exit_file import exit_file
 from platform_launch.launch.hang_watch import RESTART, HangOptions, HangWatch
 from platform_launch.launch.health_watch import HealthOptions, HealthWatch
 from platform_launch.launch.options import TogetherFlags
-from platform_launch.launch.record import git_revision, versions
-from platform_launch.launch.run import RendezvousSettings, Result, run_together, started_again, tell
+from platform_launch.launch.outcome import Result, was_failure
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.observe import FOLDER_VARIABLE
@@ -29,16 +25,14 @@ from platform_launch.observe.monitor import HangReport
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.nccl import training_ports
 from platform_launch.plan.request import Request
-from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
-from platform_launch.rendezvous.fingerprint import Fingerprint, take
-from platform_launch.rendezvous.port_discovery import rendezvous_port
-from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
 
 _GIB = 2**30
+# A training that hangs will not write a last checkpoint.
+_HANG_GRACE_S = 5.0
 
 
 def train(
@@ -76,9 +70,11 @@ def train(
 
         own = NodePlace(topology.node_rank, topology.master_addr)
         if topology.nnodes > 1 and not flags.no_roll_call:
-            fingerprint = _fingerprint(plan_at(own), training_at(own).command)
-            settings = rendezvous_settings(topology, env, flags)
-            return run_together(training_at, fingerprint, settings, console, inbox, reporter)
+            from platform_launch.launch import together
+
+            fingerprint = together.fingerprint(plan_at(own), training_at(own).command)
+            settings = together.rendezvous_settings(topology, env, flags)
+            return together.run_together(training_at, fingerprint, settings, console, inbox, reporter)
         if topology.nnodes > 1:
             console.tell(event("roll-call-skipped"))
         max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
@@ -96,7 +92,7 @@ def _train_alone(
     """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
     restarts = 0
     while True:
-        outcome, hung, worth = _train_once(started_again(training, restarts), console, inbox, reporter)
+        outcome, hung, worth = _train_once(training.started_again(restarts), console, inbox, reporter)
         bad = worth is not None and worth.grade is Grade.BAD
         if not hung or bad or restarts == max_hangs:
             break
@@ -127,7 +123,7 @@ def _train_once(
 
     def end(report: HangReport) -> None:
         found.append(report)
-        supervisor.stop("the training hangs", HANG_GRACE_S)
+        supervisor.stop("the training hangs", _HANG_GRACE_S)
 
     def ended(code: int) -> None:
         if watching is not None:
@@ -215,6 +211,9 @@ def telling_the_others(
 
     Whatever it was: also of what nobody expected here they hear at once.
     """
+    meets = topology.nnodes > 1 and not flags.no_roll_call
+    if meets:
+        from platform_launch.launch import together  # now: a disk that is lost later keeps nobody waiting
     try:
         yield
     except Exception as error:
@@ -222,59 +221,11 @@ def telling_the_others(
         unforeseen = LaunchError(f"{type(error).__name__}: {error}")
         refusal = error if isinstance(error, LaunchError) else known or unforeseen
         # A spare that cannot start is one spare less, and no reason for the others to end.
-        if topology.nnodes > 1 and not flags.no_roll_call and not topology.is_spare:
-            fingerprint = Fingerprint(
-                topology.node_rank,
-                topology.nnodes,
-                env.hostname,
-                (env.address,) if env.address != env.hostname else (),
-                _identity(),
-                topology.job_id,
-                refusal=refusal.message,
-                refusal_code=refusal.exit_code,
-            )
+        if meets and not topology.is_spare:
             fields = {"what": refusal.message, "message": refusal.message}
             console.tell(Event(refusal.event, "ERROR", fields=fields))
             with suppress(OSError, RuntimeError):  # what this node lacks, its telling may lack as well
-                tell(fingerprint, rendezvous_settings(topology, env, flags), env.inherited(), console, inbox)
+                together.refuse(refusal, topology, env, flags, console, inbox)
         if known is not None:
             raise known from error
         raise
-
-
-def rendezvous_settings(topology: Topology, env: Environment, flags: TogetherFlags) -> RendezvousSettings:
-    """Return where the rendezvous is, and for how long nodes wait. Raises TopologyError as rendezvous_port,
-    and InputError as read_secret."""
-    return RendezvousSettings(
-        topology.master_addr,
-        topology.master_port,
-        rendezvous_port(topology, env),
-        flags.roll_call_timeout_s,
-        flags.node_timeout_s,
-        flags.max_restarts,
-        read_secret(env),
-        topology.spares,
-        _places(topology),
-    )
-
-
-def _places(topology: Topology) -> Places:
-    own = {0: 0, **{topology.nnodes + index: index + 1 for index in range(topology.spares)}}
-    hosts, starts = topology.places, topology.restart_count or 0
-    job = f"{topology.job_id} {starts}"  # what a scheduler starts again is another job here
-    return Places(hosts, own.get(topology.node_rank) if hosts else None, topology.why_not_moved, job)
-
-
-def _fingerprint(plan: LaunchPlan, command: Command) -> Fingerprint:
-    return take(
-        plan,
-        command.env,
-        identity=_identity(),
-        versions=versions(),
-        git_revision=git_revision(plan.training.script),
-        free_gib=storage.read(plan.log_path.parent).free_gib,
-    )
-
-
-def _identity() -> str:
-    return os.urandom(16).hex()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import signal
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
@@ -13,7 +14,43 @@ from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
 from platform_launch.supervise import Outcome
 
 if TYPE_CHECKING:
+    from platform_launch.health.finding import NodeHealth
+    from platform_launch.launch.cost import RunCost
+    from platform_launch.launch.training_command import NodePlace
     from platform_launch.why import Verdict
+
+
+@dataclass(frozen=True)
+class Result:
+    """How it ended.
+
+    ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
+    ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
+    others followed, ``place`` the one that this node had at the end, ``cost`` where its time went;
+    ``health`` is what this node's devices said after a failure.
+    """
+
+    exit_code: int
+    outcome: Outcome
+    place: NodePlace
+    run: RunOutcome | None = None
+    restarts: int = 0
+    first_failed: int | None = None
+    cost: RunCost | None = None
+    health: NodeHealth | None = None
+
+
+class SpareNotNeededError(Exception):
+    """The job has ended, and this spare took no part in it."""
+
+    def __init__(self, outcome: RunOutcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def was_failure(outcome: Outcome) -> bool:
+    """Tell whether a training failed, here or elsewhere, and was not just told to end."""
+    return outcome.exit_code != 0 and outcome.stopped_by not in signal.Signals.__members__
 
 
 def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> list[str]:

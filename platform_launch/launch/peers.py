@@ -19,7 +19,7 @@ from platform_launch.observe.monitor import HangReport, NodeReply, Replies
 from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.launcher import AnswersReceived, RequestReceived, SendAnswer, SendRequest
+from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 
 # What one node's snapshot may unpack to.
 _MOST_BYTES = 16 * 1024 * 1024

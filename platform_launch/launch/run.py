@@ -11,12 +11,10 @@ from pathlib import Path
 from platform_launch.console import Console
 from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
-from platform_launch.health.finding import NodeHealth
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
-from platform_launch.launch.cost import RunCost
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import STOP
-from platform_launch.launch.outcome import tell_outcome
+from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.rendezvous.authentication import Secret
@@ -27,9 +25,6 @@ from platform_launch.rendezvous.run.launcher import RunTask
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
-
-# The training finds here how often it was started again.
-RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
 # One that is free, which node 0 tells the others on MASTER_PORT.
 ANY_PORT = 0
@@ -48,26 +43,6 @@ class RendezvousSettings:
     secret: Secret | None = None
     spares: int = 0
     places: Places = field(default_factory=Places)
-
-
-@dataclass(frozen=True)
-class Result:
-    """How it ended.
-
-    ``run`` is what it means for the job, None where this node trained alone and without devices to ask;
-    ``restarts`` counts starts after the first. ``first_failed`` is the rank of the node whose failure the
-    others followed, ``place`` the one that this node had at the end, ``cost`` where its time went;
-    ``health`` is what this node's devices said after a failure.
-    """
-
-    exit_code: int
-    outcome: Outcome
-    place: NodePlace
-    run: RunOutcome | None = None
-    restarts: int = 0
-    first_failed: int | None = None
-    cost: RunCost | None = None
-    health: NodeHealth | None = None
 
 
 def run_together(
@@ -107,7 +82,7 @@ def run_together(
         task = replace(task, spare=is_spare, replaced=replaced, lost=lost)
         attempt = Attempt(
             training,
-            lambda found, earlier: started_again(training_at(found), earlier),
+            lambda found, earlier: training_at(found).started_again(earlier),
             task,
             inbox,
             console,
@@ -207,14 +182,6 @@ def exit_code(outcome: Outcome, settled: RunOutcome, node_rank: int) -> int:
     if node_rank in bad:
         return UnfitNodeError.exit_code
     return NodesAbsentError.exit_code if bad else settled.exit_code
-
-
-def started_again(training: TrainingCommand, restarts: int) -> TrainingCommand:
-    """Return the command of a start after so many others, which it finds in its environment."""
-    command = training.command
-    return replace(
-        training, command=Command(command.argv, {**command.env, RESTART_COUNT: str(restarts)}, command.cwd)
-    )
 
 
 def _task(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.hang_watch import HangOptions
 from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions
 from platform_launch.supervise import Command
+
+# The training finds here how often it was started again.
+RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,8 @@ class TrainingCommand:
         """The folders that end with the launch."""
         folders = (self.exit_file.folder, self.hangs.folder if self.hangs is not None else None)
         return [folder for folder in folders if folder is not None]
+
+    def started_again(self, restarts: int) -> TrainingCommand:
+        """Return the command of a start after so many others, which it finds in its environment."""
+        env = {**self.command.env, RESTART_COUNT: str(restarts)}
+        return replace(self, command=replace(self.command, env=env))

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 
 from platform_launch.sentences import Sentence
 
+MIB = 2**20
 _LARGEST_INTEGER = 2**63
 _SHOWN = 80
 # Of JSON: each sentence within another takes two of them.

@@ -24,12 +24,10 @@ from enum import Enum
 from typing import ClassVar
 
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.messages import MIB, Message
 
 HELLO, ANNOUNCEMENT, NOW, STATE = "hello", "announcement", "now", "state"
 MEMBERS, REQUESTS = "members", "requests"
-
-MIB = 2**20
 
 
 @dataclass(frozen=True)

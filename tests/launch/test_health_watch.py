@@ -19,7 +19,7 @@ from platform_launch.launch.health_watch import HealthOptions, HealthWatch
 from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.run_report import RunReport, RunReporter, devices
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.launcher import ReadShared, SharedTexts, ShareText
+from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
 from tests.conftest import FakeNvml
 from tests.hardware import trees
 from tests.lab.nvml import fake

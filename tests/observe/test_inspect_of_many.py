@@ -15,8 +15,8 @@ from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.run.launcher import SendAnswer, SendRequest
 from platform_launch.rendezvous.run.relay import RequestRelay
+from platform_launch.rendezvous.run.texts import SendAnswer, SendRequest
 from tests.observe.test_hang import VALIDATE, absent, waiting
 from tests.rendezvous.live import LIMIT_S, live, until
 

@@ -23,7 +23,7 @@ from platform_launch.observe.shortening import shortened
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
-from platform_launch.rendezvous.run.launcher import AnswersReceived, RequestReceived, SendAnswer, SendRequest
+from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 from platform_launch.sentences import sentence
 from tests.observe.test_hang import waiting
 

@@ -1,6 +1,7 @@
 """What a launcher and the helper process that stands in the rendezvous for it say to each other.
 
-Each message is a line (``messages.encode``); a :class:`ConsoleLine` of text for the user goes the same way.
+Each message is a line (``messages.encode``); a :class:`ConsoleLine` of text for the user goes the same way,
+and what launchers say to each other (``texts``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.protocol import MIB, Seat
+from platform_launch.rendezvous.messages import MIB, ConsoleLine, Message
+from platform_launch.rendezvous.protocol import Seat
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.run.state import RunState
@@ -95,49 +96,7 @@ class LauncherAlive(Message):
     still_s: float | None = None
 
 
-@dataclass(frozen=True)
-class SendRequest(Message):
-    """All other nodes are asked something. ``number`` is the launcher's own count, ``body`` not read here."""
-
-    most_bytes: ClassVar[int] = 256 * 1024
-
-    number: int
-    limit_s: float
-    body: str
-
-
-@dataclass(frozen=True)
-class SendAnswer(Message):
-    """The answer to what a node asked (``RequestReceived``)."""
-
-    most_bytes: ClassVar[int] = MIB
-
-    key: str
-    body: str
-
-
-@dataclass(frozen=True)
-class ShareText(Message):
-    """What this node tells whoever asks for it; what it told before is replaced. Not read here."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ReadShared(Message):
-    """What have all nodes shared?"""
-
-
 # From the helper.
-
-
-@dataclass(frozen=True)
-class SharedTexts(Message):
-    """What each node has shared last, by rank."""
-
-    most_bytes: ClassVar[int] = 1024 * MIB
-
-    texts: Mapping[int, str]
 
 
 @dataclass(frozen=True)
@@ -209,27 +168,6 @@ class RendezvousLost(Message):
     """Node 0 cannot be reached any more."""
 
     ending: NodeEnding
-
-
-@dataclass(frozen=True)
-class RequestReceived(Message):
-    """Another node asks something; ``key`` tells its request from others."""
-
-    most_bytes: ClassVar[int] = 256 * 1024
-
-    key: str
-    body: str
-
-
-@dataclass(frozen=True)
-class AnswersReceived(Message):
-    """What the other nodes answered, by rank; ``silent`` did not: rank → place."""
-
-    most_bytes: ClassVar[int] = 1024 * MIB
-
-    number: int
-    answers: Mapping[int, str]
-    silent: Mapping[int, str]
 
 
 def fault(error: BaseException) -> ConsoleLine:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import Participant, PendingRequest
 from platform_launch.rendezvous.protocol import OpenRequest
-from platform_launch.rendezvous.run.launcher import (
+from platform_launch.rendezvous.run.state import RelayedText, SharedText
+from platform_launch.rendezvous.run.texts import (
     AnswersReceived,
     ReadShared,
     RequestReceived,
@@ -16,7 +17,6 @@ from platform_launch.rendezvous.run.launcher import (
     SharedTexts,
     ShareText,
 )
-from platform_launch.rendezvous.run.state import RelayedText, SharedText
 
 _MOST_WAITING = 64
 

@@ -8,9 +8,8 @@ from enum import Enum
 from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
-from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.messages import MIB, Message
 from platform_launch.rendezvous.port_discovery import RendezvousPort
-from platform_launch.rendezvous.protocol import MIB
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.restarts import NotAgain
 

@@ -14,17 +14,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.arriving import Arrived, heartbeat_s
-from platform_launch.rendezvous.run.launcher import (
-    ReadShared,
-    RunTask,
-    SendAnswer,
-    SendRequest,
-    Settled,
-    ShareText,
-    StopAll,
-    StopTraining,
-    TrainingEnded,
-)
+from platform_launch.rendezvous.run.launcher import RunTask, Settled, StopAll, StopTraining, TrainingEnded
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
@@ -46,6 +36,7 @@ from platform_launch.rendezvous.run.state import (
     RunState,
     StopRequest,
 )
+from platform_launch.rendezvous.run.texts import ReadShared, SendAnswer, SendRequest, ShareText
 from platform_launch.rendezvous.store import StoreError
 
 # A node whose training has finished waits this long for the others, so that the job ends as one.

@@ -219,9 +219,9 @@ class Attempt:
         self.output.begin()
         self._reporter.clock.begin(self._training.log_path)
         self._training.exit_file.clear()
-        watching = self._hang_watch
+        watching, hangs = self._hang_watch, self._training.hangs
         self._health.start()
-        if watching is not None:
+        if watching is not None and hangs is not None and hangs.open_folder(self._supervisor.tell):
             watching.start()
         try:
             return self._training.exit_file.corrected(self._supervisor.run(), self._console.tell)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -18,10 +17,11 @@ from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
 from platform_launch.launch.peers import LinkPeers
 from platform_launch.launch.torchrun_output import closing_signals, failed_local_ranks
+from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_in_words
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.hang import FindingKind, judge
-from platform_launch.observe.memory import MemoryHeld, memory_lines
+from platform_launch.observe.memory import memory_lines
 from platform_launch.observe.monitor import ANSWER_LIMIT_S, HangMonitor, HangReport, NodeReply, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.overview import finding_lines, overview, stack_lines
@@ -29,28 +29,6 @@ from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.observe.workers import remove_torchruns_folders
 from platform_launch.rendezvous.messages import Message
-
-REPORT, STOP, RESTART = "report", "stop", "restart"
-
-
-@dataclass(frozen=True)
-class HangOptions:
-    """What the hang monitor of this node needs to know.
-
-    ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
-    where no hang is looked for, which leaves ``inspect`` its answers. ``memory()`` is the most that the
-    training held so far.
-    """
-
-    folder: Path | None
-    node_rank: int
-    world_size: int
-    host: str
-    log: Path
-    on_hang: str = REPORT
-    after_s: float = 300.0
-    gpus: dict[int, str] = field(default_factory=dict)
-    memory: Callable[[], MemoryHeld] = MemoryHeld
 
 
 class HangWatch:
@@ -78,14 +56,11 @@ class HangWatch:
         self._peers = LinkPeers(send, self._reply, self._on_notice) if send is not None else None
 
     def start(self) -> None:
-        """Begin, with an empty folder: an earlier start may have left files there."""
+        """Begin; the folder is there (``HangOptions.open_folder``)."""
         options = self._options
         if options.folder is None:
             return
         try:
-            files.private_folder(options.folder, "the training's processes will answer questions there")
-            for path in options.folder.iterdir():
-                path.unlink()
             self._probe = probe = NodeProbe(
                 options.folder, options.node_rank, options.host, options.gpus, memory=options.memory
             )
@@ -121,7 +96,7 @@ class HangWatch:
             self._control.stop()
         if self._options.folder is not None:
             remove_torchruns_folders(self._options.folder)
-            shutil.rmtree(self._options.folder, ignore_errors=True)
+        self._options.remove_folder()
 
     def say_who_left(self, tail: bytes, *, failed_here: bool = False) -> str:
         """Say once which ranks of this node ended without an error before others failed; return it, or "".

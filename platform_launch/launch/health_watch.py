@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from threading import Condition, Thread
 
 from platform_launch.errors import HardwareError
 from platform_launch.events import Event, event
-from platform_launch.hardware import Gpu, HcaPort, port_health
+from platform_launch.hardware import port_health
 from platform_launch.hardware.gpu_health import GpuHealthProbe, Xid
 from platform_launch.health.comparison import NodeSample, compare, sample
 from platform_launch.health.conditions import CALM_S, Conditions
@@ -24,6 +23,7 @@ from platform_launch.health.faults import faults
 from platform_launch.health.finding import DeviceFinding, Grade, NodeHealth, node_health
 from platform_launch.health.reading import DeviceHistory, DeviceReading
 from platform_launch.health.trends import trends
+from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
 
@@ -35,26 +35,6 @@ _ASK_LIMIT_S = 3.0
 _PEERS_LIMIT_S = 3.0
 
 _LEVELS = {Grade.BAD: "ERROR", Grade.SUSPECT: "WARN", Grade.HEALTHY: "INFO"}
-
-
-@dataclass(frozen=True)
-class HealthOptions:
-    """The devices of a training on a node, and how often they are asked; 0: only when it has failed."""
-
-    interval_s: float
-    node_rank: int
-    host: str
-    gpus: tuple[Gpu, ...] = ()
-    ports: tuple[HcaPort, ...] = ()
-    sys_root: Path = Path("/sys")
-
-    @property
-    def has_devices(self) -> bool:
-        """Whether there is anything to ask."""
-        return bool(self.gpus or self.ports)
-
-
-NO_DEVICES = HealthOptions(0.0, 0, "")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.doctor.checks.rdma import selects
@@ -13,15 +14,18 @@ from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_fi
 from platform_launch.events import Event, event
 from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.launch.exit_file import exit_file
-from platform_launch.launch.hang_watch import RESTART, HangOptions, HangWatch
-from platform_launch.launch.health_watch import HealthOptions, HealthWatch
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import Result, was_failure
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.training_command import NodePlace, TrainingCommand
+from platform_launch.launch.training_command import (
+    RESTART,
+    HangOptions,
+    HealthOptions,
+    NodePlace,
+    TrainingCommand,
+)
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
-from platform_launch.observe.monitor import HangReport
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.nccl import training_ports
 from platform_launch.plan.request import Request
@@ -29,6 +33,11 @@ from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
+
+if TYPE_CHECKING:
+    from platform_launch.launch.hang_watch import HangWatch
+    from platform_launch.launch.health_watch import HealthWatch
+    from platform_launch.observe.monitor import HangReport
 
 _GIB = 2**30
 # A training that hangs will not write a last checkpoint.
@@ -120,6 +129,24 @@ def _train_once(
 ) -> tuple[Outcome, bool, NodeHealth | None]:
     """Run it to its end; return whether that was a hang, and how its devices are after a failure."""
     found: list[HangReport] = []
+    health: HealthWatch | None = None
+    watching: HangWatch | None = None
+
+    def watch(_pid: int) -> None:
+        """Watch the training: what that takes is imported while it starts, and is never worth it."""
+        nonlocal health, watching
+        try:
+            from platform_launch.launch.hang_watch import HangWatch
+            from platform_launch.launch.health_watch import HealthWatch
+
+            health = HealthWatch(training.health, supervisor.tell)
+            reporter.watched_by(health, supervisor.tell)
+            health.start()
+            if training.hangs is not None and observed:
+                watching = HangWatch(training.hangs, supervisor.tell, end, also=reporter.overview)
+                watching.start()
+        except Exception as error:  # whatever it is, the training goes on
+            supervisor.tell(event("not-observed", problem=f"{type(error).__name__}: {error}"))
 
     def end(report: HangReport) -> None:
         found.append(report)
@@ -138,32 +165,28 @@ def _train_once(
         grace_s=training.grace_s,
         log_limit_bytes=training.log_limit_bytes,
         on_event=console.note,
+        on_start=watch,
         on_ending=lambda _reason: watching.hush() if watching is not None else None,
         on_exit=ended,
         inbox=inbox,
         temporary=training.temporary,
     )
     inbox.heed()
-    health = HealthWatch(training.health, supervisor.tell)
-    reporter.watched_by(health, supervisor.tell)
-    watching = (
-        HangWatch(training.hangs, supervisor.tell, end, also=reporter.overview)
-        if training.hangs is not None
-        else None
-    )
     training.exit_file.clear()
     reporter.clock.begin(training.log_path)
-    health.start()
-    if watching is not None:
-        watching.start()
+    observed = training.hangs is not None and training.hangs.open_folder(supervisor.tell)
     try:
         outcome = training.exit_file.corrected(supervisor.run(), console.tell)
-        return outcome, bool(found), health.ask() if found or was_failure(outcome) else None
+        failed = bool(found) or was_failure(outcome)
+        return outcome, bool(found), health.ask() if health is not None and failed else None
     finally:
         reporter.clock.end(found[0].still_s if found else 0.0)
         if watching is not None:
             watching.stop()
-        health.stop()
+        elif training.hangs is not None:
+            training.hangs.remove_folder()
+        if health is not None:
+            health.stop()
 
 
 def _hang_options(

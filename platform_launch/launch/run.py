@@ -13,10 +13,9 @@ from platform_launch.errors import LaunchError, NodesAbsentError, UnfitNodeError
 from platform_launch.events import event
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.exit_file import ExitFile
-from platform_launch.launch.hang_watch import STOP
 from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.training_command import NodePlace, TrainingCommand
+from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint

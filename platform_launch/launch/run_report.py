@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from platform_launch.events import Event
 from platform_launch.health.comparison import NodeSample, compare
 from platform_launch.health.finding import DeviceFinding, NodeHealth, node_health
 from platform_launch.launch.cost import RunCost
-from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.run_clock import RunClock
+
+if TYPE_CHECKING:
+    from platform_launch.launch.health_watch import HealthWatch
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,25 @@
-"""What runs on one node, and which place in the job it is for."""
+"""What runs on one node, which place in the job it is for, and what the watches of it need to know."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from platform_launch import files
+from platform_launch.errors import InputError
+from platform_launch.events import Event, event
+from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_file import ExitFile
-from platform_launch.launch.hang_watch import HangOptions
-from platform_launch.launch.health_watch import NO_DEVICES, HealthOptions
+from platform_launch.observe.memory import MemoryHeld
 from platform_launch.supervise import Command
 
 # The training finds here how often it was started again.
 RESTART_COUNT = "PLATFORM_LAUNCH_RESTART_COUNT"
+
+# What is done about a hang.
+REPORT, STOP, RESTART = "report", "stop", "restart"
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,64 @@ class NodePlace:
 
     node_rank: int
     master_addr: str
+
+
+@dataclass(frozen=True)
+class HangOptions:
+    """What the hang monitor of this node needs to know.
+
+    ``folder`` is the private folder that the hook writes to, None where nothing is observed; ``after_s`` is 0
+    where no hang is looked for, which leaves ``inspect`` its answers. ``memory()`` is the most that the
+    training held so far.
+    """
+
+    folder: Path | None
+    node_rank: int
+    world_size: int
+    host: str
+    log: Path
+    on_hang: str = REPORT
+    after_s: float = 300.0
+    gpus: dict[int, str] = field(default_factory=dict)
+    memory: Callable[[], MemoryHeld] = MemoryHeld
+
+    def open_folder(self, tell: Callable[[Event], None]) -> bool:
+        """Make the folder, empty: an earlier start may have left files there. Tells where that fails."""
+        if self.folder is None:
+            return False
+        try:
+            files.private_folder(self.folder, "the training's processes will answer questions there")
+            for path in self.folder.iterdir():
+                path.unlink()
+        except (OSError, InputError) as error:
+            tell(event("not-observed", problem=str(error)))
+            return False
+        return True
+
+    def remove_folder(self) -> None:
+        """Remove the folder with what the training's processes left there."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class HealthOptions:
+    """The devices of a training on a node, and how often they are asked; 0: only when it has failed."""
+
+    interval_s: float
+    node_rank: int
+    host: str
+    gpus: tuple[Gpu, ...] = ()
+    ports: tuple[HcaPort, ...] = ()
+    sys_root: Path = Path("/sys")
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.gpus or self.ports)
+
+
+NO_DEVICES = HealthOptions(0.0, 0, "")
 
 
 @dataclass(frozen=True)

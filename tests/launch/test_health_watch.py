@@ -15,9 +15,10 @@ from platform_launch.events import Event, line
 from platform_launch.hardware import rdma
 from platform_launch.health.comparison import GpuSample, NodeSample, PortSample
 from platform_launch.health.finding import Grade
-from platform_launch.launch.health_watch import HealthOptions, HealthWatch
+from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.run_report import RunReport, RunReporter, devices
+from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
 from tests.conftest import FakeNvml
@@ -157,7 +158,8 @@ _SCRIPT = """
 import json, sys
 from pathlib import Path
 from platform_launch.hardware import nvml
-from platform_launch.launch.health_watch import HealthOptions, HealthWatch
+from platform_launch.launch.health_watch import HealthWatch
+from platform_launch.launch.training_command import HealthOptions
 
 gpus = nvml.read(sys_root=Path("/nonexistent"), proc_root=Path("/nonexistent")).devices
 def tell(said):

@@ -194,7 +194,8 @@ class Chain:
     """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
 
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
-    it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less.
+    it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
+    the function that the last traceback begins in, whose own end may be cut off.
     """
 
     start: int
@@ -207,6 +208,7 @@ class Chain:
     fatal: bool = False
     hooked: bool = False
     mild: bool = False
+    begun: str = ""
 
     @property
     def is_wrapper(self) -> bool:
@@ -216,7 +218,7 @@ class Chain:
     @property
     def was_caught(self) -> bool:
         """Tell whether code printed it that caught it, so that the process may have gone on."""
-        entries = [link.entry for link in self.links if link.entry]
+        entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
         uncaught = self.headless or self.fatal or self.hooked
         if self.mild and not uncaught:
             return True
@@ -264,6 +266,7 @@ class Traceback:
             frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self.last_line = line
+            self.chain.begun = frames[0].function
             if not self.chain.links or self.chain.is_wrapper:
                 self.chain.frames = frames
         elif quoted := _QUOTES_TASK.match(text):

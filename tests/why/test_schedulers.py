@@ -144,7 +144,7 @@ def test_what_lsf_quotes_of_the_jobs_script_is_not_its_last_word(explain_text: E
         ("job.sh: line 9: /opt/v/bin/activate: No such file or directory\n", "suspect", "environment_module"),
         ("job.sh: line 9: 4711 Bus error               (core dumped) Rscript fit.R\n", "cause", "bus_error"),
         ("job.sh: line 9:  81 Floating point exception(core dumped) ./fit\n", "cause", "arithmetic_fault"),
-        ("=>> PBS: job killed: ncpus 21.4 exceeded limit 8 (sum)\n", "unknown", None),
+        ("=>> PBS: job killed: ncpus 21.4 exceeded limit 8 (sum)\n", "cause", "cpus_exceeded"),
     ],
 )  # fmt: skip
 def test_what_the_jobs_script_or_its_scheduler_said_is_no_silence(

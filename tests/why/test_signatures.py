@@ -143,6 +143,11 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("Command '['/usr/bin/cc', '/tmp/t/main.c']' returned non-zero exit status 1.", "triton_compile"),
         ("distributed.comm.core.CommClosedError: in <TCP tcp://10.0.0.7:4>", "connection_lost"),
         ("Exception raised from checkTimeout at x/ProcessGroupNCCL.cpp:565", "nccl_watchdog"),
+        ("IOError: [Errno 5] Input/output error: '/scratch/w.bin'", "storage_io_error"),
+        ("IOError: [Errno 5] Input/output error: '/mnt/beegfs/w.bin'", "stale_nfs"),
+        ('FATAL:   "nvidia-smi": executable file not found in $PATH', "nvml"),
+        ('[02:11:09] x.cc:8: Check  notnull: Environment::Get()->find("DMLC_ROLE")', "rendezvous_variables"),
+        ("[02:11:09] src/van.cc:8: Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "port_in_use"),
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
     ],
 )  # fmt: skip
@@ -150,6 +155,21 @@ def test_known_message_is_recognised(line: str, expected: str) -> None:
     found = catalogue().match(line)
     assert found is not None
     assert found.signature.id == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "details"),
+    [
+        ("could not connect to Redis at gn2:63: Connection refused", {"service": "Redis", "peer": "gn2:63"}),
+        ("[Errno 111] Connect call failed ('10.0.0.4', 8265)", {"peer": "10.0.0.4", "port": "8265"}),
+        ("HTTPPool(host='gn2', port=80): retries: Connection refused", {"peer": "gn2", "port": "80"}),
+        ("src/tcp_client.cc:88: Connection refused", {}),
+    ],
+)  # fmt: skip
+def test_a_refused_connection_names_who_refused(line: str, details: dict[str, str]) -> None:
+    found = catalogue().match(line)
+    assert found is not None
+    assert (found.signature.id, dict(found.details)) == ("connection_refused", details)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ _CAUGHT = "Watchdog caught collective operation timeout"
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(r"store based barrier.*world_size=(\d+)")
+# Horovod lists the ranks that wait for the others.
+_READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 # Lightning's roll call: one line a process, and one when all are there.
 _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _ALL_CAME = "All distributed processes registered"
@@ -71,6 +73,8 @@ class Collectives:
         if "orld" in text or "WORLD" in text or "nranks" in text:
             for found in _WORLD.finditer(text):
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
+        for ready in _READY.findall(text) if "[ready ranks" in text else ():
+            self.barrier.update(int(rank) for rank in ready.replace(",", " ").split())
         work, progress = _WORK.search(text), _PROGRESS.search(text)
         barrier = _BARRIER.search(text) if "barrier" in text else None
         caught = _CAUGHT in text
@@ -128,15 +132,16 @@ class Collectives:
         return None, None
 
     def absent(self) -> tuple[int | None, Note | None]:
-        """Return the rank that did not come to the start-up barrier, if it is one, and a note of all."""
-        size, came = max(self.world_sizes, default=0), self.barrier or set(self.members)
+        """Return the rank that did not come where the others wait, if it is one, and a note of all."""
+        came = self.barrier or set(self.members)
+        size = max(max(self.world_sizes, default=0), max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size:
             return None, None
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):
             return None, note("came-twice", ranks=ranks_named(twice), size=size)
-        told = note("start-not-reported", size=size, ranks=ranks_named(missing))
+        told = note("did-not-come", size=size, ranks=ranks_named(missing))
         return missing[0] if len(missing) == 1 else None, told
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:

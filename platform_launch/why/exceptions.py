@@ -75,8 +75,12 @@ _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
 )
-# Bars of progress, and Java's stack.
-_NO_MESSAGE = re.compile(r"\d%\||^\s+at [\w.$<>]{3,200}\(")
+# Bars of progress, Java's stack, and lines of Python's loggers.
+_NO_MESSAGE = re.compile(r"\d%\||^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:")
+# What torch adds to an error of NCCL.
+_OF_NCCL = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:")
+# A place in compiled code, below which its macros say what failed there.
+_COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
@@ -174,6 +178,8 @@ class Raised:
             (whole and not _ADVICE.match(text))
             or ended.endswith(_GOES_ON)
             or text.startswith((" ", "\t"))
+            or _OF_NCCL.match(text) is not None
+            or _COMPILED_PLACE.search(ended) is not None
             or _LISTS.search(ended) is not None
         )
         if (

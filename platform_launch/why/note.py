@@ -54,7 +54,7 @@ ENGLISH = {
     "none-completed": "not one collective was completed: the ranks never got through to each other "
     "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty",
     "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",
-    "start-not-reported": "of {size} ranks these did not report their start: {ranks}",
+    "did-not-come": "of {size} ranks these did not come, as far as the logs tell: {ranks}",
     "rank": "rank {numbers}",
     "ranks": "ranks {numbers}",
     "ranks-cut": "ranks {numbers} and {more} more",

@@ -32,7 +32,8 @@ def fill_place(
     where, notes = event.where, list[Note]()
     ranks = {place.rank for place in event.wheres if place.rank is not None}
     one = event.of_one_process or bool(ranks)
-    if ending is not None and where.local_rank is None and ranks <= {ending.where.rank}:
+    waits = event.signature.id == "horovod_stall"
+    if ending is not None and not waits and where.local_rank is None and ranks <= {ending.where.rank}:
         said = ending.where
         alone = (
             Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
@@ -43,11 +44,13 @@ def fill_place(
         table.merge(node_events.collectives)
     behind: int | None = None
     told: Note | None = None
-    came_in_vain = event.signature.id == "barrier_absent"
+    came_in_vain = waits or event.signature.id == "barrier_absent"
     if event.signature.id in _WAITED:
         behind, told = table.finding()
     elif came_in_vain or _is_soon_after(event, table):
         behind, told = table.absent()
+    if waits and (missing := event.details.get("ranks", "")).isdecimal():
+        behind = int(missing)
     if told is not None:
         notes.append(told)
     if behind is not None and behind != where.rank and event.signature.id not in _ENDS:
@@ -56,7 +59,7 @@ def fill_place(
         where = NOWHERE
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
-    steps = _steps(nodes)
+    steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
     if event.signature.id in _ENDS and all(step.was_cancelled for step in steps):
         # Of tasks that only ended with their step, the host is of interest and not the number.

@@ -47,7 +47,7 @@ _KNOWN = re.compile(
     | [0-9a-f]{{8}}[ ]\|\|[ ]
     | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | [ ]{{0,4}}\|[ ](?=\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:)
-    | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%)
+    | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%|\[[\w./]{{0,200}}(?i:allreduce|allgather|broadcast))
     | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
     | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)

@@ -131,14 +131,16 @@ class Catalogue:
 
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
+        told = dict(match.details)
         for text in texts:
             for pattern in match.signature.below:
                 if found := re.search(pattern, text):
                     where, details = _place_and_details(found)
-                    match = replace(
-                        match, where=match.where.filled(where), details=(*match.details, *details)
-                    )
-        return match
+                    match = replace(match, where=match.where.filled(where))
+                    for name, value in details:
+                        listed = told.get(name, "").split(", ") if name == "ranks" else []  # one a line
+                        told[name] = ", ".join(dict.fromkeys([*filter(None, listed), value]))
+        return replace(match, details=tuple(told.items()))
 
     def of_event(self, said: Event) -> Signature | None:
         """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""

@@ -33,7 +33,7 @@ STEMS = """
     jaxworker invalid kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
     missing mklthread mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
     nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
-    pluginload pmix
+    pluginload pmix populate
     preempt pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
     resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
     sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh

@@ -114,7 +114,7 @@ def test_ranks_that_never_came_to_the_barrier_are_listed(explain_text: Explain) 
     )
     verdict = explain_text(log)
     assert verdict.cause == "barrier_absent"
-    assert "of 6 ranks these did not report their start: ranks 3, 5" in verdict.notes
+    assert "of 6 ranks these did not come, as far as the logs tell: ranks 3, 5" in verdict.notes
 
 
 HERE, EPOCHS = "GLOBAL_RANK: {0}, MEMBER: {1}/2\n", "Epoch 0: 3 batches\n"
@@ -204,5 +204,22 @@ def test_a_process_that_a_logger_names_twice_came_once(explain_text: Explain) ->
     lines = [came.format(rank, rank + 1) for rank in range(2)]
     ended = "slurmstepd: error: *** JOB 77 ON gn05 CANCELLED AT 2026-01-02T03:04:05 ***\n"
     noted = explain_text("".join(f"INFO:x:{line}{line}" for line in lines) + ended).noted
-    assert [one.id for one in noted] == ["start-not-reported"]
+    assert [one.id for one in noted] == ["did-not-come"]
     assert [one.id for one in explain_text("".join(lines * 2) + ended).noted] == ["came-twice"]
+
+
+def test_ranks_that_a_stall_lists_as_missing_are_all_named(explain_text: Explain) -> None:
+    stall = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
+    missing = "".join(f"{rank}: [DistributedSGD_Allreduce/HorovodAllreduce_grads_0]\n" for rank in (1, 6))
+    verdict = explain_text(f"{stall}Missing ranks:\n{missing}")
+    assert (verdict.cause, verdict.where.rank, verdict.details["ranks"]) == ("horovod_stall", None, "1, 6")
+
+
+def test_what_nccl_says_last_is_in_the_message(explain_text: Explain) -> None:
+    error = (
+        "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, NCCL version 2\n"
+    )
+    verdict = explain_text(f"{error}ncclSystemError: System call failed.\nLast error:\nthe odd thing\n")
+    assert verdict.cause == "nccl_system_error"
+    assert verdict.exception is not None
+    assert verdict.exception.message.endswith("Last error:\nthe odd thing")

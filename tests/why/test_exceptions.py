@@ -245,7 +245,11 @@ def test_lines_that_the_hook_prints_below_an_exception_are_of_its_message(explai
 
 @pytest.mark.parametrize(
     "below",
-    ["[W105 09:10:11.123456789 ProcessGroup.cpp:7] Warning: not destroyed", "\tat org.a.B$c.run(B.scala:7)"],
+    [
+        "[W105 09:10:11.123456789 ProcessGroup.cpp:7] Warning: not destroyed",
+        "\tat org.a.B$c.run(B.scala:7)",
+        "\tERROR:torch.distributed.elastic.multiprocessing.api:failed",
+    ],
 )
 def test_what_loggers_and_java_print_below_an_exception_is_not_of_its_message(
     explain_text: Explain, below: str

@@ -49,7 +49,7 @@ def fill_place(
         behind, told = table.finding()
     elif came_in_vain or _is_soon_after(event, table):
         behind, told = table.absent()
-    if waits and (missing := event.details.get("ranks", "")).isdecimal():
+    if waits and (missing := event.details.get("missing ranks", "")).isdecimal():
         behind = int(missing)
     if told is not None:
         notes.append(told)

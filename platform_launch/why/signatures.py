@@ -26,8 +26,11 @@ _PLACES = {
     "gpu": str,
 }
 
+# A detail of which each line names one more.
+_LISTED = "missing ranks"
 _DETAIL_NAMES = {
     "have": "counted",
+    "missing": _LISTED,
     "want": "expected",
     "peer_operation": "peer's operation",
     "peer_shape": "peer's shape",
@@ -138,7 +141,7 @@ class Catalogue:
                     where, details = _place_and_details(found)
                     match = replace(match, where=match.where.filled(where))
                     for name, value in details:
-                        listed = told.get(name, "").split(", ") if name == "ranks" else []  # one a line
+                        listed = told.get(name, "").split(", ") if name == _LISTED else []
                         told[name] = ", ".join(dict.fromkeys([*filter(None, listed), value]))
         return replace(match, details=tuple(told.items()))
 

@@ -212,7 +212,11 @@ def test_ranks_that_a_stall_lists_as_missing_are_all_named(explain_text: Explain
     stall = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
     missing = "".join(f"{rank}: [DistributedSGD_Allreduce/HorovodAllreduce_grads_0]\n" for rank in (1, 6))
     verdict = explain_text(f"{stall}Missing ranks:\n{missing}")
-    assert (verdict.cause, verdict.where.rank, verdict.details["ranks"]) == ("horovod_stall", None, "1, 6")
+    assert (verdict.cause, verdict.where.rank, verdict.details["missing ranks"]) == (
+        "horovod_stall",
+        None,
+        "1, 6",
+    )
 
 
 def test_what_nccl_says_last_is_in_the_message(explain_text: Explain) -> None:

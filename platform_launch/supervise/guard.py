@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 _LOOK_S = 5.0
 _PAUSE_S = 0.2
@@ -53,6 +51,8 @@ def main() -> None:
         _remember(known, set(_children(launcher)) - own.keys())
     _end(known, mark, grace_s)
     _end(own, mark, _OWN_GRACE_S)
+    import shutil  # here: it costs as much as all else, while the training starts
+
     for folder in sys.argv[4:]:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -82,7 +82,7 @@ def _ours(known: dict[int, str], mark: bytes) -> set[int]:
             if seen is None:
                 continue
             started, parents[pid] = seen
-            if known.get(pid) == started or mark in _environment(pid):
+            if known.get(pid) == started or mark in _read(pid, "environ"):
                 found.add(pid)
     while True:
         more = {pid for pid, parent in parents.items() if parent in found} - found
@@ -101,10 +101,7 @@ def _remember(known: dict[int, str], pids: set[int]) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    return [int(child) for child in _read(pid, f"task/{pid}/children").split()]
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
@@ -112,17 +109,15 @@ def _stat(pid: int) -> tuple[str, int] | None:
 
     As process_stat.py does, which cannot be imported here.
     """
-    try:
-        # "pid (name) state parent …": the name may itself hold spaces and parentheses.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else (fields[19], int(fields[1]))
+    # "pid (name) state parent …": the name may itself hold spaces and parentheses.
+    fields = _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
+    return None if not fields or fields[0] in "ZX" else (fields[19], int(fields[1]))
 
 
-def _environment(pid: int) -> bytes:
+def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - to import pathlib takes long
+            return file.read()
     except OSError:
         return b""
 

@@ -78,7 +78,7 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             click.echo(message, err=True)
             return UsageError.exit_code
         where, of = (error.ctx.command_path, error.ctx.command) if error.ctx is not None else (name, None)
-        listed = "commands" if isinstance(of, Commands) else "options"
+        listed = "commands" if isinstance(of, click.Group) else "options"
         return show(UsageError(message, f"{where} --help lists the {listed}"))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code

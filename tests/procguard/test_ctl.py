@@ -112,6 +112,28 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert ctl("forget", "gn6")[0] == 64  # it is alive
 
 
+def test_a_rank_that_leaves_before_its_agent_hears_of_the_stop_is_stopped(ctl: Ctl, server: Served) -> None:
+    node = FakeAgent(server, "gn8", 2)
+    assert ctl("create", "early", "--master-addr", "gn8", "--command", "python train.py")[0] == 0
+    assert ctl("move", "gn8-0", "gn8-1", "--group", "early")[0] == 0
+    assert ctl("start", "early")[2].endswith("early: starting, now preparing (run 1)\n")
+    until(lambda: node.beat() and "running" in ctl("groups", "early")[1])
+    assert ctl("stop", "early")[2].endswith("early: stopping (run 1)\n")
+    node.end(0, 1)
+    node.end(1, 143)
+    until(lambda: node.beat() and json.loads(ctl("groups", "early", "--json")[1])["phase"] == "stopped")
+    ends = {line.split()[0]: line.split()[2:4] for line in ctl("workers", "--group", "early")[1].splitlines()}
+    assert (ends["gn8-0"], ends["gn8-1"]) == (["stopped", "1"], ["stopped", "143"])
+    assert [run["outcome"] for run in json.loads(ctl("runs", "early", "--json")[1])] == ["stopped"]
+    page = server.person().get("/workers/gn8-1/log").text
+    assert ("Stopped" in page, "Failed" in page) == (True, False)
+
+
+def test_an_unknown_command_is_told_where_commands_are_listed(ctl: Ctl) -> None:
+    code, _, said = ctl("nodes")
+    assert (code, "ctl --help lists the commands" in said) == (64, True), said
+
+
 def test_logs_on_a_terminal_command_it_nothing(
     ctl: Ctl, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

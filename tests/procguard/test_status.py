@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,15 +9,19 @@ from platform_launch.procguard.api.ranks import WorkerName
 from platform_launch.procguard.api.shapes.groups import GroupFailure, GroupPhase, GroupSettings
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
 from platform_launch.procguard.api.wire import WorkerReport, WorkerState
-from platform_launch.procguard.core.group import Group
+from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.views import silent_after_s, worker_status
 from tests.procguard.walk import AT
 
 A = WorkerName("gn6", 0)
 
 
+def a_report(state: WorkerState, **about: Any) -> WorkerReport:
+    return WorkerReport(number=0, state=state, generation=1, **about)
+
+
 def status(state: WorkerState | None, *, silent_s: float = 0.0, first: bool = False, **about: Any) -> str:
-    report = None if state is None else WorkerReport(number=0, state=state, generation=1, **about)
+    report = None if state is None else a_report(state, **about)
     failure = GroupFailure(worker="gn6-0" if first else "gn7-0", text="ended with exit code 1")
     group = Group("g", GroupSettings(), GroupPhase.FAILED, AT, (A,), failure=failure)
     return worker_status(str(A), report, group, silent=silent_s > silent_after_s(group)).value
@@ -29,6 +34,9 @@ def status(state: WorkerState | None, *, silent_s: float = 0.0, first: bool = Fa
         ({"exit_code": 1}, "failed"),
         ({"exit_code": 1, "first": True}, "failed-first"),
         ({"exit_code": 137}, "failed"),
+        ({"exit_code": 143}, "stopped"),
+        ({"exit_code": -15}, "stopped"),
+        ({"exit_code": 143, "first": True}, "failed-first"),
         ({"exit_code": 143, "stop_requested": True}, "stopped"),
         ({"exit_code": 137, "stop_requested": True}, "stopped"),
         ({"exit_code": 0, "stop_requested": True}, "stopped"),
@@ -38,6 +46,27 @@ def status(state: WorkerState | None, *, silent_s: float = 0.0, first: bool = Fa
 )
 def test_an_end_says_which_it_was(about: dict[str, Any], expected: str) -> None:
     assert status(WorkerState.EXITED, **about) == expected
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "expected"),
+    [(0, "finished"), (1, "stopped"), (143, "stopped"), (137, "failed"), (-11, "failed"), (None, "failed")],
+)
+def test_ranks_that_leave_before_their_agent_hears_of_a_stop_are_stopped(
+    exit_code: int | None, expected: str
+) -> None:
+    run = GroupRun(1, GroupSettings(), (), (), {})
+    group = Group("g", GroupSettings(), GroupPhase.STOPPING, AT, (A,), generation=1, run=run)
+    for phase in (GroupPhase.STOPPING, GroupPhase.STOPPED):
+        report = a_report(WorkerState.EXITED, exit_code=exit_code)
+        assert worker_status(str(A), report, replace(group, phase=phase), silent=False).value == expected
+    report = a_report(WorkerState.EXITED, exit_code=1)
+    for other in (
+        replace(group, phase=GroupPhase.RUNNING),
+        replace(group, run=replace(run, generation=2)),
+        replace(group, failure=GroupFailure(worker="gn7-0", text="ended with exit code 1")),
+    ):
+        assert worker_status(str(A), report, other, silent=False) is WorkerStatus.FAILED
 
 
 def test_a_worker_that_is_not_heard_is_not_idle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -25,6 +26,20 @@ from platform_launch.procguard.core.registry import (
 from platform_launch.procguard.core.snapshot import WorkerSnapshot
 
 _STATUSES = {state: WorkerStatus(state.value) for state in WorkerState if state is not WorkerState.EXITED}
+
+_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+_CRASHES = {
+    code
+    for number in (
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGKILL,
+        signal.SIGSEGV,
+    )
+    for code in (-number, 128 + number)
+}
 
 LogSize = Callable[[str, int], int]
 
@@ -148,9 +163,22 @@ def worker_status(
         return WorkerStatus.UNKNOWN
     if report.state is not WorkerState.EXITED:
         return _STATUSES[report.state]
-    if report.stop_requested:
-        return WorkerStatus.STOPPED
-    return WorkerStatus.FINISHED if report.exit_code == 0 else WorkerStatus.FAILED
+    if report.exit_code == 0 and not report.stop_requested:
+        return WorkerStatus.FINISHED
+    return WorkerStatus.STOPPED if _is_stopped(report, group) else WorkerStatus.FAILED
+
+
+def _is_stopped(report: WorkerReport, group: Group | None) -> bool:
+    """Tell whether an end was a stop: ranks tell each other of it, and may be gone before their agent hears.
+
+    A crash stays one, as does what ended before somebody stopped the group.
+    """
+    if report.stop_requested or report.exit_code in _SIGTERM:
+        return True
+    if group is None or group.run is None or report.generation != group.run.generation:
+        return False
+    stopped = group.phase in (GroupPhase.STOPPING, GroupPhase.STOPPED) and group.failure is None
+    return stopped and report.exit_code is not None and report.exit_code not in _CRASHES
 
 
 def worker_shape(

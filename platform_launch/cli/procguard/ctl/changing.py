@@ -96,9 +96,10 @@ def _group_action(action: str, meaning: str, done: str) -> click.Command:
     @connected
     def act(client: ApiClient, name: str, as_json: bool) -> None:
         answer = client.send("POST", f"/groups/{segment(name)}/{action}")
-        group = answer["group"]
+        phase, run = answer["group"]["phase"], answer["group"]["run_number"]
         result = done if answer["changed"] else "was so already"
-        _echo(f"{name}: {result}, now {group['phase']} (run {group['run_number']})", answer, as_json)
+        now = "" if result == phase else f", now {phase}"
+        _echo(f"{name}: {result}{now} (run {run})", answer, as_json)
 
     return click.command(action, help=meaning)(click.argument("name")(act))
 

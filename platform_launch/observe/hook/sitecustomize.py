@@ -216,6 +216,9 @@ def _end_service(path):
         deadline = time.monotonic() + 5  # for one who asks and then stands still
         while _asks_somebody(path) and time.monotonic() < deadline:
             time.sleep(0.01)
+    except Exception:
+        pass
+    try:
         _without_words(_server.shutdown)
     except Exception:
         pass
@@ -225,7 +228,7 @@ def _end_service(path):
 def _asks_somebody(path):
     """Tell whether a connection to our socket is open or waits to be accepted."""
     ending = "/" + os.path.basename(path)
-    with open("/proc/net/unix") as sockets:
+    with open("/proc/net/unix", errors="replace") as sockets:  # others may name theirs by any bytes
         return any(line.rstrip().endswith(ending) and line.split()[3] != _LISTENS for line in sockets)
 
 

@@ -56,10 +56,16 @@ def fill_closed_descriptors() -> None:
 
     Where there is none it is something else, and :func:`expect_null_device` says so.
     """
-    path, flags = (os.devnull, os.O_RDWR) if os.access(os.devnull, os.R_OK | os.W_OK) else ("/", os.O_RDONLY)
-    while (fd := os.open(path, flags)) <= 2:
+    while (fd := _something_open()) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
+
+
+def _something_open() -> int:
+    try:
+        return os.open(os.devnull, os.O_RDWR)
+    except OSError:
+        return os.open("/", os.O_RDONLY)
 
 
 def expect_null_device() -> None:

@@ -68,6 +68,8 @@ def start_node(tmp_path: Path) -> Iterator[Callable[..., Popen[str]]]:
 LIMITED = ("sh", "-c", 'ulimit -n 20; exec "$0" "$@"')
 WITHOUT_PROC = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$0" "$@"')
 WITHOUT_NULL = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev; exec "$0" "$@" <&-')
+NODEV = 'mount -t tmpfs -o nodev none /dev; mknod -m 666 /dev/null c 1 3; exec "$0" "$@"'
+CLOSED_NULL = ("unshare", "--mount", "sh", "-c", NODEV)
 FORBIDDEN = "import psutil\ndef no(): raise PermissionError(13, 'Permission denied', '/data')\n"
 FORBIDDEN += "psutil.net_if_addrs = no\n"
 UNFORESEEN = "import psutil\npsutil.net_if_stats = lambda: 1 / 0\n"
@@ -78,6 +80,7 @@ UNFORESEEN = "import psutil\npsutil.net_if_stats = lambda: 1 / 0\n"
     [
         pytest.param(LIMITED, "", 67, "20 files may be open at a time (ulimit -n)", id="few descriptors"),
         pytest.param(WITHOUT_NULL, "", 67, "/dev/null cannot be opened", id="no null", marks=requires_mount),
+        pytest.param(CLOSED_NULL, "", 67, "/dev/null cannot be opened", id="nodev", marks=requires_mount),
         pytest.param((), FORBIDDEN, 66, "/data: Permission denied", id="forbidden"),
         pytest.param((), UNFORESEEN, 70, "ZeroDivisionError: division by zero", id="unforeseen"),
         pytest.param(

@@ -110,12 +110,12 @@ class _WaitProcesses:
         with self._watch:
             host_key = self._open_ssh()
             member = self._present(host_key, pair)
+            if host_key:
+                self._await_sshd()  # who has joined can be reached
             self._join(member, pair, own_sshd=bool(host_key))
             if pair is not None:
                 broker = helper.command("dist-launch-broker", str(folder.path), str(pair.private))
                 self._start("broker", broker, "")
-            if host_key:
-                self._await_sshd()  # last: it starts beside the others
             self._watch.wait()
         return self._code
 

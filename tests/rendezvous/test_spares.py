@@ -149,6 +149,20 @@ def test_more_nodes_without_torch_than_spares_end_the_job_at_once_with_that_reas
         assert refusal.exit_code == InstallationError.exit_code
 
 
+def test_a_node_that_came_back_with_torch_leaves_the_spare_to_the_next_one_without() -> None:
+    with live(3, spares=1) as rendezvous:
+        gathering = gather(rendezvous, nnodes=3, spares=1)
+        code = InstallationError.exit_code
+        rendezvous.participant(1, refusal="no torch", refusal_code=code, identity="without").join()
+        until(lambda: bool(gathering.step() and rendezvous.warnings))
+        mended = rendezvous.participant(1, identity="mended")
+        mended.join()
+        until(lambda: bool(gathering.step()) and 1 in gathering.present, mended)
+        rendezvous.participant(2, refusal="no torch", refusal_code=code).join()
+        until(lambda: bool(gathering.step().refusal) or len(rendezvous.warnings) > 1, mended)
+        assert gathering.state.refusal is None
+
+
 def test_a_spare_has_the_rank_of_a_node_of_another_build_at_once() -> None:
     with live(2, spares=1) as rendezvous:
         gathering = gather(rendezvous, spares=1)

@@ -165,7 +165,9 @@ class Gathering:
 
     def _leave_to_spare(self, refusal: RunRefusal) -> bool:
         """Refuse the job for a node that cannot take part, unless a spare may take its place: tell which."""
-        left = {**self._left_to_spares, refusal.node: refusal}
+        back = self.present.keys()
+        left = {rank: one for rank, one in self._left_to_spares.items() if rank not in back}
+        left[refusal.node] = refusal
         of_image = sum(one.exit_code in _OF_THE_IMAGE for one in left.values())
         if not self._spares or of_image > self._spares:
             self.refuse(refusal)

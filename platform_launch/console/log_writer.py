@@ -13,8 +13,10 @@ from platform_launch.console.log_limit import LogLimit
 # A disk that works has taken a line by then: whoever reads the log finds it there. After one that was not,
 # none is waited for until the disk has caught up.
 _PATIENCE_S = 1.0
-# So much at once is a flood, in which nobody looks for the last line: a batch may still be on its way.
+# So much at once is a flood, in which nobody looks for the last line: a few such may still be on their way,
+# which the log lacks where the launcher is killed in that moment.
 _FLOOD_BYTES = 32 * 1024
+_FLOOD_ON_ITS_WAY_BYTES = 4 * _FLOOD_BYTES
 _MOST_QUEUED_BYTES = 8 * 1024 * 1024
 _BATCH_BYTES = 1024 * 1024
 # For how long a disk may take nothing: with a full queue; at the end; and while there is room for more, which
@@ -61,7 +63,7 @@ class LogWriter:
             self._queued_bytes += len(data)
             self._changed.notify_all()
             if not self._behind:
-                on_its_way = _BATCH_BYTES if len(data) >= _FLOOD_BYTES else 0
+                on_its_way = _FLOOD_ON_ITS_WAY_BYTES if len(data) >= _FLOOD_BYTES else 0
                 self._behind = not self._changed.wait_for(
                     lambda: self._queued_bytes <= on_its_way or self._error is not None, _PATIENCE_S
                 )

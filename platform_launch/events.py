@@ -59,6 +59,7 @@ CATALOGUE: dict[str, Kind] = {
     "launch-opened": Kind("INFO", "platform_launch {version}: node {node_rank} of {nnodes}, job {job}"),
     "log-opened": Kind("INFO", "log: {path}"),
     "launch-refused": Kind("ERROR", "{message}"),
+    "no-line-matches": Kind("INFO", "no line matches"),
     "training-finished": Kind("SUCCESS", "training finished after {duration}"),
     "exit-barrier-left": Kind(
         "INFO",
@@ -79,7 +80,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     "training-stopped": Kind(
         "WARN",
-        "training was stopped after {duration} ({reason}; exit code {exit_code})",
+        "training was stopped after {duration} ({reason}); exit code {exit_code}",
         ("exit_code",),
     ),
     "training-followed": Kind(
@@ -207,9 +208,7 @@ CATALOGUE: dict[str, Kind] = {
     "gpus-not-split": Kind(
         "WARN", "{gpus} GPU(s) cannot be split among {nodes} nodes: simulating on the CPU"
     ),
-    "simulation-finished": Kind(
-        "SUCCESS", "all {nodes} nodes finished after {duration_s:.0f} s; logs: {logs}"
-    ),
+    "simulation-finished": Kind("SUCCESS", "all {nodes} nodes finished after {duration}; logs: {logs}"),
     "simulated-node-lost": Kind("WARN", "{what}: the others go on, with a spare"),
     "simulated-node-failed": Kind("ERROR", "node {node} failed first; its log: {log}", ("node",)),
 }

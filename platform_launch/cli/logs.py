@@ -13,6 +13,7 @@ from platform_launch import streams
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
+from platform_launch.events import event
 from platform_launch.log_view.follow import followed
 from platform_launch.log_view.launch import NodeLog, find_logs, first_cause, missing_nodes
 from platform_launch.log_view.merge import Shown, merged, opened
@@ -65,7 +66,8 @@ def command(
         if len(names) > 1 or follow:
             raise UsageError("- stands alone: expected no other log and no --follow beside standard input")
         stdin = (_STANDARD_INPUT, streams.input_bytes())
-        _write(merged([stdin], selection, tail), LogView(colours=colours, labelled=False, cause=None))
+        view = LogView(colours=colours, labelled=False, cause=None)
+        _tell_of_none(selection, _write(merged([stdin], selection, tail), view))
         return 0
 
     chosen = parse_nodes(nodes) if nodes is not None else None
@@ -86,20 +88,27 @@ def command(
         Console().warn(f"no logs of {in_words(absent)} here: {where}")
     with ExitStack() as files:
         if follow:
-            _write(followed(find, selection, tail), view, at_once=True)
+            found = _write(followed(find, selection, tail), view, at_once=True)
         else:
-            _write(merged(opened(logs, files), selection, tail), view)
+            found = _write(merged(opened(logs, files), selection, tail), view)
     closing = view.closing(first_cause(find_logs(names)))
     if closing:
         click.echo(closing)
+    _tell_of_none(selection, found)
     return 0
 
 
-def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> None:
-    """Write lines, many at a time; ``at_once``: each as it comes, until Ctrl-C."""
-    out = sys.stdout.buffer
+def _tell_of_none(selection: Selection, found: bool) -> None:
+    if not found and not selection.takes_all:
+        Console().tell(event("no-line-matches"))
+
+
+def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> bool:
+    """Write lines, many at a time; ``at_once``: each as it comes, until Ctrl-C. Return whether any came."""
+    out, found = sys.stdout.buffer, False
     try:
         for one in shown:
+            found = True
             for line in view.lines(one):
                 out.write(line.encode(errors="backslashreplace") + b"\n")
             if at_once:
@@ -108,3 +117,4 @@ def _write(shown: Iterable[Shown], view: LogView, *, at_once: bool = False) -> N
     except KeyboardInterrupt:
         if not at_once:
             raise
+    return found

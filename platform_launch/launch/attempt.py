@@ -401,6 +401,8 @@ class Attempt:
         self._link.keep(self._task, self._training.command.env, self._supervisor)
 
     def _stop_for(self, ending: NodeEnding) -> None:
+        if ending.kind is EndKind.HUNG:
+            self._hang_s = ending.silent_s
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
         self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
 
@@ -421,7 +423,6 @@ class Attempt:
     def _on_hang(self, report: HangReport) -> None:
         """End the training of all nodes, which hangs."""
         self.hung = True
-        self._hang_s = report.still_s
         ending = of_hang(self._task.node, report)
         self._link.tell(StopAll(ending))
         self._stop_for(ending)

@@ -67,7 +67,7 @@ def _close(
 ) -> None:
     """Say how the training ended, and where to look."""
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
-    ended = ending(outcome, followed)
+    ended = ending(outcome, result.exit_code, followed)
     written: list[Path | None] = []
     values = {
         "exit_code": result.exit_code,

@@ -43,7 +43,7 @@ def of_training(
 def of_hang(node: Fingerprint, report: HangReport) -> NodeEnding:
     """Return the end of a training that hangs, at the place of who is to blame for it."""
     cause = Cause("hang", (), tuple(report.finding.lines()[:_MOST_LINES]))
-    ending = of_node(node, EndKind.HUNG, HangError.exit_code, cause)
+    ending = replace(of_node(node, EndKind.HUNG, HangError.exit_code, cause), silent_s=report.still_s)
     culprit = next(iter(report.finding.culprits), None)
     if culprit is not None and culprit.node_rank is not None:
         ending = replace(ending, node_rank=culprit.node_rank, host=culprit.host)

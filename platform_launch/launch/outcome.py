@@ -95,14 +95,17 @@ def beside(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
     return replace(verdict, retry="another_node", retry_reason=reason)
 
 
-def ending(outcome: Outcome, followed: int | None = None) -> Event:
-    """Return how the training ended; ``followed`` is the other node whose failure ended it, if one's did."""
+def ending(outcome: Outcome, exit_code: int, followed: int | None = None) -> Event:
+    """Return how the training ended; ``followed`` is the other node whose failure ended it, if one's did.
+
+    ``exit_code`` is the launch's: that of a training that was stopped only tells how it was made to end.
+    """
     values: dict[str, object] = {
-        "exit_code": outcome.exit_code,
+        "exit_code": outcome.exit_code if outcome.stopped_by is None else exit_code,
         "duration": seconds(outcome.duration_s),
         "duration_s": round(outcome.duration_s, 3),
     }
-    if outcome.exit_code == 0:
+    if values["exit_code"] == 0:
         return event("training-finished", **values)
     if outcome.stopped_by is not None and followed is not None:
         return event("training-followed", node=followed, **values)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from platform_launch.console.languages import current, why_word
 from platform_launch.events import Event, printable
 from platform_launch.log_view.launch import CauseLine
 from platform_launch.log_view.merge import Shown
+from platform_launch.why import Verdict
 
 _LEVELS = {"SUCCESS": "32", "WARN": "33", "ERROR": "31"}
 _STAGE = "1;36"
@@ -37,7 +39,7 @@ class LogView:
         lines = [f"{label}{text}"]
         if is_cause and self._cause is not None and not self._marked:
             self._marked = True
-            told = f"^^^ first cause: {_told(self._cause.verdict)}"
+            told = f"^^^ {_told(self._cause.verdict)}"
             lines.append(label + (_painted(told, _CAUSE) if self._colours else told))
         return lines
 
@@ -45,7 +47,7 @@ class LogView:
         """Return what names the first cause, as known at the end, where its line was not shown or marked."""
         if cause is None or self._marked:
             return ""
-        told = f"first cause, at {cause.log}:{cause.number}: {_told(cause.verdict)}"
+        told = _told(cause.verdict, f"{cause.log}:{cause.number}")
         return _painted(told, _CAUSE) if self._colours else told
 
     def _run(self, shown: Shown, label: str) -> list[str]:
@@ -65,10 +67,15 @@ class LogView:
         return place is not None and shown.entry.number == place.number and shown.log.path.name == place.log
 
 
-def _told(verdict: Event) -> str:
-    title, cause, fix = (verdict.fields.get(name) or "" for name in ("title", "cause", "fix"))
-    words = f"{title} [{cause}]" if cause else str(title or "see platform-launch why")
-    return printable(f"{words}; {fix}" if fix else words)
+def _told(event: Event, place: str = "") -> str:
+    """Return what a verdict says, under the names that ``platform-launch why`` gives it."""
+    verdict, language = Verdict.told(event.fields), current()
+    colon, semicolon, at = (": ", "; ", f" ({place})") if language == "en" else ("：", "；", f"（{place}）")
+    words = f"{why_word(verdict.kind_word, language)}{at if place else ''}{colon}{verdict.short_title()}"
+    if verdict.cause:
+        words += f" [{verdict.cause}]"
+    fix = verdict.to_do()
+    return printable(f"{words}{semicolon}{why_word('fix', language)}{colon}{fix}" if fix else words)
 
 
 def _painted(text: str, colour: str | None) -> str:

@@ -108,7 +108,7 @@ class HangFinding:
         return [self.headline(), *(f"  {text}" for text in below)]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the JSON form; ``sentences`` are codes and values of the headlines and of ``waiting``."""
+        """Return the JSON form; ``sentences`` are codes and values of the lines that are no stacks."""
         return {
             "kind": self.kind.value,
             "culprits": [culprit.as_dict() for culprit in self.culprits],
@@ -116,7 +116,7 @@ class HangFinding:
             "groups": [english(group) for group in self.groups],
             "suspect_ranks": list(self.suspect_ranks),
             "sentences": [
-                one.document() for one in (*self.headlines(), *(self.waiting if self.culprits else ()))
+                one.document() for one in (*self.headlines(), *self.details()) if isinstance(one, Sentence)
             ],
         }
 

@@ -68,8 +68,8 @@ class NodeEnding(Message):
     ``exit_code`` is the one that follows for the job. ``stopped_by`` is what told this node to end, empty
     where nothing did. ``ended_at_s`` is the time by the node's own clock until node 0 corrects it to its own.
     Of nodes that vanish together ``ranks`` and ``hosts`` name all, and ``node_rank`` is the first;
-    ``silent_s`` is for how long nothing was heard. ``health`` is what its devices said afterwards, None where
-    they were not asked.
+    ``silent_s`` is for how long nothing was heard, or, of a hang, nothing moved. ``health`` is what its
+    devices said afterwards, None where they were not asked.
     """
 
     kind: EndKind

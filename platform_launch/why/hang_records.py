@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from platform_launch.console.languages import current, event_line
 from platform_launch.errors import InputError
+from platform_launch.events import event
+from platform_launch.observe.words import english
+from platform_launch.sentences import Sentence
 from platform_launch.why.sources import events_of, logs_in
+from platform_launch.why.verdict import label
 
 _NAME = re.compile(r"(?P<log>.+)\.hang(?P<number>\d{1,6})\.json")
 _LARGEST = 256 * 1024 * 1024
@@ -18,7 +24,10 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True)
 class HangRecord:
-    """The last finding of a launch: how long nothing had moved, who was waited for, in words and ranks."""
+    """The last finding of a launch: how long nothing had moved, who was waited for, in words and ranks.
+
+    ``sentences`` are what some of the lines were made of, by their English words.
+    """
 
     path: Path
     time: str
@@ -26,6 +35,7 @@ class HangRecord:
     kind: str
     suspect_ranks: tuple[int, ...]
     description: tuple[str, ...]
+    sentences: dict[str, Sentence] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """Return what stands in the JSON output under ``hang``."""
@@ -39,14 +49,27 @@ class HangRecord:
         }
 
     def lines(self) -> list[str]:
-        """Return the answer for a terminal."""
-        what = "no progress" if self.kind != "busy" else "no step, and no hang,"
+        """Return the answer for a terminal, as the launch said it, in this process's language."""
+        name = "slow-but-working" if self.kind == "busy" else "no-progress"
         first, *rest = self.description or ("",)
+        known = {} if (headlines := self._headlines(first)) is None else {"headlines": headlines}
+        said = [event_line(event(name, still_s=self.still_s, headline=first, **known))]
+        for text in rest:
+            one = self.sentences.get(text.strip())
+            values = {} if one is None else {"sentence": one.document()}
+            said.append(event_line(event(f"{name}-detail", text=text, **values)))
+        hang, record = (label(word, current()) for word in ("hang", "record"))
         return [
-            f"{'hang:':<11} {what} for {self.still_s:.0f} s at {self.time}: {first}",
-            *(f"{'':<11} {line}" for line in rest),
-            f"{'record:':<11} {self.path}",
+            f"{hang} {said[0]}",
+            *(f"{'':<11} {line}" for line in said[1:]),
+            f"{record} {self.path} ({self.time})",
         ]
+
+    def _headlines(self, first: str) -> list[object] | None:
+        """Return the sentences that the first line joins, None where they are not known."""
+        texts = list(self.sentences)
+        count = next((n for n in range(1, len(texts) + 1) if "; ".join(texts[:n]) == first), 0)
+        return [self.sentences[text].document() for text in texts[:count]] or None
 
 
 def part(paths: Iterable[str]) -> tuple[HangRecord | None, tuple[str, ...]]:
@@ -87,6 +110,7 @@ def read_record(path: Path) -> HangRecord:
             str(hang["kind"]),
             tuple(sorted(int(rank) for rank in hang["suspect_ranks"])),
             tuple(str(line) for line in hang["lines"][:_MOST_LINES]),
+            dict(_by_words(hang.get("sentences", []))),
         )
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
@@ -96,6 +120,13 @@ def read_record(path: Path) -> HangRecord:
             "hang monitor writes beside a log",
             "name the log, or its folder",
         ) from error
+
+
+def _by_words(documents: list[object]) -> Iterator[tuple[str, Sentence]]:
+    for document in documents[:_MOST_LINES]:
+        with suppress(KeyError, ValueError):  # another version's, which keeps its English words
+            one = Sentence.read(document)
+            yield english(one), one
 
 
 def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:

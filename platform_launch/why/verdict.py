@@ -150,7 +150,7 @@ class Verdict:
     def lines(self, language: str = "") -> list[str]:
         """Return the answer, one fact a line, in this process's language or another."""
         language = language or current()
-        return [f"{_label(name, language)} {text}" for name, text in self._facts(language) if text]
+        return [f"{label(name, language)} {text}" for name, text in self._facts(language) if text]
 
     @staticmethod
     def told(fields: Mapping[str, object]) -> Verdict:
@@ -196,7 +196,7 @@ class Verdict:
         meaning, fix = self._advice(language)
         details = (f"{why_word(name, language)} {text}" for name, text in self.details.items())
         return [
-            (self._kind_word, self.headline(language)),
+            (self.kind_word, self.headline(language)),
             *(("seen", str(evidence)) for evidence in self.evidence),
             ("message", "" if code is None or self.title.startswith(code.type) else _rest(code.message)),
             ("raised at", place),
@@ -228,7 +228,8 @@ class Verdict:
         return f"{answer}{colon}{reason}"
 
     @property
-    def _kind_word(self) -> str:
+    def kind_word(self) -> str:
+        """What the answer is called, in English: the cause, or how near to it."""
         return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
 
     def headline(self, language: str = "") -> str:
@@ -251,7 +252,7 @@ def _rest(message: str) -> str:
     return shown(" ".join(message.split())) if "\n" in message else ""
 
 
-def _label(name: str, language: str) -> str:
+def label(name: str, language: str) -> str:
     """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
     word = why_word(name, language)
     return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from platform_launch.cli.logs import command
+from platform_launch.console import languages
 from platform_launch.errors import InputError, LaunchError, UsageError
 from platform_launch.events import Event
 from platform_launch.log_view.blocks import line_blocks
@@ -109,22 +110,46 @@ def test_lines_of_all_nodes_come_by_time_also_from_clocks_of_other_zones(failed:
 def test_first_cause_is_marked_by_the_events_of_the_node_that_failed_first(failed: Path) -> None:
     lines = shown(str(failed))
     at = lines.index("[node 1] [rank1]: RuntimeError: boom")
-    assert lines[at + 1] == "[node 1] ^^^ first cause: RuntimeError: boom [python_exception]"
-    assert sum("first cause" in line for line in lines) == 1
+    assert lines[at + 1] == "[node 1] ^^^ cause: RuntimeError: boom [python_exception]"
+    assert sum("^^^" in line for line in lines) == 1
     place = first_cause(find_logs([str(failed)]))
     assert place is not None
     assert (place.log, place.number) == (NAMES[1], 4)
 
 
 def test_first_cause_is_named_at_the_end_where_its_line_is_not_among_those_wanted(failed: Path) -> None:
-    assert shown(str(failed), "--node", "0")[-1].startswith(f"first cause, at {NAMES[1]}:4: RuntimeError")
-    assert shown(str(failed), "--grep", "step")[-1].startswith("first cause, at ")
+    assert shown(str(failed), "--node", "0")[-1].startswith(f"cause ({NAMES[1]}:4): RuntimeError")
+    assert shown(str(failed), "--grep", "step")[-1].startswith("cause (")
+
+
+def test_a_verdict_is_called_what_why_calls_it(failed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = (failed / NAMES[1]).with_suffix(".events.jsonl")
+    lost = (
+        '"title": "a connection was lost", "cause": "connection_lost", "kind": "consequence", "fix": "Look."'
+    )
+    file.write_text(
+        file.read_text().replace(
+            '"title": "RuntimeError: boom", "cause": "python_exception", "fix": ""', lost
+        )
+    )
+    (mark,) = [line for line in shown(str(failed)) if "^^^" in line]
+    assert mark == "[node 1] ^^^ first sign: a connection was lost [connection_lost]; fix: Look."
+    monkeypatch.setattr(languages, "_chosen", ["zh"])
+    (mark,) = [line for line in shown(str(failed)) if "^^^" in line]
+    assert mark.startswith("[node 1] ^^^ 最早的迹象：与另一个进程的连接断开 [connection_lost]；处理办法：")
+
+
+def test_a_selection_that_no_line_meets_says_so(failed: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command.main([str(failed), "--grep", "step"], standalone_mode=False)
+    assert "[no-line-matches]" not in capfd.readouterr().err
+    command.main([str(failed), "--grep", "zzz"], standalone_mode=False)
+    assert "no line matches [no-line-matches]" in capfd.readouterr().err
 
 
 def test_no_cause_is_marked_without_events_whatever_the_lines_say(failed: Path) -> None:
     for path in failed.glob("*.jsonl"):
         path.unlink()
-    assert not [line for line in shown(str(failed)) if "first cause" in line]
+    assert not [line for line in shown(str(failed)) if "^^^" in line]
 
 
 def test_nodes_without_a_log_are_named(failed: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +267,7 @@ def test_a_run_of_lines_is_labelled_and_searched_line_by_line_and_the_cause_with
     assert (found.number, found.text) == (6, "b")
     cause = CauseLine(NAMES[0], 6, Event("verdict", "ERROR", fields={"title": "it broke"}))
     marked = LogView(colours=False, labelled=False, cause=cause)
-    assert marked.lines(Shown(log, run))[1:3] == ["b", "^^^ first cause: it broke"]
+    assert marked.lines(Shown(log, run))[1:3] == ["b", "^^^ cause: it broke"]
 
 
 def test_last_lines_of_all_logs_are_the_last_by_time(failed: Path) -> None:
@@ -257,7 +282,7 @@ def test_marked_line_has_its_number_also_where_only_the_end_is_read(failed: Path
     log.write_text(padding + log.read_text())
     file = log.with_suffix(".events.jsonl")
     file.write_text(file.read_text().replace('"line": 4', '"line": 5004'))
-    assert "^^^ first cause" in "\n".join(shown(str(log), "-n", "6"))
+    assert "^^^ cause" in "\n".join(shown(str(log), "-n", "6"))
 
 
 @pytest.mark.parametrize(("text", "ranks"), [("3", {3}), ("0,2", {0, 2}), ("0-2, 7", {0, 1, 2, 7})])

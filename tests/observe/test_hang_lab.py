@@ -31,6 +31,7 @@ from tests.lab.waiting import LIMIT_S, at_once, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ROOT / "tests" / "lab" / "hanging.py"
+ENDED = ("training-finished", "training-stopped", "training-followed", "training-killed", "training-failed")
 FLAGS = ["--launcher", "torchrun", "--no-doctor", "--hang-after", "6", "--script", str(TRAINING)]
 
 # Where each node has one process, torchrun would only be one more that imports torch.
@@ -214,6 +215,11 @@ def _names_both(folder: Path, fault: str, nodes: int, on_hang: Sequence[str], st
         assert [finding_of(one)["suspect_ranks"] for one in said[0]] == [[0, 1]] * starts
         assert len(launch.events("hang-ends-training")[0]) == starts
         assert len(list(launch.logs.glob("*.hang?.json"))) == starts
+        costs = [one.fields["hang_s"] for said in launch.events("run-cost").values() for one in said]
+        assert costs == [costs[0]] * nodes
+        assert costs[0]
+        ended = [one.fields["exit_code"] for on in launch.events(*ENDED).values() for one in on]
+        assert ended == [HangError.exit_code] * nodes
 
 
 @takes_long

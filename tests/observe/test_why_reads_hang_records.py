@@ -9,7 +9,11 @@ from click.testing import CliRunner
 
 from platform_launch import events
 from platform_launch.cli.why import command
+from platform_launch.console import languages
 from platform_launch.errors import InputError
+from platform_launch.observe.words import english
+from platform_launch.sentences import sentence
+from platform_launch.why.hang_records import read_record
 
 STEM = "train_job_node0_20261122-101500"
 WORDS = ["rank 3 (node 1, gn7, pid 812) is stopped", "  ranks 0-2 wait in all_reduce #6 for rank 3"]
@@ -56,8 +60,29 @@ def test_last_record_beside_a_log_names_the_suspects(tmp_path: Path) -> None:
 def test_person_is_told_who_is_waited_for_and_where_all_stacks_are(tmp_path: Path) -> None:
     path = put(tmp_path)
     lines = CliRunner().invoke(command, [str(path)], catch_exceptions=False).stdout.splitlines()
-    assert lines[0] == f"hang:       no progress for 300 s at 2026-11-22T10:21:00Z: {WORDS[0]}"
-    assert lines[-1] == f"record:     {path}"
+    assert lines[0] == f"hang:       no progress for 300 s: {WORDS[0]}"
+    assert lines[-1] == f"record:     {path} (2026-11-22T10:21:00Z)"
+
+
+def test_sentences_of_a_record_are_said_in_chinese_and_stacks_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = sentence("rank", numbers=["0"])
+    head = [sentence("culprit", who=rank, does=sentence("naps")), sentence("more-ranks", count=2)]
+    place = sentence("place", who=rank, what="train.py:7 in step")
+    lines = ["; ".join(map(english, head)), "  rank 0:   train.py:7 in step", f"  {english(place)}"]
+    path = put(tmp_path)
+    document = json.loads(path.read_text())
+    sentences = [one.document() for one in (*head, place)]
+    document["hang"] |= {"lines": lines, "sentences": [{"code": "of-tomorrow"}, *sentences]}
+    path.write_text(json.dumps(document))
+    monkeypatch.setattr(languages, "_chosen", ["zh"])
+    assert read_record(path).lines() == [
+        "卡死：      已有 300 秒没有进展：rank 0：在睡眠（sleep）；以及另外 2 个 rank",
+        "              rank 0:   train.py:7 in step",
+        "              rank 0：train.py:7 in step",
+        f"记录：      {path} (2026-11-22T10:21:00Z)",
+    ]
 
 
 def test_hang_that_went_on_is_not_spoken_of(tmp_path: Path) -> None:

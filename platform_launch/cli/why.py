@@ -40,9 +40,14 @@ def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     if form == "json":
         print_json(_document(verdict, dumped, hang))
     else:
-        for told in (dumped, hang, verdict):
+        for told in (dumped, hang):
             for line in told.lines() if told else ():
                 click.echo(line)
+        lines = verdict.lines() if verdict else []
+        if verdict and verdict.kind == "nothing" and hang and hang.kind != "busy":
+            del lines[0]  # the hang is the answer; only notes follow the headline
+        for line in lines:
+            click.echo(line)
     return 0
 
 

@@ -27,8 +27,11 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict that an event gives."""
     signature, raised = event.signature, event.raised
+    counted = (signature.with_oom_kills, signature.without_oom_kills)
     if oom_kills is not None and signature.with_oom_kills:
-        signature = catalogue[signature.with_oom_kills if oom_kills else signature.without_oom_kills]
+        signature = catalogue[counted[0 if oom_kills else 1]]
+    elif (recorded := _recorded(nodes, event)) and recorded in counted:
+        signature = catalogue[recorded]
     event.where = event.where.filled(_twin(event, nodes))
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
     role = event.role
@@ -84,6 +87,11 @@ def verdict_of(
         evidence=(Evidence(event.log, event.number, event.shown),),
         details=details,
     ).with_notes(notes)
+
+
+def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
+    """Return the cause that the launcher of an event's node found, which had the kernel's count."""
+    return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
 
 
 def _told_beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> dict[str, str]:

@@ -172,7 +172,8 @@ class NodeEvents:
     ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
     that it began and said nothing of an end. ``homes`` are the hosts of the ranks of the largest communicator
     seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
-    that a process ended.
+    that a process ended. ``asked_at`` is the line in which the launcher first asked the training to end, 0 if
+    in none. ``recorded`` is the cause that the launcher found, "" where its events do not tell.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -180,6 +181,8 @@ class NodeEvents:
         self.clock_offset_s = clock_offset_s
         self.finished_at = 0
         self.is_open = False
+        self.asked_at = 0
+        self.recorded = ""
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
         self.homes: dict[int, str] = {}

@@ -46,8 +46,13 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     if nodes and not failed:
         return Verdict("finished")
     events = all_events(failed)
-    failed = [node_events for node_events in failed if not _follows(node_events)] or failed
-    chosen, notes = _choose(failed, all_events(failed), catalogue)
+    leading = [node_events for node_events in failed if not _follows(node_events)] or failed
+    chosen, notes = _choose(leading, all_events(leading), catalogue)
+    if chosen is not None and chosen.role is SignatureRole.CONSEQUENCE and len(leading) < len(failed):
+        # The launcher that spoke first need not be that of the process that failed first.
+        leading = [one for one in failed if not _follows(one) or _failed_before(one)]
+        chosen, notes = _choose(leading, all_events(leading), catalogue)
+    failed = leading
     error = error_before(chosen, failed) if chosen is not None else None
     if chosen is None or error is not None:
         verdict = unknown(failed, catalogue, error)
@@ -64,6 +69,14 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
 def _follows(node_events: NodeEvents) -> bool:
     """Tell whether a node stopped because of another one, which it names."""
     return any(e.signature.id == "other_node_failed" for e in node_events.episode.events.values())
+
+
+def _failed_before(node_events: NodeEvents) -> bool:
+    """Tell whether a node that names another one has a cause of its own from before it was asked to end."""
+    events = node_events.episode.events.values()
+    asked_at = node_events.asked_at or min(e.start for e in events if e.signature.id == "other_node_failed")
+    causes = node_events.episode.of_role(SignatureRole.CAUSE)
+    return any(one.start < asked_at and not is_sequel(one, events) for one in causes)
 
 
 def _choose(

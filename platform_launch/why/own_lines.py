@@ -58,6 +58,10 @@ class OwnLines:
             return True
         if event.id in _ENDS_OF_LAUNCHES:
             self._events.of(line.where).is_open = False
+        if event.id == "end-asked":
+            self._events.of(line.where).asked_at = self._events.of(line.where).asked_at or line.number
+        if event.id == "verdict":
+            self._events.of(line.where).recorded = str(event.fields.get("cause") or "")
         if event.id == "training-finished":
             self._events.of(line.where).finished_at = line.number
             return True

@@ -42,7 +42,7 @@ STEMS = """
     recognized vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
+    activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
     extensions ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu
     oom orte outside pipe port prte ready registered same see slots space stale such terminate terminated
     timed unhealthy use using wandb warn xid
@@ -53,7 +53,7 @@ PHRASES = (
     "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
-    "in file", "in state", "is down", "is full", "launch-opened", "link down", "machine check",
+    "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
     "memory access",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no space", "no such", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",

@@ -57,6 +57,17 @@ def test_last_record_beside_a_log_names_the_suspects(tmp_path: Path) -> None:
     assert (said["hang"]["record"], said["hang"]["lines"]) == (str(path), WORDS)
 
 
+@pytest.mark.parametrize(("kind", "headlines"), [("hang", ["hang"]), ("busy", ["hang", "cause"])])
+def test_hang_is_the_answer_where_the_logs_name_no_cause(
+    tmp_path: Path, kind: str, headlines: list[str]
+) -> None:
+    log(tmp_path, "no-progress")
+    path = put(tmp_path)
+    path.write_text(path.read_text().replace('"hang", "suspect', f'"{kind}", "suspect'))
+    lines = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False).stdout.splitlines()
+    assert [name for line in lines if (name := line.partition(":")[0]) in ("hang", "cause")] == headlines
+
+
 def test_person_is_told_who_is_waited_for_and_where_all_stacks_are(tmp_path: Path) -> None:
     path = put(tmp_path)
     lines = CliRunner().invoke(command, [str(path)], catch_exceptions=False).stdout.splitlines()

@@ -198,6 +198,22 @@ def test_the_node_that_all_name_is_asked_and_not_those_that_followed(explain_tex
     assert explain_text(alone + named).kind == "unknown"
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("before", [True, False], ids=["before it was asked to end", "while it ended"])
+def test_node_that_names_another_one_keeps_the_cause_it_had_before_it_was_asked_to_end(
+    explain_text: Explain, before: bool, swapped: bool
+) -> None:
+    named = "12:00:09 [ERROR] node 0: the training ended with exit code 1 [node-failed node=0]\n"
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:38803"
+    asked = "[node 1] 12:00:05 [INFO] node 0: asked the training to end, 25 s at most [end-asked]\n"
+    error = uncaught("KeyError: 'label'", "[node 1] [rank1]: ")
+    one = (error + asked if before else asked + error) + "[node 1] " + named
+    zero = uncaught(lost, "[node 0] [rank0]: ") + "[node 0] " + named
+    verdict = explain_text(one, zero) if swapped else explain_text(zero, one)
+    expected = ("cause", "python_exception", 1) if before else ("consequence", "connection_lost", 0)
+    assert (verdict.kind, verdict.cause, verdict.where.node) == expected
+
+
 def test_success_of_the_launcher_ends_the_question(explain_text: Explain) -> None:
     verdict = explain_text(
         uncaught(OOM) + progress(5) + "[SUCCESS] training finished after 3 min 2 s [training-finished]\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.events import as_json, beside, event, in_text
 from platform_launch.why import explain_file, explain_paths
 from tests.why.corpus import Case, cases
 
@@ -64,6 +65,17 @@ def test_kernels_count_tells_lack_of_memory_from_a_kill_from_outside(logs: Path)
     assert undecided.cause == "killed"
     assert "memory ran out" in undecided.meaning
     assert "outside" in undecided.meaning
+
+
+@pytest.mark.parametrize("cause", ["killed_from_outside", "out_of_memory_kill", "killed"])
+def test_what_the_launcher_found_with_the_kernels_count_holds_when_its_log_is_read_again(
+    logs: Path, tmp_path: Path, cause: str
+) -> None:
+    log = tmp_path / "train_job_node0_20261122-101500.log"
+    said = in_text(event("verdict", text="cause:", cause=cause))
+    log.write_text((logs / "out_of_memory_in_cgroup.log").read_text() + f"{said}\n")
+    beside(log).write_bytes(as_json(event("verdict", text="cause:", cause=cause), 0))
+    assert explain_file(log).cause == cause
 
 
 def test_chain_of_exceptions_says_how_it_ended(logs: Path) -> None:

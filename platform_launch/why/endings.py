@@ -37,7 +37,8 @@ _OTHERS = (
     ),
     re.compile(
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
-        r"(?:exit |return |error |status )?(?:code|status)(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
+        r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
+        r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
     ),
     re.compile(
         r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)"

@@ -161,7 +161,9 @@ def hints_at_error(line: Line) -> bool:
     if line.grave or not _HINTS.search(line.text):
         return line.grave
     hints = _HINTS.search(_neutralised(line.text)) is not None
-    return hints and (_SPECULATES.search(line.text) is None or says_error(line))
+    if not hints or (perhaps := _SPECULATES.search(line.text)) is None or says_error(line):
+        return hints
+    return _REFUSES.search(line.text, 0, perhaps.start()) is not None
 
 
 def says_error(line: Line) -> bool:

@@ -255,11 +255,15 @@ class NodeEvents:
         if not self._decisive.of_role(SignatureRole.CAUSE):
             self._decisive = Episode()
 
-    def go_on(self, few_steps_at: int, last_step_at: int) -> None:
-        """Take what stands above work for none of a failure; one step is enough for what may be harmless."""
+    def go_on(self, few_steps_at: int, last_step_at: int, until_s: float | None = None) -> None:
+        """Take what stands above work for none of a failure; one step is enough for what may be harmless.
+
+        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands.
+        """
         for event in list(self.episode.events.values()):
-            harmless = event.role is SignatureRole.SUSPECT
-            if event.last < (last_step_at if harmless else few_steps_at):
+            harmless = event.role is SignatureRole.SUSPECT and event.raised is None
+            late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
+            if event.last < (last_step_at if harmless else few_steps_at) and not late:
                 self.outlive(event)
         error = self.first_error
         if error is not None and error.number < (few_steps_at if error.clear else last_step_at):

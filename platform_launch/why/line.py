@@ -23,9 +23,12 @@ _MILD = re.compile(
 )
 # Whatever it is called, it is not the end: it is tried again, or something else is done.
 _GETS_OVER = re.compile(
-    r"(?i)\bfall(?:s|ing)? back\b|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
-    r"|(?<!be )\b(?:skipp|ignor)(?:ed|ing)\b|\b(?:going to|using) \S{1,200} instead\b"
-    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|(?<!not )\bre-?(?:try|connect)ing\b"
+    r"(?i)(?<!to )\bfall(?:s|ing)? back\b"
+    r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
+    r"|(?<!be )(?<!pod, )\b(?:skipp|ignor)(?:ed|ing)\b(?<!\d skipped)(?<!were skipped)(?! explicit)"
+    r"|\b(?:going to|using) \S{1,200} instead\b"
+    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b"
+    r"|(?<!not )(?<!after )(?<!stopped )\bre-?(?:try|connect)ing\b"
     r"|\bstill trying\b|will wait for recovery|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
 )
 # In an object of JSON, whose fields have any order.

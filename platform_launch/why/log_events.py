@@ -136,8 +136,9 @@ class LogEvents:
         last = max(done, *steps[:1], 0)
         if not last or any(one.ends or one.tells_from(few) for one in episodes):
             return
+        until_s = parse(last, above[end - last - 1][1]).time_s
         for node_events in self._nodes.values():
-            node_events.go_on(few, last)
+            node_events.go_on(few, last, until_s)
 
     @property
     def _parting_lines(self) -> int:

@@ -14,6 +14,7 @@ _ASSIGNED = re.compile(
     rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
 )
 _NAMED = re.compile(r"\b[Pp]ods?[/=]")
+_EVENT_OF = re.compile(rb"\bpod/[\w.-]+")
 _NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
 _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
 
@@ -41,6 +42,14 @@ def was_placed(text: str, following: Iterable[bytes]) -> bool:
     of_this = takewhile(lambda data: _NAME.match(data) is None, following)
     assigned = [found["pod"].decode() for data in of_this if (found := _ASSIGNED.search(data))]
     return bool(assigned) and (not _NAMED.search(text) or any(_names(text, pod) for pod in assigned))
+
+
+def of_same_pod(text: str, following: Iterable[bytes]) -> list[bytes]:
+    """Return the lines that may be of the pod that an event names: those which name no other one."""
+    of = _EVENT_OF.search(text.encode())
+    return [
+        data for data in following if not of or not (other := _EVENT_OF.search(data)) or other[0] == of[0]
+    ]
 
 
 def _names(text: str, pod: str) -> bool:

@@ -16,7 +16,13 @@ from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, show
 from platform_launch.why.log_events import LogEvents
 from platform_launch.why.note import Note, note
 from platform_launch.why.own_lines import OwnLines
-from platform_launch.why.pods import LINES_OF_A_DESCRIPTION, pod_above, speaks_of_a_pod, was_placed
+from platform_launch.why.pods import (
+    LINES_OF_A_DESCRIPTION,
+    of_same_pod,
+    pod_above,
+    speaks_of_a_pod,
+    was_placed,
+)
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
 from platform_launch.why.scan import Scanner
@@ -249,11 +255,11 @@ class LogReader:
 
     def _passed(self, signature: Signature, text: str) -> bool:
         """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
-        following = self._scanner.following(_LINES_OF_WHAT_PASSED)
+        following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
         if signature.id == "pod_unschedulable":
             return was_placed(text, following)
         below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
-        return any(re.search(pattern, below) for pattern in signature.passed)
+        return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""

@@ -86,6 +86,7 @@ def _last_of_other_logs(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list
         for one in nodes
         if one.log != chosen.log
         and one.first_error is not None
+        and one.episode.ends
         and one.lines_read - one.first_error.number <= _LINES_AT_THE_END
         and not one.episode.of_role(SignatureRole.CONSEQUENCE)
     ]

@@ -63,7 +63,8 @@ def _of_json(data: bytes) -> list[bytes]:
         return [data]
     lines = text.rstrip("\n").split("\n")
     if isinstance(record, dict):
-        lines = [f"{_prefix(record, whole=len(lines) > 1)}{line}" for line in lines]
+        prefix = _prefix(record, whole=len(lines) > 1 and not text.startswith("Traceback ("))
+        lines = [f"{prefix}{line}" for line in lines]
     return [line.encode(errors="replace") for line in lines]
 
 
@@ -71,7 +72,8 @@ def _prefix(record: dict[str, object], *, whole: bool) -> str:
     """Return what a program's own logger says beside its message, in the form of a prefix.
 
     Not the severity that a log service gives: to what stands on the error output, for instance. Who gives a
-    ``whole`` report, of several lines, a mild level has got over it; a collector of lines gives each its own.
+    ``whole`` report, of several lines, a mild level has got over it; a collector of lines gives each its own,
+    and one of tracebacks does not say who reports them.
     """
     level, rank = str(record.get("level") or record.get("levelname")).upper(), record.get("rank")
     said = f"[rank{rank}]: " if type(rank) is int and 0 <= rank < _MOST_RANKS else ""

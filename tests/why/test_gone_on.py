@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from platform_launch.why.error_lines import hints_at_error
+from platform_launch.why.line import parse
+from platform_launch.why.signatures import catalogue
 from tests.why.conftest import Explain, progress, uncaught
 
 FAULT = "CUDA error: an illegal memory access was encountered\n"
@@ -141,3 +146,63 @@ def test_what_healthy_runs_print_is_no_error(explain_text: Explain, line: str) -
     verdict = explain_text(f"{line}\nresult: 42\n")
     assert verdict.kind != "cause"
     assert verdict.first_error is None
+
+
+ABORTED = "[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
+NO_TRACKER = "ERROR: could not push metrics: 401\n"
+EVICTED = (
+    "[88.1] LustreError: 167-0: fs-OST1: This client was evicted by fs-OST1; in progress operations fail.\n"
+    "[99.1] Lustre: fs-OST1: Connection restored to 10.0.0.7@tcp (at 10.0.0.7@tcp)\n"
+)
+PODS = (
+    '5m  Warning  Failed   pod/train-1   Error: secret "token" not found\n'
+    "5m  Normal   Started  pod/train-10  Started container train\n"
+)
+
+
+def logged(text: str) -> str:
+    return json.dumps({"level": "INFO", "message": text.rstrip("\n")}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[agent] output: bash: line 1: syntax error near unexpected token `('\n" + ABORTED, "nccl_aborted"),
+        ("/home/u/job.sh: line 4: syntax error near unexpected token `fi'\n" + ABORTED, "syntax_error"),
+        (EVICTED, "stale_nfs"),
+        (uncaught("KeyError: 'x'") + "checkpoint written at step 9\nexiting\n", "python_exception"),
+        (f"2026-01-02 03:30:00 {FAULT}" + clocked(20), "illegal_memory_access"),
+        (PODS, "pod_secret"),
+        (PODS.replace("train-10", "train-1"), None),
+        ("(raylet) Failed to connect to GCS at 10.0.0.1:6379, stopped retrying after 60s\n", "ray_start"),
+        ("train.py: error: argument --fp16: ignored explicit argument 'true'\n", "wrong_arguments"),
+        (logged(uncaught("FileNotFoundError: [Errno 2] No such file: 'a'")), "file_missing"),
+        ("[data] worker 4 fetch failed with status code 404\n" + FAULT, "illegal_memory_access"),
+    ],
+)
+def test_what_a_process_did_not_get_over_is_still_its_cause(
+    explain_text: Explain, text: str, cause: str | None
+) -> None:
+    assert explain_text(text).cause == cause
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[rank2]: train: tokenizer error: shard 7 has no tokens; nothing to fall back to\n",
+        "[rank2]: ERROR: no samples left: 128 of 128 skipped\n",
+        "[rank2]: cannot read the index: it may be of another version\n",
+    ],
+)
+def test_a_refusal_is_an_error_whatever_follows_it(said: str) -> None:
+    assert hints_at_error(parse(1, said.encode()))
+
+
+def test_an_error_at_the_end_of_a_log_that_tells_of_no_end_is_not_the_reason(explain_text: Explain) -> None:
+    verdict = explain_text(WATCHDOG, "the exporter starts\n" + NO_TRACKER)
+    assert verdict.cause == "nccl_watchdog"
+
+
+def test_a_line_of_uncorrected_errors_beside_corrected_ones_is_no_noise() -> None:
+    assert catalogue().is_noise("EDAC: 3 corrected errors")
+    assert not catalogue().is_noise("EDAC: 3 corrected errors, 1 uncorrectable error")

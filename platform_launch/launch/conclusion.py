@@ -137,7 +137,8 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
 
     def explained() -> Verdict:
         if outcome.log_path is not None:
-            return explain_file(outcome.log_path, oom_kills)
+            # The log holds no end of the launch yet: this is a part of it.
+            return explain_file(outcome.log_path, oom_kills).without_note("no-end")
         return explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
 
     found: list[Verdict] = []

@@ -111,6 +111,11 @@ class Verdict:
         texts = (one.render("en") for one in notes)
         return replace(self, notes=(*self.notes, *texts), noted=(*self.noted, *notes))
 
+    def without_note(self, note_id: str) -> Verdict:
+        """Return this without the notes of an id."""
+        kept = [one for one in self.noted if one.id != note_id]
+        return replace(self, notes=(), noted=()).with_notes(kept)
+
     def concluded(self, catalogue: Catalogue) -> Verdict:
         """Return this with what follows from the rest: whether to try again, and by which name to know it."""
         if self.kind in ("finished", "nothing"):

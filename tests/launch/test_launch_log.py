@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.events import beside
 from platform_launch.why import explain_file
 from tests.lab.needs import requires_root
 from tests.lab.waiting import LIMIT_S
@@ -76,6 +77,18 @@ def test_the_log_holds_every_line_of_launcher_and_training_in_their_order(script
     (success,) = [line for line in done.stdout.splitlines() if "[SUCCESS]" in line]
     assert success.endswith("[training-finished]")
     assert explain_file(log).kind == "finished"
+
+
+def test_a_training_that_failed_in_silence_is_not_said_to_run_still(script: Path) -> None:
+    script.write_text("raise SystemExit(3)")
+    logs = script.parent / "logs"
+    done = subprocess.run(
+        command(logs, script), env=environment(), capture_output=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 3
+    (log,) = logs.glob("*.log")
+    assert {told["id"] for told in map(json.loads, beside(log).read_text().splitlines())} >= {"verdict"}
+    assert "nothing tells that this launch ended" not in log.read_text()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

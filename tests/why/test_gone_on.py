@@ -177,6 +177,11 @@ def logged(text: str) -> str:
         ("(raylet) Failed to connect to GCS at 10.0.0.1:6379, stopped retrying after 60s\n", "ray_start"),
         ("train.py: error: argument --fp16: ignored explicit argument 'true'\n", "wrong_arguments"),
         (logged(uncaught("FileNotFoundError: [Errno 2] No such file: 'a'")), "file_missing"),
+        (
+            "flash not usable: /env/rt.so: undefined symbol: cuTensorMapEncodeTiled\n" + ABORTED,
+            "nccl_aborted",
+        ),
+        ("python: symbol lookup error: /env/rt.so: undefined symbol: cuInit\n" + ABORTED, "extension_abi"),
         ("[data] worker 4 fetch failed with status code 404\n" + FAULT, "illegal_memory_access"),
     ],
 )

@@ -22,7 +22,7 @@ _FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
 _KNOWN = re.compile(
     rf"""
       [^\s:]{{1,200}}:[ ]line[ ]\d{{1,6}}:[ ]{{1,6}}\d{{1,10}}[ ](?=[A-Z])
-    | (?:[>#][ ](?![ ]{{5}})){{1,3}}
+    | (?:>[ ](?![ ]{{5}})|[#][ ](?=\[)){{1,3}}
     | ErrorMessage[ ]"(?=\S)
     | WARNING:[ ](?:Logging|All[ ]log[ ]messages)[ ]before[ ][\w:]{{1,40}}\(\)[ ]
       (?:is[ ]called[ ])?(?:is|are)[ ]written[ ]to[ ]STDERR[ ](?=[EWIF]\d{{4}}[ ])

@@ -68,8 +68,10 @@ _PROGRESS = re.compile(
 )
 FEW_STEPS = 10
 _FEW_LINES = 3
+# Not of one process, nor of what is done beside or after the work.
 _ENDED_WELL = re.compile(
-    rb"(?i)\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b"
+    rb"(?i)^(?!.*(?:\b(?:process|rank|task|worker|node)\W{0,2}\d|clean-?up|epilog|upload|sync|mlflow|wandb))"
+    rb".*(?:\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b)"
 )
 # What LSF, SageMaker, SkyPilot and Ray say of a job that ended well.
 _SUCCESS = re.compile(

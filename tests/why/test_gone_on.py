@@ -77,6 +77,18 @@ def test_what_a_scheduler_calls_a_success_had_no_cause(explain_text: Explain, su
 @pytest.mark.parametrize(
     "line",
     [
+        "[epilog] cleanup completed successfully\n",
+        "rank 1: process 1 exited with code 0\n",
+        "upload finished successfully\n",
+    ],
+)
+def test_a_success_beside_the_work_clears_nothing(explain_text: Explain, line: str) -> None:
+    assert explain_text("CUDA error: invalid argument\n" + line).kind == "cause"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         "[rank2]: ERROR: upload to the bucket failed, will retry\n",
         "[rank2]: [ERROR] shard 3 failed (attempt 1/5)\n",
         "[rank2]: ERROR: cannot reach the tracker, retrying in 5 s\n",

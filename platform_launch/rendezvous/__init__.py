@@ -24,6 +24,6 @@ dist-launch's cluster that waits. What a purpose gets:
     coordinator.step()                          →  who joined, returned, was replaced or turned away
     coordinator.assign(spare, rank)             →  participant.seat
 
-What a run needs besides is decided by functions of values: ``fingerprint``, ``verdict``, ``absence``,
+What a run needs besides is decided by functions of values: ``fingerprint``, ``verdict``, ``ranks``,
 ``first_failure``, ``restarts``, ``ending``. See docs/decisions/0005-roll-call.md and 0012-one-rendezvous.md.
 """

@@ -12,11 +12,12 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.handshake import NoRendezvousError, RejectedError
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.port_discovery import NoRendezvous, discover_port
+from platform_launch.rendezvous.port_discovery import discover_port
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
 from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
+from platform_launch.rendezvous.verdict import RunRefusal
 
 CONNECT_LIMIT_S = 3.0
 # To connect, torch asks for names, and a store that is no store answers nothing.
@@ -45,7 +46,7 @@ class NeverReachedError(Exception):
 class CoordinatorRefusedError(Exception):
     """Node 0 cannot serve a rendezvous, and says so."""
 
-    def __init__(self, refusal: NoRendezvous) -> None:
+    def __init__(self, refusal: RunRefusal) -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
 
@@ -106,8 +107,8 @@ class Connector:
         self._examine = examine
         self._began = time.monotonic()
         self._deadline = self._began + timeout_s
-        self._said_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
-        self._refusal: NoRendezvous | None = None
+        self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._refusal: RunRefusal | None = None
 
     @property
     def host(self) -> str:
@@ -146,8 +147,8 @@ class Connector:
                 return found
             if now >= self._deadline:
                 raise NeverReachedError(f"node 0 was not reached in {self._timeout_s:g} s: {obstacle}")
-            if now - self._said_at >= _SAY_EVERY_S:
-                self._said_at = now
+            if now - self._reported_at >= _SAY_EVERY_S:
+                self._reported_at = now
                 text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
@@ -246,12 +247,12 @@ class Connector:
         found = self._reach()
         if target.discovery_port and found.step in (ReachStep.OPEN, ReachStep.REFUSED):
             first_seal = Seal(target.secret, target.purpose.name, "")
-            told = discover_port(found.address, target.discovery_port, first_seal)
-            if isinstance(told, NoRendezvous):
-                self._refusal = told
-            elif told is not None and told != target.port:
-                self.port = told
-                return reach(found.address, told, CONNECT_LIMIT_S)
+            answer = discover_port(found.address, target.discovery_port, first_seal)
+            if isinstance(answer, RunRefusal):
+                self._refusal = answer
+            elif answer is not None and answer != target.port:
+                self.port = answer
+                return reach(found.address, answer, CONNECT_LIMIT_S)
         return found
 
     def _reach(self) -> Reach:

@@ -32,7 +32,6 @@ from platform_launch.rendezvous.protocol import (
     Rejection,
     RejectionKind,
     Seat,
-    describe_rejection,
 )
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
@@ -101,7 +100,7 @@ class Coordinator:
         self._requests = OpenRequests()
         self._own = OwnEntries(store, self._seal)
         self._warned: set[str] = set()
-        self._looked = self._checked = time.monotonic()
+        self._checked = time.monotonic()
         self.membership = Membership(me, same_nnodes=same_nnodes)
         for seat in members:
             self.membership.restore(seat)
@@ -221,8 +220,7 @@ class Coordinator:
                     changes.append(change)
         self._read_values()
         watched = [m.slot for m in self.membership.everyone] + list(self.membership.rivals)
-        self._liveness.observe({slot: self._slots[slot].count for slot in watched}, now - self._looked)
-        self._looked = now
+        self._liveness.observe({slot: self._slots[slot].count for slot in watched}, now)
         return changes + self.membership.decide(self._silence, self._has_beaten)
 
     def _silence(self, slot: int) -> float:
@@ -315,8 +313,9 @@ class Coordinator:
         if change.rejection is not None:
             stranger = change.rejection.kind is RejectionKind.OTHER_PROTOCOL
             self._slots[member.slot].free_at = now + (_STRANGER_FAREWELL_S if stranger else _FAREWELL_S)
-            text, hint = describe_rejection(change.rejection), launch_error(change.rejection).hint
-            self._warn(f"{change.rejection.kind} {member.place} {text}", f"{text}; {hint}")
+            error = launch_error(change.rejection)
+            about = f"{change.rejection.kind} {member.place} {error.message}"
+            self._warn(about, f"{error.message}; {error.hint}")
             self._own.notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
         else:
             self._notify(member)

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 from platform_launch.events import Event, event, line
-from platform_launch.health.finding import Grade, NodeHealth
+from platform_launch.health.finding import NodeHealth
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import in_words
 from platform_launch.rendezvous.restarts import NotAgain
 
 _MOST_PLACES = 4
+
+# All nodes have stopped three seconds after a failure; to hear of it takes up to one.
+_GRACE_S = 1.5
+# To write flight recorders out takes seconds, more where all nodes share one; what they would tell
+# of the failure is lost with the process.
+_GPU_GRACE_S = 15.0
 
 
 class EndKind(str, Enum):
@@ -101,8 +107,8 @@ class UnwellNode:
 
     @property
     def bad(self) -> bool:
-        """Whether no job should be put on it before it is repaired."""
-        return self.health.grade is Grade.BAD
+        """As the health says."""
+        return self.health.bad
 
 
 @dataclass(frozen=True)
@@ -164,5 +170,10 @@ def quote_event(ending: NodeEnding) -> tuple[Event, list[str]] | None:
     """Return what the log of that node says, as an event and its lines; None where nothing is known of it."""
     if ending.cause is None or not ending.cause.lines:
         return None
-    told = list(ending.cause.lines)
-    return event("node-quoted", node=ending.node_rank, lines=told), [f"  | {text}" for text in told]
+    quoted = list(ending.cause.lines)
+    return event("node-quoted", node=ending.node_rank, lines=quoted), [f"  | {text}" for text in quoted]
+
+
+def stop_grace_s(gpus: int) -> float:
+    """Return how long a training gets to end when another node has failed: on a node with so many GPUs."""
+    return _GPU_GRACE_S if gpus else _GRACE_S

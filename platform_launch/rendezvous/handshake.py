@@ -12,6 +12,7 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import InvalidMessageError
 from platform_launch.rendezvous.protocol import Announcement, Hello, Rejection, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
+from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import Store
 
 
@@ -23,7 +24,7 @@ class RejectedError(Exception):
     """This node cannot take part."""
 
     def __init__(self, rejection: Rejection) -> None:
-        super().__init__(protocol.describe_rejection(rejection))
+        super().__init__(launch_error(rejection).message)
         self.rejection = rejection
 
 

@@ -22,10 +22,10 @@ class OpenRequests:
         """All of them, as every node reads them."""
         return Requests(tuple(request for request, _, _ in self._open.values()))
 
-    def receive(self, slot: int, asked: NodeRequests, members: Iterable[Member], now: float) -> bool:
+    def receive(self, slot: int, current: NodeRequests, members: Iterable[Member], now: float) -> bool:
         """Take what a node asks at the moment; tell whether any of it is new."""
         members, new = list(members), False
-        for request in asked.requests:
+        for request in current.requests:
             if request.number <= self._last_number.get(slot, 0):
                 continue
             self._last_number[slot], new = request.number, True

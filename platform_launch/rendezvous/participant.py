@@ -91,7 +91,6 @@ class Participant:
         self._now = Now(0, 0, 0, 0)
         self._known = dict.fromkeys((protocol.STATE, protocol.MEMBERS, protocol.REQUESTS), 0)
         self._liveness: Liveness[str] = Liveness()
-        self._looked = time.monotonic()
         self._state: Message | None = None
         self._members: tuple[Seat, ...] = ()
         self._inquiries: dict[int, PendingRequest] = {}
@@ -143,8 +142,7 @@ class Participant:
         now_data, notice = self._store.exchange(*self._next_beat(), [protocol.NOW, notice_key])
         self._now = self._open_entry(protocol.NOW, now_data, Now) or self._now
         moment = time.monotonic()
-        self._liveness.observe({protocol.NOW: self._now.count}, moment - self._looked)
-        self._looked = moment
+        self._liveness.observe({protocol.NOW: self._now.count}, moment)
         if notice and notice != self._notice:
             self._hear_notice(notice_key, notice)
         self._hear_news()

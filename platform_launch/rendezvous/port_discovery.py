@@ -16,6 +16,7 @@ from platform_launch.errors import TopologyError
 from platform_launch.rendezvous.authentication import Seal
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.reach import open_port
+from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.topology import Topology
 
 _LIMIT_S = 1.0
@@ -29,15 +30,6 @@ class RendezvousPort(Message):
     """The rendezvous is on this port of the machine that was asked."""
 
     port: int
-
-
-@dataclass(frozen=True)
-class NoRendezvous(Message):
-    """Node 0 cannot serve one: every node leaves with this code."""
-
-    exit_code: int
-    reason: str
-    hint: str
 
 
 def rendezvous_port(topology: Topology, env: Environment) -> int:
@@ -62,7 +54,7 @@ def announce_port(port: int, known_port: Callable[[], int]) -> AbstractContextMa
 
 
 def announce_refusal(
-    port: int, refusal: NoRendezvous, seal: Seal, heard: Callable[[], None]
+    port: int, refusal: RunRefusal, seal: Seal, heard: Callable[[], None]
 ) -> AbstractContextManager[int]:
     """Tell on one port that there will be no rendezvous, and call ``heard`` for each who asks there.
 
@@ -77,7 +69,7 @@ def announce_refusal(
     return open_port(port, greeting)
 
 
-def discover_port(address: str, port: int, seal: Seal | None = None) -> int | NoRendezvous | None:
+def discover_port(address: str, port: int, seal: Seal | None = None) -> int | RunRefusal | None:
     """Ask for the port of the rendezvous; None where nobody tells it: node 0 is not up, or trains already.
 
     That there will be none is believed where it is sealed with ``seal``.
@@ -88,8 +80,8 @@ def discover_port(address: str, port: int, seal: Seal | None = None) -> int | No
     except OSError:
         return None
     with suppress(InvalidMessageError):
-        told = decode(answer, RendezvousPort).port
-        return told if 0 < told <= _HIGHEST_PORT else None
+        found = decode(answer, RendezvousPort).port
+        return found if 0 < found <= _HIGHEST_PORT else None
     with suppress(InvalidMessageError):
-        return seal.open(_REFUSAL, answer, NoRendezvous) if seal is not None else None
+        return seal.open(_REFUSAL, answer, RunRefusal) if seal is not None else None
     return None

@@ -216,30 +216,3 @@ class RequestAnswer(Message):
     most_bytes: ClassVar[int] = MIB
 
     body: Message
-
-
-def describe_rejection(rejection: Rejection) -> str:
-    """Say why a node is turned away."""
-    rank, place, by = rejection.node_rank, rejection.place, rejection.by
-    theirs, ours = rejection.theirs, rejection.ours
-    who, host = f"node {rank} ({place})", f"node 0 ({by})"
-    match rejection.kind:
-        case RejectionKind.OTHER_JOB:
-            ours_is = f"the rendezvous at this address is that of job {ours!r}"
-            return f"{place} belongs to job {theirs!r}, but {ours_is}"
-        case RejectionKind.OTHER_PURPOSE:
-            return f"{who} came for {theirs}, but {host} waits for {ours}"
-        case RejectionKind.OTHER_PROTOCOL:
-            return f"the launchers do not understand each other: {theirs} on {who}, {ours} on {host}"
-        case RejectionKind.RANK_OUT_OF_RANGE:
-            return f"{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes"
-        case RejectionKind.RANK_TAKEN:
-            return f"two nodes say they are node {rank}: {by} and {place}"
-        case RejectionKind.REPLACED:
-            return f"the place of {who}, which was silent, was given to {by}"
-        case RejectionKind.NO_SECRET:
-            return f"{who} has no PLATFORM_LAUNCH_SECRET, {host} has one"
-        case RejectionKind.OTHER_SECRET:
-            return f"{who} has another PLATFORM_LAUNCH_SECRET than {host}"
-        case RejectionKind.COORDINATOR_WITHOUT_SECRET:
-            return f"{host} has no PLATFORM_LAUNCH_SECRET, {who} has one"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import select
 import socket
 import time
@@ -15,7 +14,7 @@ from threading import Thread
 from typing import TypeVar
 
 from platform_launch.hardware import ports
-from platform_launch.hardware.names import ResolverInquiry, addresses_of
+from platform_launch.hardware.names import ResolverInquiry, addresses_of, is_loopback
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -174,14 +173,6 @@ def _greet(connection: socket.socket, greeting: bytes) -> None:
         connection.settimeout(5)
         connection.sendall(greeting)
         connection.recv(1)
-
-
-def is_loopback(address: str) -> bool:
-    """Tell whether an address means the machine itself, wherever it is used."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def is_here(family: int, address: str) -> bool:

@@ -1,41 +1,75 @@
-"""A rejection as the error with which a node's command ends."""
+"""Why a node is turned away, in words, and the error with which its command ends."""
 
 from __future__ import annotations
 
 from platform_launch.errors import LaunchError, NodesAbsentError, NodesDisagreeError, TopologyError
-from platform_launch.rendezvous.protocol import Rejection, RejectionKind, describe_rejection
+from platform_launch.rendezvous.protocol import Rejection, RejectionKind
 
 _SAME_SECRET = "give every node the same PLATFORM_LAUNCH_SECRET (or _FILE), or none"  # noqa: S105 - advice
 
-_FAMILIES: dict[RejectionKind, tuple[type[LaunchError], str]] = {
+# The family of the error, what happened and what to do.
+_KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
     RejectionKind.OTHER_JOB: (
         NodesAbsentError,
+        "{place} belongs to job {theirs!r}, but the rendezvous at this address is that of job {ours!r}",
         "check MASTER_ADDR and INIT_MASTER_PORT: two jobs must not meet at one address",
     ),
-    RejectionKind.OTHER_PURPOSE: (NodesDisagreeError, "start the same command on every node"),
+    RejectionKind.OTHER_PURPOSE: (
+        NodesDisagreeError,
+        "{who} came for {theirs}, but {host} waits for {ours}",
+        "start the same command on every node",
+    ),
     RejectionKind.OTHER_PROTOCOL: (
         NodesDisagreeError,
+        "the launchers do not understand each other: {theirs} on {who}, {ours} on {host}",
         "use one image, or one version of platform-launch, on all nodes",
     ),
     RejectionKind.RANK_OUT_OF_RANGE: (
         TopologyError,
+        "{place} says it is node {rank} of {theirs}, but {host} was told of {ours} nodes",
         "give every node the same number of nodes, and ranks from 0",
     ),
     RejectionKind.RANK_TAKEN: (
         TopologyError,
-        "every node needs a rank of its own: check what sets RANK (or --node-rank)",
+        "two nodes say they are node {rank}: {by} and {place}",
+        (
+            "every node needs a rank of its own: check what sets RANK (or --node-rank); "
+            "if another job runs on these hosts, give this one another MASTER_PORT"
+        ),
     ),
     RejectionKind.REPLACED: (
         NodesAbsentError,
+        "the place of {who}, which was silent, was given to {by}",
         "look at this node's network: node 0 had not heard of it for a while",
     ),
-    RejectionKind.NO_SECRET: (NodesDisagreeError, _SAME_SECRET),
-    RejectionKind.OTHER_SECRET: (NodesDisagreeError, _SAME_SECRET),
-    RejectionKind.COORDINATOR_WITHOUT_SECRET: (NodesDisagreeError, _SAME_SECRET),
+    RejectionKind.NO_SECRET: (
+        NodesDisagreeError,
+        "{who} has no PLATFORM_LAUNCH_SECRET, {host} has one",
+        _SAME_SECRET,
+    ),
+    RejectionKind.OTHER_SECRET: (
+        NodesDisagreeError,
+        "{who} has another PLATFORM_LAUNCH_SECRET than {host}",
+        _SAME_SECRET,
+    ),
+    RejectionKind.COORDINATOR_WITHOUT_SECRET: (
+        NodesDisagreeError,
+        "{host} has no PLATFORM_LAUNCH_SECRET, {who} has one",
+        _SAME_SECRET,
+    ),
 }
 
 
 def launch_error(rejection: Rejection) -> LaunchError:
     """Return what went wrong and what to do, with the exit code of its family."""
-    family, hint = _FAMILIES[rejection.kind]
-    return family(describe_rejection(rejection), hint)
+    family, text, hint = _KINDS[rejection.kind]
+    message = text.format(
+        who=f"node {rejection.node_rank} ({rejection.place})",
+        host=f"node 0 ({rejection.by})",
+        rank=rejection.node_rank,
+        place=rejection.place,
+        by=rejection.by,
+        theirs=rejection.theirs,
+        ours=rejection.ours,
+    )
+    return family(message, hint)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 # Of a training whose output names no steps, only this much is known: it worked for a while.
 _LONG_ENOUGH_S = 600.0
-# ``Step 120/1000``, ``global_step=120``, ``step: 120 of 1000``: the step, and the last one if it is told.
-STEP = re.compile(
-    r"\b(?:global[ _]?)?steps?['\"]?[ :=#]{1,3}(\d{1,12})\b(?:\s*(?:/|of)\s*(\d{1,12})\b)?", re.IGNORECASE
-)
 
 
 class NotAgainKind(str, Enum):
@@ -41,12 +36,6 @@ class FailedRun:
 
     step: int | None
     duration_s: float
-
-
-def highest_step(log: str) -> int | None:
-    """Return the highest step an output names, see :data:`STEP`."""
-    steps = [int(step) for step, _ in STEP.findall(log)]
-    return max(steps) if steps else None
 
 
 def why_not_again(failed: Sequence[FailedRun], restarts_used: int, max_restarts: int) -> NotAgain | None:

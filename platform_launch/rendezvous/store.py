@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import descriptors, ports
 from platform_launch.rendezvous.bare_torch import bare_torch
+from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.torch_free import TorchFreeClient
 
 T = TypeVar("T")
@@ -30,8 +31,6 @@ _KEY_LIMIT_S = 2.0
 _LOOK_S = 0.5
 # Fits into 576 bytes, which pass everywhere (RFC 791): so the nodes meet where a switch drops large packets.
 _SEGMENT_BYTES = 536
-# Of a longer look (this process was stopped) no more counts: the answer may have been there meanwhile.
-_LONGEST_LOOK_S = 2.0
 _FOR_EVER_S = 365 * 24 * 3600.0
 
 
@@ -50,7 +49,10 @@ class StoreSilentError(StoreError):
 class PortTakenError(StoreError):
     """A store cannot be served on a port; the message says why not, and who holds it."""
 
-    hint = "end that process, or set INIT_MASTER_PORT to a free port on all nodes"
+    hint = (
+        "end that process, or set INIT_MASTER_PORT to a free port on all nodes; "
+        "if it is another job's, give this one another MASTER_PORT too"
+    )
 
     def __init__(self, port: int) -> None:
         super().__init__(f"INIT_MASTER_PORT {port} {why_taken(port)}")
@@ -198,16 +200,14 @@ class Store:
             raise self._broken
         answer: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
         self._calls.put((call, answer))
-        waited_s, looked = 0.0, time.monotonic()
+        waiting = SilenceClock(time.monotonic())
         while True:
             try:
                 good, value = answer.get(timeout=min(_LOOK_S, self._limit_s))
                 break
             except Empty:
-                now = time.monotonic()
-                waited_s, looked = waited_s + min(now - looked, _LONGEST_LOOK_S), now
-                if waited_s >= self._limit_s:
-                    self._broken = StoreSilentError(waited_s)
+                if waiting.observe(time.monotonic()) >= self._limit_s:
+                    self._broken = StoreSilentError(waiting.silent_s)
                     self._calls.put(None)
                     raise self._broken from None
         if good:

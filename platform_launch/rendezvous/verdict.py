@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rendezvous.fingerprint import Fingerprint
+from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import compact, in_words
 
 # Training cannot work, or not as meant, where these differ. All else is worth a warning only.
@@ -45,14 +46,26 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class StartVerdict:
-    """What came out. ``exit_code`` is 0 when the nodes may start, else the same for all of them."""
+class RunRefusal(Message):
+    """The job cannot start; every node leaves with this code, perhaps because of one ``node``.
+
+    ``untold``: only this node knows, whose helper could not come to the others.
+    """
 
     exit_code: int
-    reasons: tuple[str, ...] = ()
+    reason: str
     hint: str = ""
-    warnings: tuple[str, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    node: int | None = None
+    untold: bool = False
+
+
+@dataclass(frozen=True)
+class StartVerdict:
+    """What came out; ``refusal`` is None when the nodes may start."""
+
+    refusal: RunRefusal | None
+    warnings: tuple[str, ...]
+    differences: tuple[Difference, ...]
 
 
 def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) -> StartVerdict:
@@ -63,24 +76,21 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
         *(difference.in_words() for difference in found if not difference.must_agree),
         *_clock_warnings(clock_offsets_s),
     )
+    broken = [difference.in_words() for difference in found if difference.must_agree]
+    refusal = None
     if cut_off:
-        return StartVerdict(
+        refusal = RunRefusal(
             TopologyError.exit_code,
-            tuple(f"node {node.node_rank}, {node.place}: {node.master_port_problem}" for node in cut_off),
+            "; ".join(f"node {node.node_rank}, {node.place}: {node.master_port_problem}" for node in cut_off),
             "let the nodes reach MASTER_PORT on node 0 too (firewall, security group, network policy)",
-            warnings,
-            found,
         )
-    broken = tuple(difference.in_words() for difference in found if difference.must_agree)
-    if broken:
-        return StartVerdict(
+    elif broken:
+        refusal = RunRefusal(
             NodesDisagreeError.exit_code,
-            broken,
+            f"the nodes disagree: {'; '.join(broken)}",
             "give every node the same image, command and number of GPUs; replace a node that lost one",
-            warnings,
-            found,
         )
-    return StartVerdict(0, warnings=warnings, differences=found)
+    return StartVerdict(refusal, warnings, found)
 
 
 def differences(nodes: Iterable[Fingerprint]) -> tuple[Difference, ...]:

@@ -65,8 +65,12 @@ class Node:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"does not end:\n{self.text}") from None
-        self._reader.join(5)
+        self.ended()
         return code
+
+    def ended(self) -> None:
+        """Wait for the last lines; what was left behind may hold the output open."""
+        self._reader.join(5)
 
 
 def start(

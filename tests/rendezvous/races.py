@@ -31,19 +31,17 @@ from platform_launch.rendezvous.messages import ConsoleLine, Message, decode, en
 from platform_launch.rendezvous.run import process
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
-    CannotStart,
     LauncherAlive,
     Moved,
     RendezvousLost,
     RunTask,
     Settled,
     Standby,
-    StopAll,
-    StopTraining,
-    TrainingEnded,
 )
 from platform_launch.rendezvous.run.places import Places
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.store import load_torch
+from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.netns import Host, hosts
 
 NNODES, SPARES = 3, 2
@@ -235,7 +233,7 @@ class Job:
             if message.node_rank != node.me.node_rank:
                 node.me = replace(node.me, node_rank=message.node_rank, stand_in=True)
             node.me = replace(node.me, restarts_used=message.restarts_used)
-        elif isinstance(message, StopTraining) and node.held is not None:
+        elif isinstance(message, StopAll) and node.held is not None:
             self._end(node, EndKind.STOPPED)
         elif isinstance(message, Moved):
             node.spare = node.spare or node.me.node_rank == 0
@@ -245,7 +243,7 @@ class Job:
             node.again_at = time.monotonic() + self._jitter_s()
         elif isinstance(message, (Settled, RendezvousLost)):
             self._settle(node, message)
-        elif isinstance(message, CannotStart):
+        elif isinstance(message, RunRefusal):
             raise WrongError(f"{node.me.host} was sent away: {message.reason}; {node.said}")
 
     def _settle(self, node: Node, message: Settled | RendezvousLost) -> None:

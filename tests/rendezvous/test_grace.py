@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from platform_launch.rendezvous.run.grace import stop_grace_s
+from platform_launch.rendezvous.ending import stop_grace_s
 
 
 def test_a_node_with_gpus_gets_the_time_to_write_its_flight_recorders_out() -> None:

@@ -23,11 +23,11 @@ from platform_launch.rendezvous.connecting import JoinTarget
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.arriving import Arrival
-from platform_launch.rendezvous.run.launcher import Moved, RunTask, StopAll
+from platform_launch.rendezvous.run.launcher import Moved, RunTask
 from platform_launch.rendezvous.run.leaving import GivenUpError
 from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
-from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import SignalInbox
 from tests.rendezvous.live import PURPOSE, Live, live

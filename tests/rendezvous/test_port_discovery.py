@@ -10,11 +10,11 @@ import pytest
 
 from platform_launch.rendezvous.authentication import Seal, Secret
 from platform_launch.rendezvous.port_discovery import (
-    NoRendezvous,
     announce_port,
     announce_refusal,
     discover_port,
 )
+from platform_launch.rendezvous.verdict import RunRefusal
 from tests.lab.port import reserved_port
 
 
@@ -55,7 +55,7 @@ def test_a_closed_port_says_nothing() -> None:
 
 
 def test_a_node_0_that_cannot_serve_is_believed_where_its_seal_is_right() -> None:
-    refusal = NoRendezvous(67, "node 0 cannot start: no torch", "look at node 0")
+    refusal = RunRefusal(67, "node 0 cannot start: no torch", "look at node 0")
     secret, other = Secret("a secret of the whole job"), Secret("another secret than that")
     asked: list[None] = []
     for sealed in (None, secret):

@@ -6,7 +6,8 @@ from threading import Event
 
 import pytest
 
-from platform_launch.rendezvous.reach import Reach, ReachStep, is_here, is_loopback, reach, resolve
+from platform_launch.hardware.names import is_loopback
+from platform_launch.rendezvous.reach import Reach, ReachStep, is_here, reach, resolve
 from tests.lab.port import reserved_port
 from tests.lab.waiting import LIMIT_S
 
@@ -38,9 +39,9 @@ def test_a_strange_name_is_only_not_resolved(name: str) -> None:
 
 
 def test_a_slow_name_server_is_waited_for_by_whoever_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, asked = Event(), []
+    answer, asked = Event(), list[bytes]()
 
-    def slow(host: str, *_args: object, **_kwargs: object) -> list[object]:
+    def slow(host: bytes, *_args: object, **_kwargs: object) -> list[object]:
         asked.append(host)
         answer.wait()
         return [(socket.AF_INET, 1, 6, "", ("192.0.2.7", 0))]
@@ -51,7 +52,7 @@ def test_a_slow_name_server_is_waited_for_by_whoever_asks_again(monkeypatch: pyt
     assert "no name server has answered yet" in found.in_words("slow.invalid", 1)
     answer.set()
     assert resolve("slow.invalid", limit_s=LIMIT_S).found == ((socket.AF_INET, "192.0.2.7"),)
-    assert asked == ["slow.invalid"]
+    assert asked == [b"slow.invalid"]
 
 
 def test_a_name_is_unknown_only_where_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_a_request_of_any_node_collects_the_answers_of_all_others() -> None:
 def test_a_request_of_some_ranks_ends_at_its_limit_and_names_who_is_silent() -> None:
     with live(3) as rendezvous:
         nodes = [rendezvous.joined(rank) for rank in range(3)]
-        inquiry = nodes[0].ask(Question("?"), to=[1, 2], limit_s=2)
+        inquiry = nodes[0].ask(Question("?"), to=[1, 2], limit_s=5)
         until(lambda: bool(nodes[1]._open), *nodes)
         nodes[1].answer(nodes[1].requests()[0], Reply("here"))
         until(lambda: inquiry.done, *nodes)

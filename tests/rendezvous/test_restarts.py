@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from platform_launch.launch.steps import highest_step
 from platform_launch.rendezvous.restarts import (
     FailedRun,
     NotAgain,
     NotAgainKind,
     describe_not_again,
-    highest_step,
     why_not_again,
 )
 

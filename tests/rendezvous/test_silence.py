@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.rendezvous.run.silence import (
-    SilenceClock,
     SilenceNews,
     SilenceReporter,
     in_view_of,
@@ -26,20 +25,6 @@ def test_a_run_ends_for_silence_only_where_the_training_does_not_go_on(
     silent_s: float, still_s: float | None, *, lost: bool
 ) -> None:
     assert is_lost(silent_s, still_s, 60.0) is lost
-
-
-def test_silence_adds_up_until_the_next_sign_of_life() -> None:
-    clock = SilenceClock(100.0)
-    assert clock.observe(103.0) == 3.0
-    assert clock.observe(110.0) == 10.0
-    clock.heard(111.0)
-    assert clock.observe(112.0) == 1.0
-
-
-def test_whoever_looks_and_was_stopped_for_an_hour_blames_nobody_for_it() -> None:
-    clock = SilenceClock(0.0)
-    clock.observe(1.0)
-    assert clock.observe(3601.0) < 20.0
 
 
 def test_a_silence_is_told_when_it_has_doubled_and_when_it_is_over() -> None:

@@ -19,7 +19,7 @@ from platform_launch.rendezvous.protocol import Join, RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.run.gathering import Gathering
 from platform_launch.rendezvous.run.settlement import Settlement
-from platform_launch.rendezvous.run.state import Report, RunPhase, RunState
+from platform_launch.rendezvous.run.state import RunPhase, RunState, TrainingEnded
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.rendezvous.live import PURPOSE, Live, live, until
@@ -65,7 +65,7 @@ def test_a_node_that_cannot_start_never_becomes_a_spare() -> None:
 
 def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() -> None:
     for spares, bad in ((1, (1,)), (0, ())):
-        with live(2, spares=spares, values=(Report,)) as rendezvous:
+        with live(2, spares=spares, values=(TrainingEnded,)) as rendezvous:
             nodes = [rendezvous.joined(rank) for rank in range(2)]
             waiting = [rendezvous.joined(2 + index, spare=True) for index in range(spares)]
             rendezvous.halted.set()
@@ -80,7 +80,7 @@ def test_a_bad_node_is_replaced_while_spares_last_and_only_then_told_to_leave() 
             for rank, code in enumerate((1, 9)):
                 health = node_health([LOST] * (code == 9))
                 ending = NodeEnding(EndKind.FAILED, rank, "host", code, ended_at_s=1.0 + rank, health=health)
-                nodes[rank].publish(Report(ending, None))
+                nodes[rank].publish(TrainingEnded(ending, None))
             settlement._stop_all(NodeEnding(EndKind.FAILED, 1, "host", 9), 0.0)
 
             def settled(settlement: Settlement = settlement) -> bool:
@@ -198,3 +198,19 @@ def test_a_refusal_waits_for_node_0s_own_part_however_late_it_comes() -> None:
         until(lambda: not gathering.all_left(hurried=True), own)
         own.leave()
         until(lambda: gathering.all_left(hurried=False))
+
+
+def test_a_node_that_went_silent_is_told_to_all_at_once_and_keeps_its_place_for_a_while() -> None:
+    with live(3) as rendezvous:
+        gathering = gather(rendezvous, nnodes=3)
+        nodes = [rendezvous.participant(rank) for rank in range(2)]
+        for node in nodes:
+            node.join()
+        until(lambda: bool(gathering.step()) and 1 in gathering.present, *nodes)
+        until(lambda: 1 in gathering.step().last_seen_s, nodes[0])
+        assert gathering.state.absent == (1, 2)
+        assert "last heard from node 1 " in rendezvous.said[-1].text
+        assert 1 in gathering.present
+        nodes.append(rendezvous.participant(2))
+        nodes[2].join()
+        until(lambda: gathering.step().phase is RunPhase.RUNNING, *nodes)

@@ -102,7 +102,7 @@ def test_what_is_no_store_ends_in_one_error(stranger: tuple[int, list[bytes]], a
 
 
 def test_it_does_not_wait_for_ever(stranger: tuple[int, list[bytes]]) -> None:
-    store = Store.connect_without_torch("127.0.0.1", stranger[0], limit_s=0.2)
+    store = Store.connect_without_torch("127.0.0.1", stranger[0], limit_s=0.2, open_limit_s=LIMIT_S)
     with pytest.raises(StoreError):
         store.read(["key"])
     store.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.errors import NodesDisagreeError, TopologyError
-from platform_launch.rendezvous.verdict import judge, table
+from platform_launch.rendezvous.verdict import StartVerdict, judge, table
 from tests.rendezvous.nodes import fingerprint
 
 
 def test_equal_nodes_agree() -> None:
     verdict = judge([fingerprint(0), fingerprint(1)], {})
-    assert (verdict.exit_code, verdict.warnings, verdict.differences) == (0, (), ())
+    assert verdict == StartVerdict(None, (), ())
 
 
 @pytest.mark.parametrize(
@@ -29,16 +29,17 @@ def test_equal_nodes_agree() -> None:
     ],
 )
 def test_a_difference_that_breaks_training_refuses_the_start(fact: str) -> None:
-    verdict = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {})
-    assert verdict.exit_code == NodesDisagreeError.exit_code
-    assert [reason.split(":")[0] for reason in verdict.reasons] == [fact]
-    assert verdict.reasons[0].endswith("other on node 1")
+    refusal = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {}).refusal
+    assert refusal is not None
+    assert refusal.exit_code == NodesDisagreeError.exit_code
+    assert refusal.reason.startswith(f"the nodes disagree: {fact}:")
+    assert refusal.reason.endswith("other on node 1")
 
 
 @pytest.mark.parametrize("fact", ["torch", "GPU driver", "$NCCL_IB_TC", "script", "git revision"])
 def test_a_difference_that_may_be_meant_is_a_warning(fact: str) -> None:
     verdict = judge([fingerprint(0), fingerprint(1, facts={fact: "other"})], {})
-    assert verdict.exit_code == 0
+    assert verdict.refusal is None
     assert len(verdict.warnings) == 1
     assert verdict.warnings[0].startswith(f"{fact}: ")
 
@@ -68,21 +69,22 @@ def test_a_variable_that_one_node_lacks_reads_as_not_set() -> None:
 def test_different_torch_releases_are_refused_and_both_versions_shown() -> None:
     other = {"torch": "2.6.0+cu124", "torch release": "2.6"}
     verdict = judge([fingerprint(0), fingerprint(1, facts=other)], {})
-    assert verdict.exit_code == NodesDisagreeError.exit_code
-    assert verdict.reasons == ("torch release: 2.8 on node 0; 2.6 on node 1",)
+    assert verdict.refusal is not None
+    assert verdict.refusal.reason == "the nodes disagree: torch release: 2.8 on node 0; 2.6 on node 1"
     assert verdict.warnings == ("torch: 2.8.0+cu128 on node 0; 2.6.0+cu124 on node 1",)
 
 
 def test_a_node_that_does_not_get_through_to_the_master_port_is_named() -> None:
     nodes = [fingerprint(0), fingerprint(1, master_port_problem="reaches node 0 on port 29501, but not …")]
-    verdict = judge(nodes, {})
-    assert verdict.exit_code == TopologyError.exit_code
-    assert verdict.reasons == ("node 1, gpu-1 (10.0.0.1): reaches node 0 on port 29501, but not …",)
+    refusal = judge(nodes, {}).refusal
+    assert refusal is not None
+    assert refusal.exit_code == TopologyError.exit_code
+    assert refusal.reason == "node 1, gpu-1 (10.0.0.1): reaches node 0 on port 29501, but not …"
 
 
 def test_a_clock_that_is_off_is_a_warning_with_the_worst_node() -> None:
     verdict = judge([fingerprint(rank, 3) for rank in range(3)], {0: 0.0, 1: 0.3, 2: -61.0})
-    assert verdict.exit_code == 0
+    assert verdict.refusal is None
     assert len(verdict.warnings) == 1
     assert verdict.warnings[0].startswith(
         "clock: node 2 differ from node 0 by more than 2 s (node 2: -61.0 s)"

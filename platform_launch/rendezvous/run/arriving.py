@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
 
 from platform_launch.errors import NodesAbsentError
-from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import CONNECT_LIMIT_S, Connector, JoinTarget
 from platform_launch.rendezvous.ending import EndKind
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.ranks import describe_absent
 from platform_launch.rendezvous.reach import ReachStep, reach
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
-    CannotStart,
     Moved,
     RunTask,
     Settled,
     Standby,
-    StopAll,
 )
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
 from platform_launch.rendezvous.run.searching import Search
-from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunRefusal, RunState
+from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll
 from platform_launch.rendezvous.store import StoreError, StoreSilentError
+from platform_launch.rendezvous.verdict import RunRefusal
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 10.0
@@ -180,9 +179,8 @@ class Arrival:
         if self._spare and state.outcome is not None:
             self._emit(Settled(state.outcome))
             return None
-        ended = RunRefusal(NodesAbsentError.exit_code, ("the run of this job has ended",))
-        refusal = state.refusal or ended
-        self._emit(CannotStart(refusal.exit_code, "; ".join(refusal.reasons), refusal.hint, refusal.node))
+        ended = RunRefusal(NodesAbsentError.exit_code, "the run of this job has ended")
+        self._emit(state.refusal or ended)
         return None
 
     def _look_again(self, error: StoreError) -> None:
@@ -203,11 +201,15 @@ class Arrival:
         say_at = began + _SAY_FIRST_S
         pause_s = min(0.1 + self._me.nnodes / 2500, 0.5)
         standing_by = False
+        gone: Set[int] = frozenset()
         while True:
             participant.heartbeat()
             state = participant.state(RunState)
             if state is not None:
                 self._search.heard(state)
+                if state.last_seen_s.keys() - gone:
+                    say_at = 0.0
+                gone = state.last_seen_s.keys()
             if state is not None and self._is_final(state, participant):
                 return state
             seat = participant.seat
@@ -229,7 +231,7 @@ class Arrival:
                 say_at = now + _SAY_EVERY_S
                 text = "the others are coming"
                 if state is not None and state.absent:
-                    text = describe(state.absent, state.nnodes, state.last_seen_s)
+                    text = describe_absent(state.absent, state.nnodes, state.last_seen_s)
                 self._say("INFO", f"connected to node 0, waiting for {now - began:.0f} s: {text}")
             self._pause(pause_s)
 

@@ -35,9 +35,9 @@ def decide(
     if ending.in_good_order:
         return RunOutcome(_stopped_code(ending, reports.values()), ending)
     first = first_failure(list(reports.values()), rank_of)
-    told = next((report for report in reports.values() if _was_told(report)), None)
-    if told is not None and (first is None or blames_others(first)):
-        return RunOutcome(_stopped_code(told, reports.values()), told)
+    stopped = next((report for report in reports.values() if _was_stopped(report)), None)
+    if stopped is not None and (first is None or blames_others(first)):
+        return RunOutcome(_stopped_code(stopped, reports.values()), stopped)
     if vanished is not None and (first is None or blames_others(first)):
         # Its partners were quicker to lose their connections than node 0 is to miss its heartbeat.
         ending = vanished
@@ -72,15 +72,15 @@ def no_use(ending: NodeEnding, bad: Sequence[int], replaced: Sequence[int]) -> N
 
 def _unwell(reports: Mapping[int, NodeEnding]) -> tuple[UnwellNode, ...]:
     """Return the nodes whose devices are not well, the bad ones first."""
-    told = [
+    found = [
         UnwellNode(rank, report.host, replace(report.health, findings=()))  # its reasons say it to others
         for rank, report in sorted(reports.items())
         if report.health is not None and report.health.grade is not Grade.HEALTHY
     ]
-    return tuple(sorted(told, key=lambda node: not node.bad))
+    return tuple(sorted(found, key=lambda node: not node.bad))
 
 
-def _was_told(report: NodeEnding) -> bool:
+def _was_stopped(report: NodeEnding) -> bool:
     """Tell whether a signal to this very node ended its training."""
     return report.kind is EndKind.STOPPED and report.stopped_by in signal.Signals.__members__
 

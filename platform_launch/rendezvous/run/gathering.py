@@ -15,20 +15,21 @@ from platform_launch.errors import (
     UnfitNodeError,
 )
 from platform_launch.rendezvous import verdict
-from platform_launch.rendezvous.absence import absent_ranks, describe, looks_like_processes
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.membership import Change, Member
 from platform_launch.rendezvous.messages import ConsoleLine
-from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
+from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.ranks import absent_ranks, describe_absent, looks_like_processes
 from platform_launch.rendezvous.rejection import launch_error
-from platform_launch.rendezvous.run.state import RunPhase, RunRefusal, RunState
+from platform_launch.rendezvous.run.state import RunPhase, RunState
+from platform_launch.rendezvous.verdict import RunRefusal
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
 # A node. Who is absent is told to all, and so the less often the more they are.
 _TELL_EVERY_S = 0.002
-# A training must not start with a node that may be dead already.
+# A training must not start with a node that may be dead already, and all hear at once which one that is.
 _DOUBTED_AFTER_S = 2.5
 # So long a spare leaves a node that has not come its place: who ran before shall run again, and an image that
 # is still pulled is no loss.
@@ -46,7 +47,7 @@ def refusal_of(node: Fingerprint) -> RunRefusal:
     # The node alone is unfit; the others only lack it.
     unfit = node.refusal_code == UnfitNodeError.exit_code
     code = NodesAbsentError.exit_code if unfit else node.refusal_code
-    return RunRefusal(code, (reason,), f"look at the output of node {node.node_rank}", node.node_rank)
+    return RunRefusal(code, reason, f"look at the output of node {node.node_rank}", node.node_rank)
 
 
 class Gathering:
@@ -86,8 +87,8 @@ class Gathering:
         self._offsets_s: dict[str, float] = {}
         self._time_is_up = False
         self._began = time.monotonic()
-        self._said = self._began - _SAY_EVERY_S + _SAY_FIRST_S
-        self._told_at = 0.0
+        self._reported_at = self._began - _SAY_EVERY_S + _SAY_FIRST_S
+        self._published_at = 0.0
         self.master_addr_problem = ""
         self.restarts_used = me.restarts_used
         self.state = RunState(RunPhase.WAITING, me.nnodes, tuple(range(me.nnodes)))
@@ -111,9 +112,10 @@ class Gathering:
         self._miss(now)
         if self.state.phase is RunPhase.WAITING:
             absent = self._fill(absent_ranks(self.present, self._me.nnodes), now)
-            if absent:
-                self._wait_for(absent, now)
-            elif not self._coordinator.membership.rivals and not self._is_doubtful():
+            doubted = self._doubted_s()
+            if absent or doubted:
+                self._wait_for(absent, doubted, now)
+            elif not self._coordinator.membership.rivals:
                 self._pronounce()
         return self.state
 
@@ -160,7 +162,7 @@ class Gathering:
                 self._coordinator.remove(member)
                 if node.identity not in self._unfit:
                     self._unfit.add(node.identity)
-                    text = f"{refusal.reasons[0]}; a spare may take its place"
+                    text = f"{refusal.reason}; a spare may take its place"
                     self._say(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
     def _leave_to_spare(self, refusal: RunRefusal) -> bool:
@@ -184,12 +186,12 @@ class Gathering:
         rejection = change.rejection
         if rejection is None or member.node.refusal:
             return
+        error = launch_error(rejection)
         if rejection.kind is RejectionKind.RANK_OUT_OF_RANGE:
-            hint = "give every node the same number of nodes, and ranks from 0"
-            self.refuse(RunRefusal(TopologyError.exit_code, (describe_rejection(rejection),), hint))
+            self.refuse(RunRefusal(error.exit_code, error.message, error.hint))
         elif rejection.kind is RejectionKind.OTHER_PROTOCOL:
-            rank, error = rejection.node_rank, launch_error(rejection)
-            refusal = RunRefusal(error.exit_code, (error.message,), error.hint, rank)
+            rank = rejection.node_rank
+            refusal = RunRefusal(error.exit_code, error.message, error.hint, rank)
             if rank not in self.present and not self._leave_to_spare(refusal):
                 self._foreign.add(rank)  # also after a refusal: it needs to be waited for no longer
         elif rejection.kind is RejectionKind.RANK_TAKEN and self.state.phase is RunPhase.WAITING:
@@ -198,7 +200,7 @@ class Gathering:
                 hint = (
                     "every node needs a rank of its own: check what sets RANK (or --node-rank) on these two"
                 )
-                self.refuse(RunRefusal(TopologyError.exit_code, (describe_rejection(rejection),), hint))
+                self.refuse(RunRefusal(error.exit_code, error.message, hint))
 
     def _miss(self, now: float) -> None:
         """Forget who has left or gone silent."""
@@ -237,22 +239,28 @@ class Gathering:
         """Tell whether a spare lives and agrees with the others where they must agree."""
         if self._coordinator.silent_s(spare) >= _DOUBTED_AFTER_S or spare.node.refusal:
             return False
-        judged = verdict.judge([*self.present.values(), spare.node], {})
-        if judged.exit_code and spare.node.identity not in self._unfit:
+        refusal = verdict.judge([*self.present.values(), spare.node], {}).refusal
+        if refusal is not None and spare.node.identity not in self._unfit:
             self._unfit.add(spare.node.identity)
-            text = f"{spare.place} cannot stand in for others: {'; '.join(judged.reasons)}"
+            text = f"{spare.place} cannot stand in for others: {refusal.reason}"
             self._say(ConsoleLine("WARN", text, "spare-unfit"))
-        return not judged.exit_code
+        return refusal is None
 
-    def _is_doubtful(self) -> bool:
-        members = self._coordinator.membership.ranks.values()
-        return any(self._coordinator.silent_s(member) >= _DOUBTED_AFTER_S for member in members)
+    def _doubted_s(self) -> dict[int, float]:
+        """Return which nodes may be dead, and for how long they have been silent."""
+        members = self._coordinator.membership.ranks.items()
+        silent_s = {rank: self._coordinator.silent_s(member) for rank, member in members}
+        return {rank: silent for rank, silent in silent_s.items() if silent >= _DOUBTED_AFTER_S}
 
-    def _wait_for(self, absent: list[int], now: float) -> None:
-        ago = {rank: float(round(now - seen)) for rank, seen in self._last_seen.items() if rank in absent}
-        text = describe(absent, self._me.nnodes, ago)
+    def _wait_for(self, absent: list[int], doubted_s: dict[int, float], now: float) -> None:
+        """Say who is not here, and at once who is not here any more."""
+        gone_s = {rank: now - seen for rank, seen in self._last_seen.items() if rank in absent}
+        ago = {rank: float(round(seconds)) for rank, seconds in (gone_s | doubted_s).items()}
+        time_is_up = bool(absent) and now - self._began >= self._timeout_s
+        absent = sorted({*absent, *doubted_s})
+        text = describe_absent(absent, self._me.nnodes, ago)
         suspicion = looks_like_processes(self.present, self._me.nnodes)
-        if now - self._began >= self._timeout_s:
+        if time_is_up:
             self._time_is_up = True
             left = [rank for rank in absent if rank in self._left_to_spares]
             if left:  # and none took its place
@@ -263,19 +271,21 @@ class Gathering:
                 hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
             elif self.master_addr_problem:
                 hint = CORRECT_MASTER_ADDR
-            causes = [cause for cause in (suspicion, self.master_addr_problem) if cause]
+            reasons = (f"{text}, after {self._timeout_s:g} s", suspicion, self.master_addr_problem)
             code = TopologyError.exit_code if suspicion else NodesAbsentError.exit_code
-            self.refuse(RunRefusal(code, (f"{text}, after {self._timeout_s:g} s", *causes), hint))
+            self.refuse(RunRefusal(code, "; ".join(filter(None, reasons)), hint))
             return
-        if now - self._said >= _SAY_EVERY_S:
-            self._said = now
+        news = ago.keys() - self.state.last_seen_s.keys()
+        if news or now - self._reported_at >= _SAY_EVERY_S:
+            self._reported_at = now
             waiting = f"waiting for {now - self._began:.0f} s: {text}"
             self._say(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
             if suspicion:
                 self._say(ConsoleLine("WARN", suspicion, "nodes-or-processes"))
-        told = (self.state.absent, self.state.last_seen_s)
-        if (tuple(absent), ago) != told and now - self._told_at >= self._me.nnodes * _TELL_EVERY_S:
-            self._told_at = now
+        published = (self.state.absent, self.state.last_seen_s)
+        due = news or now - self._published_at >= self._me.nnodes * _TELL_EVERY_S
+        if due and (tuple(absent), ago) != published:
+            self._published_at = now
             self._publish(replace(self.state, absent=tuple(absent), last_seen_s=ago))
 
     def _pronounce(self) -> None:
@@ -284,18 +294,14 @@ class Gathering:
         judged = verdict.judge(nodes, self.clock_offsets_s)
         for line in verdict.table(judged.differences):
             self._say(ConsoleLine("INFO", line))
-        reasons = judged.reasons
-        if judged.exit_code == NodesDisagreeError.exit_code:
-            reasons = (f"the nodes disagree: {'; '.join(reasons)}",)
-        refusal = RunRefusal(judged.exit_code, reasons, judged.hint) if judged.exit_code else None
-        if refusal is None:
+        if judged.refusal is None:
             self._coordinator.start()
         self._publish(
             replace(
                 self.state,
-                phase=RunPhase.REFUSED if refusal else RunPhase.RUNNING,
+                phase=RunPhase.REFUSED if judged.refusal else RunPhase.RUNNING,
                 absent=(),
-                refusal=refusal,
+                refusal=judged.refusal,
                 warnings=judged.warnings,
                 restarts_used=max(node.restarts_used for node in nodes),
             )

@@ -1,7 +1,7 @@
 """What a launcher and the helper process that stands in the rendezvous for it say to each other.
 
-Each message is a line (``messages.encode``); a :class:`ConsoleLine` of text for the user goes the same way,
-and what launchers say to each other (``texts``).
+Each message is a line (``messages.encode``). The same way go a :class:`ConsoleLine` of text for the user,
+a ``RunRefusal``, ``StopAll`` and ``TrainingEnded`` (``state``), and ``texts``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import MIB, ConsoleLine, Message
 from platform_launch.rendezvous.protocol import Seat
-from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.run.state import RunState
 
@@ -75,21 +74,6 @@ class RunTask(Message):
 
 
 @dataclass(frozen=True)
-class StopAll(Message):
-    """All nodes must end, because of what happened to this one."""
-
-    ending: NodeEnding
-
-
-@dataclass(frozen=True)
-class TrainingEnded(Message):
-    """The training of this node has ended. ``not_again`` counts where this is node 0; None: restart."""
-
-    ending: NodeEnding
-    not_again: NotAgain | None
-
-
-@dataclass(frozen=True)
 class LauncherAlive(Message):
     """The launcher lives. ``still_s``: nothing has moved in its training for that long; None: who knows."""
 
@@ -129,29 +113,8 @@ class Moved(Message):
 
 
 @dataclass(frozen=True)
-class CannotStart(Message):
-    """The job cannot start; every node leaves with this code, perhaps because of one ``node``.
-
-    ``untold``: only this node knows, whose helper could not come to the others.
-    """
-
-    exit_code: int
-    reason: str
-    hint: str
-    node: int | None = None
-    untold: bool = False
-
-
-@dataclass(frozen=True)
 class Standby(Message):
     """This node waits as a spare, while others train or gather."""
-
-
-@dataclass(frozen=True)
-class StopTraining(Message):
-    """The training must end because of another node."""
-
-    ending: NodeEnding
 
 
 @dataclass(frozen=True)

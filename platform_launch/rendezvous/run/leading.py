@@ -27,13 +27,13 @@ from platform_launch.rendezvous.run.silence import silent_after_s
 from platform_launch.rendezvous.run.state import (
     PURPOSE,
     LauncherSilence,
-    Report,
     RunPhase,
-    RunRefusal,
     RunState,
-    StopRequest,
+    StopAll,
+    TrainingEnded,
 )
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, why_taken
+from platform_launch.rendezvous.verdict import RunRefusal
 
 # A look at a thousand nodes takes a hundredth of a second.
 _QUICKEST_STEP_S = 0.05
@@ -87,7 +87,7 @@ class Lead:
             say=self._say,
             secret=self._secret,
             spares=self._task.spares,
-            values=(StopRequest, Report, LauncherSilence),
+            values=(StopAll, TrainingEnded, LauncherSilence),
             round_of=so_far.round if so_far is not None else "",
             members=so_far.members if so_far is not None else (),
             job=self._task.places.mark,
@@ -109,7 +109,7 @@ class Lead:
 
     def refuse(self, exit_code: int, reason: str, hint: str = "") -> None:
         """Send everyone home while they gather; from any thread."""
-        self._refusals.append(RunRefusal(exit_code, (reason,), hint))
+        self._refusals.append(RunRefusal(exit_code, reason, hint))
 
     def give_up(self, exit_code: int, reason: str) -> None:
         """Send home who has come, and wait for nobody else."""

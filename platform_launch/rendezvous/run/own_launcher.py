@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.run.launcher import LauncherAlive
-from platform_launch.rendezvous.run.silence import SilenceClock
 
 # Launchers give a sign of life each second, and are looked at as often as progress is told.
 _LONGEST_PAUSE_S = 4.0

@@ -45,8 +45,8 @@ class Places:
         """Return what tells this job's rendezvous from another's; empty where the job cannot move."""
         if not self.hosts:
             return ""
-        told = "\0".join((self.job, *self.hosts[1:]))  # node 0 may be known by several names
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        names = "\0".join((self.job, *self.hosts[1:]))  # node 0 may be known by several names
+        return hashlib.sha256(names.encode()).hexdigest()[:16]
 
 
 def is_open_to(state: RunState, restarts: int) -> bool:

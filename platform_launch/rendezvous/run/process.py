@@ -23,11 +23,12 @@ from platform_launch.helper import MessageOutlet
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.first_failure import last_words
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.launcher import CannotStart, HelperAlive, LauncherAlive, RunTask, fault
+from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask, fault
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.silence import SILENT_S
 from platform_launch.rendezvous.run.taking_part import TakingPart
 from platform_launch.rendezvous.store import load_torch
+from platform_launch.rendezvous.verdict import RunRefusal
 
 _TAIL_BYTES = 4096
 _LOOK_S = 1.0
@@ -50,7 +51,7 @@ def main(_arguments: Sequence[str]) -> NoReturn:
     try:
         _take_part(decode(sys.stdin.buffer.readline().rstrip(), RunTask), emit)
     except LaunchError as error:
-        emit(CannotStart(error.exit_code, error.message, error.hint, untold=True))
+        emit(RunRefusal(error.exit_code, error.message, error.hint, untold=True))
     except Exception as error:  # the launcher says what follows from it
         emit(fault(error))
         os._exit(1)

@@ -20,7 +20,7 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.port_discovery import NoRendezvous, announce_refusal
+from platform_launch.rendezvous.port_discovery import announce_refusal
 from platform_launch.rendezvous.run.arriving import Arrival
 from platform_launch.rendezvous.run.gathering import refusal_of
 from platform_launch.rendezvous.run.launcher import RunTask
@@ -84,13 +84,13 @@ def refuse_without_torch(
     """
     secret = Secret(task.secret) if task.secret else None
     if task.leads:
-        ours = refusal_of(task.node)
-        refusal = NoRendezvous(ours.exit_code, ours.reasons[0][:_LONGEST_REASON], ours.hint)
-        asked: list[None] = []
+        refusal = refusal_of(task.node)
+        refusal = replace(refusal, reason=refusal.reason[:_LONGEST_REASON])
+        callers: list[None] = []
         deadline = time.monotonic() + limit_s
         seal = Seal(secret, PURPOSE.name, "")
-        with announce_refusal(task.master_port, refusal, seal, lambda: asked.append(None)):
-            while len(asked) < task.node.nnodes - 1 + task.spares and time.monotonic() < deadline:
+        with announce_refusal(task.master_port, refusal, seal, lambda: callers.append(None)):
+            while len(callers) < task.node.nnodes - 1 + task.spares and time.monotonic() < deadline:
                 pause(_PAUSE_S)
             pause(_LAST_ANSWER_S)
         return

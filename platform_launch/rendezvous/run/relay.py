@@ -7,15 +7,15 @@ from collections.abc import Callable
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.participant import Participant, PendingRequest
 from platform_launch.rendezvous.protocol import OpenRequest
-from platform_launch.rendezvous.run.state import RelayedText, SharedText
 from platform_launch.rendezvous.run.texts import (
     AnswersReceived,
     ReadShared,
+    RelayedText,
     RequestReceived,
     SendAnswer,
     SendRequest,
+    SharedText,
     SharedTexts,
-    ShareText,
 )
 
 _MOST_WAITING = 64
@@ -30,11 +30,11 @@ class RequestRelay:
         self._requests: dict[str, OpenRequest] = {}
 
     def take(
-        self, command: SendRequest | SendAnswer | ShareText | ReadShared, participant: Participant
+        self, command: SendRequest | SendAnswer | SharedText | ReadShared, participant: Participant
     ) -> None:
         """Pass on what the launcher says."""
-        if isinstance(command, ShareText):
-            participant.publish(SharedText(command.text), quietly=True)
+        if isinstance(command, SharedText):
+            participant.publish(command, quietly=True)
         elif isinstance(command, ReadShared):
             shared = participant.values(SharedText)
             ranks = {seat.node_rank: value.text for seat, value in shared.items()}

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from platform_launch.errors import NodesAbsentError
 from platform_launch.rendezvous.coordinator import Coordinator
-from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome
+from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome, stop_grace_s
 from platform_launch.rendezvous.membership import Change, ChangeKind, Member
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.restarts import NotAgain
 from platform_launch.rendezvous.run.deciding import decide
-from platform_launch.rendezvous.run.grace import stop_grace_s
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
     SilenceNews,
@@ -26,10 +25,10 @@ from platform_launch.rendezvous.run.state import (
     LauncherSilence,
     LogExcerpt,
     NodeProgress,
-    Report,
     RunPhase,
     RunState,
-    StopRequest,
+    StopAll,
+    TrainingEnded,
 )
 
 # Beside their grace time, nodes need this long to hear of a failure and to report; nobody waits longer.
@@ -80,8 +79,8 @@ class Settlement:
         )
         self._say = say
         self._silent_after_s = silent_after_s(node_timeout_s)
-        self._told: dict[int, SilenceReporter] = {}
-        self._told_launchers: dict[int, SilenceReporter] = {}
+        self._silences: dict[int, SilenceReporter] = {}
+        self._launcher_silences: dict[int, SilenceReporter] = {}
         self._missed_at = 0.0
         self._reported_at = float("-inf")
         # A newcomer takes no place while the training goes on, see _miss.
@@ -173,7 +172,7 @@ class Settlement:
             if rank not in self._nodes or rank in self._reports or self._is_over:
                 continue
             silent_s, place = silence.silent_s, self._nodes[rank].place
-            told = self._told_launchers.setdefault(rank, SilenceReporter(SILENT_S))
+            reporter = self._launcher_silences.setdefault(rank, SilenceReporter(SILENT_S))
             if still_s is None and silent_s >= SILENT_S:
                 still_s = self._still_s()
             if silent_s >= SILENT_S and self._is_lost(silent_s, still_s, now):
@@ -181,7 +180,7 @@ class Settlement:
                     EndKind.LAUNCHER_SILENT, rank, place, NodesAbsentError.exit_code, silent_s=silent_s
                 )
                 self._stop_all(ending, now)
-            elif told.news(silent_s) is SilenceNews.SILENT:
+            elif reporter.news(silent_s) is SilenceNews.SILENT:
                 follows = in_view_of(still_s, self._node_timeout_s)
                 text = f"the launcher of node {rank} ({place}) was stopped or is stuck: silent for "
                 self._say(ConsoleLine("WARN", f"{text}{silent_s:.0f} s; {follows}", "launcher-is-silent"))
@@ -213,11 +212,11 @@ class Settlement:
 
     def _tell_silences(self) -> None:
         for rank, member in self._nodes.items():
-            told = self._told.setdefault(rank, SilenceReporter(self._silent_after_s))
+            reporter = self._silences.setdefault(rank, SilenceReporter(self._silent_after_s))
             silent_s = self._coordinator.silent_s(member)
             if rank in self._reports or self._is_over or self._coordinator.has_left(member):
                 continue
-            news, who = told.news(silent_s), f"node {rank} ({member.place})"
+            news, who = reporter.news(silent_s), f"node {rank} ({member.place})"
             if news is SilenceNews.SILENT:
                 follows = in_view_of(self._still_s(), self._node_timeout_s)
                 text = f"{who} has been silent for {silent_s:.0f} s; {follows}"
@@ -244,12 +243,12 @@ class Settlement:
     def _collect(self, now: float) -> None:
         # Where a node is told to end, its partners lose their connections, and may say so first.
         requests = sorted(
-            self._coordinator.values(StopRequest).items(), key=lambda one: not one[1].ending.in_good_order
+            self._coordinator.values(StopAll).items(), key=lambda one: not one[1].ending.in_good_order
         )
         for rank, request in requests:
             if self._state.ending is None and rank in self._nodes:
                 self._stop_all(request.ending, now)
-        for rank, report in self._coordinator.values(Report).items():
+        for rank, report in self._coordinator.values(TrainingEnded).items():
             if rank not in self._reports and rank in self._nodes:
                 ended_at_s = report.ending.ended_at_s - self._clock_offsets_s.get(rank, 0.0)
                 self._reports[rank] = replace(report.ending, ended_at_s=ended_at_s)

@@ -12,8 +12,6 @@ from enum import Enum
 # After this long a silence is worth a line, nobody waits for that node to read how the run ended, and another
 # launcher may come for its rank.
 SILENT_S = 12.0
-# Of a longer pause between two looks no more counts: whoever looks may have been stopped meanwhile.
-_LONGEST_LOOK_S = 15.0
 
 
 def silent_after_s(node_timeout_s: float) -> float:
@@ -27,28 +25,6 @@ def is_lost(silent_s: float, still_s: float | None, limit_s: float) -> bool:
     ``still_s`` is for how long nothing has moved in the training, None where nobody can tell.
     """
     return silent_s >= limit_s and (still_s is None or still_s >= limit_s)
-
-
-class SilenceClock:
-    """For how long somebody has been silent, by looks at moments of any clock that only goes forward.
-
-    Of a longer pause between two looks than ``longest_look_s`` no more counts.
-    """
-
-    def __init__(self, now: float, longest_look_s: float = _LONGEST_LOOK_S) -> None:
-        self._longest_look_s = longest_look_s
-        self._looked = now
-        self.silent_s = 0.0
-
-    def heard(self, now: float) -> None:
-        """Note a sign of life."""
-        self._looked, self.silent_s = now, 0.0
-
-    def observe(self, now: float) -> float:
-        """Count the time since the last look as silence, and return how long that is in all."""
-        self.silent_s += min(now - self._looked, self._longest_look_s)
-        self._looked = now
-        return self.silent_s
 
 
 class SilenceNews(Enum):

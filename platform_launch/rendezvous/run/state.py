@@ -1,4 +1,7 @@
-"""What the nodes of a run and node 0 tell each other, beside how it ended (``ending``)."""
+"""What the nodes of a run and node 0 tell each other; a launcher and its helper say some of it too.
+
+How a training ended is described in ``ending``.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from enum import Enum
 from typing import ClassVar
 
 from platform_launch.rendezvous.ending import NodeEnding, RunOutcome
-from platform_launch.rendezvous.messages import MIB, Message
+from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.port_discovery import RendezvousPort
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.restarts import NotAgain
+from platform_launch.rendezvous.run.texts import RelayedText, SharedText
+from platform_launch.rendezvous.verdict import RunRefusal
 
 
 class RunPhase(str, Enum):
@@ -22,16 +27,6 @@ class RunPhase(str, Enum):
     RUNNING = "running"
     ENDED = "ended"
     MOVED = "moved"  # to another place, before the run began
-
-
-@dataclass(frozen=True)
-class RunRefusal:
-    """The job cannot start; every node leaves with this code, perhaps because of one ``node``."""
-
-    exit_code: int
-    reasons: tuple[str, ...]
-    hint: str = ""
-    node: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,41 +72,25 @@ class LauncherSilence(Message):
 
 
 @dataclass(frozen=True)
-class StopRequest(Message):
-    """A node asks all to stop, because of what happened to it."""
+class StopAll(Message):
+    """All trainings must stop, because of what happened to one node."""
 
     ending: NodeEnding
 
 
 @dataclass(frozen=True)
-class Report(Message):
-    """How the training of a node ended. ``not_again`` counts where this is node 0."""
+class TrainingEnded(Message):
+    """How the training of a node ended. ``not_again`` counts where this is node 0; None: restart."""
 
     ending: NodeEnding
     not_again: NotAgain | None
-
-
-@dataclass(frozen=True)
-class RelayedText(Message):
-    """What one launcher says to another, which is not read here."""
-
-    most_bytes: ClassVar[int] = MIB
-
-    text: str
-
-
-@dataclass(frozen=True)
-class SharedText(Message):
-    """What a launcher shares with all others."""
-
-    text: str
 
 
 # Launchers say more to each other in texts; what a launcher cannot read of those, it does without.
 PURPOSE = Purpose(
     "run",
     (
-        *(RunState, LogExcerpt, NodeProgress, LauncherSilence, StopRequest, Report),
+        *(RunState, LogExcerpt, NodeProgress, LauncherSilence, StopAll, TrainingEnded),
         *(RendezvousPort, RelayedText, SharedText),
     ),
 )

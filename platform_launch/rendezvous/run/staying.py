@@ -11,17 +11,17 @@ from queue import Empty, Queue
 from platform_launch.errors import NodesAbsentError
 from platform_launch.rendezvous.connecting import CoordinatorGoneError
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOutcome
+from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.messages import ConsoleLine, Message
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.run.arriving import Arrived, heartbeat_s
-from platform_launch.rendezvous.run.launcher import RunTask, Settled, StopAll, StopTraining, TrainingEnded
+from platform_launch.rendezvous.run.launcher import RunTask, Settled
 from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.relay import RequestRelay
 from platform_launch.rendezvous.run.silence import (
     SILENT_S,
-    SilenceClock,
     SilenceNews,
     SilenceReporter,
     in_view_of,
@@ -32,11 +32,11 @@ from platform_launch.rendezvous.run.state import (
     LauncherSilence,
     LogExcerpt,
     NodeProgress,
-    Report,
     RunState,
-    StopRequest,
+    StopAll,
+    TrainingEnded,
 )
-from platform_launch.rendezvous.run.texts import ReadShared, SendAnswer, SendRequest, ShareText
+from platform_launch.rendezvous.run.texts import ReadShared, SendAnswer, SendRequest, SharedText
 from platform_launch.rendezvous.store import StoreError
 
 # A node whose training has finished waits this long for the others, so that the job ends as one.
@@ -45,6 +45,8 @@ _AGAIN_S = 1.0
 # Each try that node 0 accepts and does not answer leaves a thread behind.
 _MOST_PAUSE_S = 10.0
 _PROGRESS_EVERY_S = 2.0
+# A try that fails takes no longer: where it seems to, this process was stopped meanwhile.
+_LONGEST_TRY_S = 15.0
 
 
 class Stay:
@@ -73,14 +75,14 @@ class Stay:
         self._emit = emit
         self._published_excerpt: tuple[str, ...] = ()
         self._finished_at = float("inf")
-        self._has_ended = self._told_to_stop = False
+        self._has_ended = self._is_stopping = False
         self._relay = RequestRelay(emit)
         self._untold: list[Message] = []
-        self._silence = SilenceClock(time.monotonic())
-        self._silence_told = SilenceReporter(silent_after_s(task.node_timeout_s))
+        self._silence = SilenceClock(time.monotonic(), _LONGEST_TRY_S)
+        self._silence_reporter = SilenceReporter(silent_after_s(task.node_timeout_s))
         self._silent_coordinator = SilenceReporter(SILENT_S)
         self._failed_tries = 0
-        self._try_again_at = self._told_progress_at = 0.0
+        self._try_again_at = self._progress_sent_at = 0.0
         self.participant = arrived.participant
         self.coordinator_excerpt: tuple[str, ...] = ()
 
@@ -99,9 +101,9 @@ class Stay:
                 continue
             next_heartbeat = time.monotonic() + heartbeat_s(self._me.nnodes)
             state = self._in_touch()
-            if state.ending is not None and not self._told_to_stop:
-                self._told_to_stop = True
-                self._emit(StopTraining(state.ending))
+            if state.ending is not None and not self._is_stopping:
+                self._is_stopping = True
+                self._emit(StopAll(state.ending))
             if state.outcome is not None:
                 finished = self._finished_at < float("inf")
                 self._emit(Settled(RunOutcome(0) if state.outcome.closed and finished else state.outcome))
@@ -136,7 +138,7 @@ class Stay:
             limit_s = silent_after_s(limit_s)
         if is_lost(silent_s, self._still_s, limit_s):
             raise LostError(kind, silent_s)
-        news = self._silence_told.news(silent_s)
+        news = self._silence_reporter.news(silent_s)
         if news is SilenceNews.SILENT and not self._has_ended:
             follows = in_view_of(self._still_s, limit_s)
             self._say("WARN", f"node 0 has not answered for {silent_s:.0f} s; {follows}", "node-silent")
@@ -149,8 +151,8 @@ class Stay:
             participant.publish(LogExcerpt(excerpt), quietly=True)
             self._published_excerpt = excerpt
         now = time.monotonic()
-        if now - self._told_progress_at >= _PROGRESS_EVERY_S:
-            self._told_progress_at = now
+        if now - self._progress_sent_at >= _PROGRESS_EVERY_S:
+            self._progress_sent_at = now
             participant.publish(NodeProgress(self._still_s), quietly=True)
             self._watch_launchers(participant, now)
         while self._untold:
@@ -191,20 +193,20 @@ class Stay:
                 NodesAbsentError.exit_code,
                 Cause("", lines, lines) if lines else None,
             )
-            self._untold.append(StopRequest(killed))
+            self._untold.append(StopAll(killed))
             with suppress(StoreError):
                 self._hear(self.participant)
             raise GivenUpError
         elif isinstance(command, StopAll):
-            self._untold.append(StopRequest(command.ending))
-            self._told_to_stop = True
-        elif isinstance(command, (SendRequest, SendAnswer, ShareText, ReadShared)):
+            self._untold.append(command)
+            self._is_stopping = True
+        elif isinstance(command, (SendRequest, SendAnswer, SharedText, ReadShared)):
             with suppress(StoreError):  # the next heartbeat finds it broken; whoever asks waits with a limit
                 self._relay.take(command, self.participant)
         elif isinstance(command, TrainingEnded):
             ending = replace(command.ending, ended_at_s=time.time())
-            self._untold.append(Report(ending, command.not_again))
-            self._told_to_stop = self._has_ended = True  # there is nothing left to stop
+            self._untold.append(replace(command, ending=ending))
+            self._is_stopping = self._has_ended = True  # there is nothing left to stop
             if ending.kind is EndKind.FINISHED:
                 self._finished_at = time.monotonic()
 

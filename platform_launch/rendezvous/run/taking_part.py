@@ -16,12 +16,13 @@ from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.arriving import Arrival
-from platform_launch.rendezvous.run.launcher import CannotStart, RendezvousLost, RunTask
+from platform_launch.rendezvous.run.launcher import RendezvousLost, RunTask
 from platform_launch.rendezvous.run.leaving import GivenUpError, LostError, NoPlaceError
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
 from platform_launch.rendezvous.run.refusing import refuse
 from platform_launch.rendezvous.run.staying import Stay
 from platform_launch.rendezvous.store import PortTakenError, StoreError
+from platform_launch.rendezvous.verdict import RunRefusal
 
 _WHERE_ELSE = "end that run, or give this one another MASTER_ADDR, MASTER_PORT or rank"
 
@@ -58,19 +59,18 @@ class TakingPart:
         except (NeverReachedError, PortTakenError) as error:
             if self._task.rejoining:  # the training goes on; the launcher will have this tried again
                 return
-            self._emit(CannotStart(NodesAbsentError.exit_code, str(error), _hint_for(error)))
+            self._emit(RunRefusal(NodesAbsentError.exit_code, str(error), _hint_for(error)))
         except CoordinatorRefusedError as error:
-            refusal = error.refusal
-            self._emit(CannotStart(refusal.exit_code, refusal.reason, refusal.hint, 0))
+            self._emit(error.refusal)
         except NoPlaceError as error:
-            self._emit(CannotStart(NodesAbsentError.exit_code, str(error), _WHERE_ELSE))
+            self._emit(RunRefusal(NodesAbsentError.exit_code, str(error), _WHERE_ELSE))
             self._leave()
         except RejectedError as error:
             if self._stay is not None:
                 self._emit(RendezvousLost(self._ending_for(LostError(EndKind.COORDINATOR_GONE))))
             else:
                 refused = launch_error(error.rejection)
-                self._emit(CannotStart(refused.exit_code, refused.message, refused.hint))
+                self._emit(RunRefusal(refused.exit_code, refused.message, refused.hint))
             self._leave()
         except LostError as error:
             self._emit(RendezvousLost(self._ending_for(error)))

@@ -8,6 +8,18 @@ from typing import ClassVar
 
 from platform_launch.rendezvous.messages import MIB, Message
 
+# Between the helpers.
+
+
+@dataclass(frozen=True)
+class RelayedText(Message):
+    """What a launcher asks or answers."""
+
+    most_bytes: ClassVar[int] = MIB
+
+    text: str
+
+
 # From the launcher.
 
 
@@ -33,8 +45,8 @@ class SendAnswer(Message):
 
 
 @dataclass(frozen=True)
-class ShareText(Message):
-    """What this node tells whoever asks for it; what it told before is replaced. Not read here."""
+class SharedText(Message):
+    """What a launcher tells whoever asks for it; what it told before is replaced. Goes on as it is."""
 
     text: str
 

@@ -2,22 +2,27 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.rendezvous.absence import absent_ranks, describe, looks_like_processes
-from platform_launch.rendezvous.ranks import compact, in_words
+from platform_launch.rendezvous.ranks import (
+    absent_ranks,
+    compact,
+    describe_absent,
+    in_words,
+    looks_like_processes,
+)
 from tests.rendezvous.nodes import fingerprint
 
 
 def test_few_absent_nodes_are_named_one_by_one() -> None:
-    assert describe([4, 9], 16, {}) == "2 of 16 absent: node 4, node 9; never heard from"
+    assert describe_absent([4, 9], 16, {}) == "2 of 16 absent: node 4, node 9; never heard from"
 
 
 def test_a_node_that_was_there_before_is_dated() -> None:
-    text = describe([4, 9], 16, {9: 41.7})
+    text = describe_absent([4, 9], 16, {9: 41.7})
     assert text == "2 of 16 absent: node 4, node 9; last heard from node 9 42 s ago, the others never"
 
 
 def test_many_absent_nodes_are_folded() -> None:
-    assert describe(list(range(1, 1024)), 1024, {}).startswith("1023 of 1024 absent: nodes 1-1023;")
+    assert describe_absent(list(range(1, 1024)), 1024, {}).startswith("1023 of 1024 absent: nodes 1-1023;")
 
 
 def test_absent_are_the_ranks_that_did_not_come() -> None:

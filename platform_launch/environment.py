@@ -45,8 +45,9 @@ class Environment(Mapping[str, str]):
         hostname: str | None = None,
         address: str | None = None,
     ) -> None:
-        self._variables = {name: value for name, value in variables.items() if value.strip()}
-        self._blank = {name: value for name, value in variables.items() if name not in self._variables}
+        given = dict(variables)
+        self._variables = {name: value for name, value in given.items() if value.strip()}
+        self._blank = {name: value for name, value in given.items() if name not in self._variables}
         self._root = root
         self.hostname = hostname if hostname is not None else socket.gethostname()
         if address is not None:
@@ -58,9 +59,9 @@ class Environment(Mapping[str, str]):
         return _routed_address() or self.hostname
 
     @classmethod
-    def of_this_process(cls) -> Environment:
-        """Snapshot ``os.environ`` as it is now."""
-        return cls(os.environ)
+    def of_this_process(cls, *names: str) -> Environment:
+        """Snapshot ``os.environ`` as it is now, or no more of it than the variables of these names."""
+        return cls({name: os.environ[name] for name in names or os.environ if name in os.environ})
 
     def __getitem__(self, name: str) -> str:
         return self._variables[name]

@@ -232,6 +232,8 @@ def line(event: Event) -> str:
 def filled(event: Event, template: str) -> str:
     """Return an event's line by a template, which names its fields."""
     shown = {name: _shown(value) for name, value in event.fields.items()}
+    if isinstance(lasted := event.fields.get("duration_s"), int | float):
+        shown.setdefault("duration", seconds(lasted))
     try:
         return printable(template.format(**shown))
     except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
@@ -242,8 +244,8 @@ def mark(event: Event) -> str:
     """Return what closes the event's line in a text that programs may read: ``[id key=value]``."""
     kind = CATALOGUE.get(event.id)
     values = {name: str(event.fields.get(name, "")) for name in (kind.marked if kind else ())}
-    told = [f"{name}={value}" for name, value in values.items() if _IN_A_MARK.fullmatch(value)]
-    return f"[{' '.join([event.id, *told])}]"
+    fields = [f"{name}={value}" for name, value in values.items() if _IN_A_MARK.fullmatch(value)]
+    return f"[{' '.join([event.id, *fields])}]"
 
 
 def marked(text: str) -> tuple[str, Event] | None:
@@ -296,6 +298,15 @@ def printable(text: str) -> str:
     """Return a text as one line that a terminal can bear: line ends become spaces, controls are escaped."""
     flat = text if text.isprintable() else " ".join(text.splitlines()).expandtabs(4)
     return _UNPRINTABLE.sub(lambda sign: sign[0].encode("unicode_escape").decode(), flat)
+
+
+def seconds(value: float) -> str:
+    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _shown(value: object) -> object:

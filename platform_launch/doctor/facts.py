@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.environment import Environment
 from platform_launch.hardware.builds import BuildLock
@@ -12,8 +13,10 @@ from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
-from platform_launch.health.reading import DeviceReading
 from platform_launch.plan.launch_plan import LaunchPlan
+
+if TYPE_CHECKING:
+    from platform_launch.health.reading import DeviceReading
 
 
 @dataclass(frozen=True)

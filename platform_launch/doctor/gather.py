@@ -7,14 +7,17 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.doctor.facts import Facts, Installation
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError
-from platform_launch.hardware import builds, gpu_health, memory, names, network, packages, ports, storage
-from platform_launch.health.reading import DeviceReading
+from platform_launch.hardware import builds, memory, names, network, packages, ports, storage
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.recipes import read_literals
+
+if TYPE_CHECKING:
+    from platform_launch.health.reading import DeviceReading
 
 # What remains of a launch's 0.5 s for name servers that do not answer.
 RESOLVE_LIMIT_S = 0.3
@@ -56,11 +59,15 @@ def gather(env: Environment, plan: LaunchPlan) -> Facts:
 
 
 def _devices(plan: LaunchPlan) -> DeviceReading | None:
-    """Ask the GPUs how they are; None where the driver does not answer, which is said elsewhere."""
-    if plan.hardware.assumed:
+    """Ask the GPUs how they are; None without any, and where the driver does not answer: said elsewhere."""
+    gpus = plan.hardware.gpus.devices
+    if plan.hardware.assumed or not gpus:
         return None
+    from platform_launch.hardware import gpu_health
+    from platform_launch.health.reading import DeviceReading
+
     with suppress(HardwareError):
-        return DeviceReading(time.monotonic(), gpu_health.read_once(plan.hardware.gpus.devices))
+        return DeviceReading(time.monotonic(), gpu_health.read_once(gpus))
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import ipaddress
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ class ResolverAnswer:
     name server has said anything, so that asking again may help.
     """
 
-    asked: str
+    query: str
     found: tuple[str, ...] = ()
     failure: str = ""
     late: bool = False
@@ -35,29 +36,29 @@ class ResolverInquiry:
     The thread may stay behind in the resolver; as a daemon it does not keep the process alive.
     """
 
-    def __init__(self, asked: str, question: Callable[[str], tuple[str, ...]]) -> None:
-        self._asked = asked
+    def __init__(self, query: str, question: Callable[[str], tuple[str, ...]]) -> None:
+        self._query = query
         self._answer: ResolverAnswer | None = None
         self._question = question
-        self._thread = Thread(target=self._ask, name=f"resolve-{asked[:40]}", daemon=True)
+        self._thread = Thread(target=self._ask, name=f"resolve-{query[:40]}", daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
         try:
-            self._answer = ResolverAnswer(self._asked, self._question(self._asked))
+            self._answer = ResolverAnswer(self._query, self._question(self._query))
         except OSError as error:
             unanswered = isinstance(error, socket.gaierror) and error.errno in _UNANSWERED
             reason = error.strerror or str(error)
-            self._answer = ResolverAnswer(self._asked, failure=reason, unanswered=unanswered)
+            self._answer = ResolverAnswer(self._query, failure=reason, unanswered=unanswered)
         except UnicodeError:  # a label longer than 63 characters, an empty one
-            self._answer = ResolverAnswer(self._asked, failure="not a host name")
+            self._answer = ResolverAnswer(self._query, failure="not a host name")
 
     def answer_by(self, deadline_s: float) -> ResolverAnswer:
         """Return the answer, waiting until ``deadline_s`` of the monotonic clock at most."""
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         if self._answer is None:
             return ResolverAnswer(
-                self._asked, failure="the resolver does not answer", late=True, unanswered=True
+                self._query, failure="the resolver does not answer", late=True, unanswered=True
             )
         return self._answer
 
@@ -70,6 +71,14 @@ def addresses_of(name: str) -> ResolverInquiry:
 def names_of(address: str) -> ResolverInquiry:
     """Ask for the name of an address, as TCPStore does for each connection."""
     return ResolverInquiry(address, _names)
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address means the machine itself, wherever it is used."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def without_lookups(environment: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +103,9 @@ def _let_ask() -> None:
 
 def _addresses(name: str) -> tuple[str, ...]:
     _let_ask()
-    answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    # As bytes, else Python imports its tables for names of other alphabets.
+    host = name.encode() if name.isascii() else name
+    answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 

@@ -61,9 +61,9 @@ def versions(names: Iterable[str]) -> dict[str, str]:
             if not entry.endswith(".dist-info"):
                 continue
             name, _, version = entry.removesuffix(".dist-info").partition("-")
-            asked = wanted.get(re.sub(r"[-_.]+", "-", name).lower())
-            if asked is not None:
-                found.setdefault(asked, version)
+            spelling = wanted.get(re.sub(r"[-_.]+", "-", name).lower())
+            if spelling is not None:
+                found.setdefault(spelling, version)
     return {name: found[name] for name in wanted.values() if name in found}
 
 

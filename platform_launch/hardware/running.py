@@ -38,10 +38,10 @@ def running(proc_root: Path = PROC) -> Iterator[Process]:
                 yield process
 
 
-def find(pid: int, proc_root: Path = PROC) -> Process | None:
-    """Return a process, None when it has ended (a zombie has)."""
+def find(pid: int, proc_root: Path = PROC, *, started: object = None) -> Process | None:
+    """Return a process, None when it has ended (a zombie has), or has not ``started`` when it is said to."""
     stat = read_stat(proc_root / str(pid))
-    if stat is None or stat.ended:
+    if stat is None or stat.ended or started not in (None, stat.started):
         return None
     command = command_line(pid, proc_root)[:120] or f"[{stat.name}]"
     return Process(pid, stat.parent, stat.session, stat.started, command)
@@ -79,8 +79,7 @@ def end(process: Process, number: signal.Signals) -> bool:
     except OSError:
         return False
     try:
-        found = find(process.pid)
-        if found is None or found.started != process.started:
+        if find(process.pid, started=process.started) is None:
             return False
         signal.pidfd_send_signal(handle, number)
     except OSError:

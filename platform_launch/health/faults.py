@@ -95,8 +95,8 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
         )
         return
     if gpu.recovery_action:
-        asked = RECOVERY_ACTIONS.get(gpu.recovery_action, f"action {gpu.recovery_action}")
-        yield DeviceFinding("gpu-recovery-action", Grade.BAD, where, f"the driver asks for {asked}", _RESET)
+        action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"action {gpu.recovery_action}")
+        yield DeviceFinding("gpu-recovery-action", Grade.BAD, where, f"the driver asks for {action}", _RESET)
     if gpu.rows_failed:
         yield DeviceFinding(
             "gpu-rows-failed",

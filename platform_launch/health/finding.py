@@ -83,6 +83,11 @@ class NodeHealth:
     devices: tuple[str, ...] = ()
     findings: tuple[DeviceFinding, ...] = field(default=(), compare=False)
 
+    @property
+    def bad(self) -> bool:
+        """Whether no job should be put on it before it is repaired."""
+        return self.grade is Grade.BAD
+
     def sentence(self) -> Sentence:
         """Return the reasons as codes and values."""
         return sentence("device-findings", findings=[one.sentence() for one in self.findings])

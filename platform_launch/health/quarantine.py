@@ -94,7 +94,7 @@ def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
                     _text(entry.get("reason")),
                     _text(entry.get("job")),
                     tuple(_text(gpu) for gpu in entry.get("gpus") or ()),
-                    told if isinstance(told := entry.get("sentence"), dict) else {},
+                    sentence if isinstance(sentence := entry.get("sentence"), dict) else {},
                 )
     return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
 

@@ -20,16 +20,15 @@ from platform_launch.errors import (
 )
 from platform_launch.events import Event, event
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.hang_watch import HangWatch
-from platform_launch.launch.health_watch import HealthWatch
 from platform_launch.launch.lasting_link import LastingLink
 from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
-from platform_launch.observe.monitor import HangReport
+from platform_launch.launch.watched_training import WatchedTraining
 from platform_launch.rendezvous.ending import (
     Cause,
     EndKind,
@@ -37,24 +36,22 @@ from platform_launch.rendezvous.ending import (
     RunOutcome,
     describe_ending,
     ending_event,
+    stop_grace_s,
 )
 from platform_launch.rendezvous.messages import ConsoleLine, Message
-from platform_launch.rendezvous.restarts import FailedRun, NotAgain, highest_step, is_young
-from platform_launch.rendezvous.run.grace import stop_grace_s
+from platform_launch.rendezvous.restarts import FailedRun, NotAgain, is_young
 from platform_launch.rendezvous.run.launcher import (
     AllHere,
-    CannotStart,
     Moved,
     RendezvousLost,
     RunTask,
     Settled,
     Standby,
-    StopAll,
-    StopTraining,
-    TrainingEnded,
 )
-from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived
-from platform_launch.supervise import Outcome, Supervisor
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
+from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
+from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
 
 # For so long a node that cannot start looks for node 0, to say so.
@@ -125,49 +122,39 @@ class Attempt:
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
         self._lost: NodeEnding | None = None
         self._left: NodeEnding | None = None
-        self._alone = self._failed = False
+        self._alone = False
         self._started = self._running = False
         self._lock = threading.Lock()
         self.place = NodePlace(task.node.node_rank, task.master_addr)
         self.restarts = task.node.restarts_used
         self.output = TrainingOutput(training.log_path, lambda: self._supervisor.tail)
-        self.hung = False
-        self._hang_s = 0.0
         self.health: NodeHealth | None = None
         self._link = LastingLink(task, self._on_message, self._still_s)
         self._prepare(training)
 
     def _prepare(self, training: TrainingCommand) -> None:
         self._training = training
-        self._supervisor = Supervisor(
-            training.command,
-            log_path=training.log_path,
-            prefix=training.prefix,
-            grace_s=training.grace_s,
-            log_limit_bytes=training.log_limit_bytes,
-            on_event=self._console.note,
+        self._watched = WatchedTraining(
+            training,
+            self._console,
+            self._inbox,
+            self._reporter,
+            end=self._on_hang,
+            send=self._link.send,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
-            inbox=self._inbox,
-            temporary=training.temporary,
         )
-        self._health = HealthWatch(training.health, self._supervisor.tell, self._link.send)
-        self._reporter.watched_by(self._health, self._supervisor.tell)
-        self._hang_watch = (
-            HangWatch(
-                training.hangs,
-                self._supervisor.tell,
-                self._on_hang,
-                self._link.send,
-                self._reporter.overview,
-            )
-            if training.hangs is not None
-            else None
-        )
+        self._watched.prepare_watches()
+        self._supervisor = self._watched.supervisor
+
+    @property
+    def hung(self) -> bool:
+        """Whether this node found that the training hangs, and ended it."""
+        return self._watched.hang is not None
 
     def close(self) -> None:
         """Leave the rendezvous."""
-        self._health.stop()
+        self._watched.close()
         self._link.close()
 
     def meet(self) -> None:
@@ -199,7 +186,7 @@ class Attempt:
                 raise SpareNotNeededError(message.outcome)
             elif isinstance(message, Moved):
                 raise JobMovedError(message)
-            elif isinstance(message, CannotStart):
+            elif isinstance(message, RunRefusal):
                 error = self._error(message)
                 if self._task.leads:  # it may take a while until all others have heard it
                     self._console.tell(Event(error.event, "ERROR", fields={"what": error.message}))
@@ -215,20 +202,10 @@ class Attempt:
 
     def train(self) -> Outcome:
         """Run the training to its end, here or elsewhere. Raises Interrupted when a signal came before."""
-        self._inbox.heed()
         self.output.begin()
-        self._reporter.clock.begin(self._training.log_path)
-        self._training.exit_file.clear()
-        watching, hangs = self._hang_watch, self._training.hangs
-        self._health.start()
-        if watching is not None and hangs is not None and hangs.open_folder(self._supervisor.tell):
-            watching.start()
         try:
-            return self._training.exit_file.corrected(self._supervisor.run(), self._console.tell)
+            return self._watched.run()
         finally:
-            if watching is not None:
-                watching.stop()
-            self._reporter.clock.end(self._hang_s)
             with self._lock:
                 self._running = False
 
@@ -239,8 +216,8 @@ class Attempt:
         """
         with self._lock:
             if not self._started:
-                told = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
-                self._link.tell(StopAll(told))
+                ending = of_node(self._task.node, EndKind.STOPPED, 128 + number, stopped_by=number.name)
+                self._link.tell(StopAll(ending))
                 return None
             self._running = False
         self._on_ending(number.name)
@@ -258,7 +235,7 @@ class Attempt:
     def settle(self, outcome: Outcome, not_again: NotAgain | None) -> RunOutcome:
         """Tell how the training ended, and return what that means for the whole job."""
         if was_failure(outcome):
-            self.health = self._health.ask()
+            self.health = self._watched.ask_devices()
         ending = self._left if outcome.stopped_by is not None else None
         ending = ending or of_training(self._task.node, outcome, self.output, self.health)
         self._link.tell(TrainingEnded(ending, not_again))
@@ -290,8 +267,8 @@ class Attempt:
         limit_s = min(TELL_S, task.roll_call_timeout_s)
         if not node.refusal:
             node = replace(node, refusal=error.message, refusal_code=error.exit_code)
-            said = {"what": error.message, "message": error.message}
-            self._console.tell(Event(error.event, "ERROR", fields=said))
+            fields = {"what": error.message, "message": error.message}
+            self._console.tell(Event(error.event, "ERROR", fields=fields))
             self._console.tell(event("refusal-told", limit_s=limit_s))
         with suppress(OSError, RuntimeError, MemoryError, Interrupted):  # as scarce here as for the helper
             refuse_without_torch(
@@ -314,7 +291,7 @@ class Attempt:
         else:
             self._console.say(line.level, line.text)
 
-    def _error(self, message: CannotStart) -> LaunchError:
+    def _error(self, message: RunRefusal) -> LaunchError:
         """Return the error of the family that the exit code stands for, whichever node it comes from."""
         families = {family.exit_code: family for family in LaunchError.__subclasses__()}
         error = families.get(message.exit_code, LaunchError)(message.reason, message.hint)
@@ -325,9 +302,7 @@ class Attempt:
 
     def _still_s(self) -> float | None:
         """Return for how long nothing has moved in the training of this node, None where nobody can tell."""
-        if self._hang_watch is None:
-            return None
-        return self._hang_watch.still_s(self._task.node_timeout_s / 4)
+        return self._watched.still_s(self._task.node_timeout_s / 4)
 
     def _next_message(self) -> Message | None:
         """Return the next message of the helper. Raises Interrupted for a signal."""
@@ -340,11 +315,8 @@ class Attempt:
 
     def _on_message(self, message: Message | None) -> None:
         """Act at once on what must not wait, in the thread of the link."""
-        if message is not None and self._health.receive(message):
-            return
-        if isinstance(message, (RequestReceived, AnswersReceived)):
-            if self._hang_watch is not None:
-                self._hang_watch.receive(message)
+        if isinstance(message, (SharedTexts, RequestReceived, AnswersReceived)):
+            self._watched.receive(message)
             return
         if isinstance(message, HelperSilent) and self._running:
             self._supervisor.tell(event("helper-silent", silent_s=message.silent_s))
@@ -358,7 +330,7 @@ class Attempt:
             self._take_place(message)
             with self._lock:
                 self._started = self._running = True
-        elif isinstance(message, StopTraining):
+        elif isinstance(message, StopAll):
             if message.ending.kind is EndKind.FAILED:
                 self._left = self._who_left(message.ending.exit_code)
             self._stop_for(message.ending)
@@ -372,9 +344,7 @@ class Attempt:
 
     def _who_left(self, exit_code: int) -> NodeEnding | None:
         """Return that the others lost their connection to a rank of this node, which ended too early."""
-        watch = self._hang_watch
-        tail = self._supervisor.tail
-        line = watch.say_who_left(tail, failed_here=self._failed) if watch is not None else ""
+        line = self._watched.say_who_left()
         cause = Cause("rank_left", (line,), (line,))
         return of_node(self._task.node, EndKind.LEFT, exit_code, cause) if line else None
 
@@ -402,7 +372,7 @@ class Attempt:
 
     def _stop_for(self, ending: NodeEnding) -> None:
         if ending.kind is EndKind.HUNG:
-            self._hang_s = ending.silent_s
+            self._watched.hang_s = ending.silent_s
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
         self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
 
@@ -415,23 +385,16 @@ class Attempt:
 
     def _on_ending(self, reason: str) -> None:
         """A signal reached this node alone: the others end with it, in good order."""
-        if self._hang_watch is not None:
-            self._hang_watch.hush()
         if reason in signal.Signals.__members__:
             self._link.tell(StopAll(of_node(self._task.node, EndKind.STOPPED, 0, stopped_by=reason)))
 
-    def _on_hang(self, report: HangReport) -> None:
+    def _on_hang(self) -> None:
         """End the training of all nodes, which hangs."""
-        self.hung = True
-        ending = of_hang(self._task.node, report)
+        assert self._watched.hang is not None
+        ending = of_hang(self._task.node, self._watched.hang)
         self._link.tell(StopAll(ending))
         self._stop_for(ending)
 
     def _on_exit(self, code: int) -> None:
-        self._failed = 0 < code < 128
-        if self._hang_watch is not None:
-            self._hang_watch.hush()
-            if code and not self.hung and self._supervisor.stopped_by is None:
-                self._hang_watch.say_who_left(self._supervisor.tail, failed_here=self._failed)
         if code and not self.hung:
             self._link.tell(StopAll(of_node(self._task.node, EndKind.FAILED, code)))

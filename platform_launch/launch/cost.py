@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from platform_launch.events import seconds
 from platform_launch.launch.steps import StepReading, StepsNamed
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.
@@ -149,12 +150,3 @@ def _change(readings: Sequence[StepReading]) -> float | None:
     quarter = len(readings) // 4
     early, late = _speed(readings[: quarter + 1]), _speed(readings[-quarter - 1 :])
     return late / early - 1 if early and late is not None else None
-
-
-def seconds(value: float) -> str:
-    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event, line
-from platform_launch.launch.peers import LinkPeers
 from platform_launch.launch.torchrun_output import closing_signals, failed_local_ranks
 from platform_launch.launch.training_command import REPORT, HangOptions
 from platform_launch.observe.collectives import ranks_in_words
@@ -28,7 +28,10 @@ from platform_launch.observe.overview import finding_lines, overview, stack_line
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.observe.workers import remove_torchruns_folders
-from platform_launch.rendezvous.messages import Message
+
+if TYPE_CHECKING:
+    from platform_launch.launch.peers import LinkPeers
+    from platform_launch.rendezvous.messages import Message
 
 
 class HangWatch:
@@ -42,18 +45,22 @@ class HangWatch:
         options: HangOptions,
         tell: Callable[[Event], None],
         act: Callable[[HangReport], None],
-        send: Callable[[Message], None] | None = None,
-        also: Callable[[], Mapping[str, object]] = dict,
+        send: Callable[[Message], None] | None,
+        also: Callable[[], Mapping[str, object]],
     ) -> None:
         self._also = also
         self._options = options
         self._tell = tell
         self._act = act
         self._probe: NodeProbe | None = None
-        self._told_of_left: Event | None = None
+        self._last_left: Event | None = None
         self._monitor: HangMonitor | None = None
         self._control: ControlSocket | None = None
-        self._peers = LinkPeers(send, self._reply, self._on_notice) if send is not None else None
+        self._peers: LinkPeers | None = None
+        if send is not None:
+            from platform_launch.launch.peers import LinkPeers  # here: a node alone has none
+
+            self._peers = LinkPeers(send, self._reply, self._on_notice)
 
     def start(self) -> None:
         """Begin; the folder is there (``HangOptions.open_folder``)."""
@@ -98,7 +105,7 @@ class HangWatch:
             remove_torchruns_folders(self._options.folder)
         self._options.remove_folder()
 
-    def say_who_left(self, tail: bytes, *, failed_here: bool = False) -> str:
+    def say_who_left(self, tail: bytes, *, failed_here: bool) -> str:
         """Say once which ranks of this node ended without an error before others failed; return it, or "".
 
         Such a rank ran out of data, or skipped what the others still do: they fail, and it does not.
@@ -111,8 +118,8 @@ class HangWatch:
         if not left:
             return ""
         left_event = event("ranks-left", who=ranks_in_words(left), ranks="+".join(map(str, left)))
-        if left_event != self._told_of_left:
-            self._told_of_left = left_event
+        if left_event != self._last_left:
+            self._last_left = left_event
             self._tell(left_event)
         return line(left_event)
 
@@ -174,6 +181,7 @@ class HangWatch:
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "still_s": round(report.still_s, 1),
                 "lines": report.finding.lines(),
+                "line_sentences": report.finding.line_documents(),
                 **report.finding.as_dict(),
             },
             "nodes": [asdict(node) for node in report.nodes],

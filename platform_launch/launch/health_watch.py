@@ -25,7 +25,7 @@ from platform_launch.health.reading import DeviceHistory, DeviceReading
 from platform_launch.health.trends import trends
 from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
+from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts
 
 SHARE_EVERY_S = 60.0
 # How long XIDs are waited for at a time, and so how late an end is noticed.
@@ -57,7 +57,7 @@ class HealthWatch:
         self._tell = tell
         self._send = send
         self._changed = Condition()
-        self._ended = self._asked = False
+        self._ended = self._reading_requested = False
         self._readings = 0
         self._history = DeviceHistory()
         self._conditions = Conditions()
@@ -88,7 +88,7 @@ class HealthWatch:
         if not self.options.has_devices:
             return None
         with self._changed:
-            self._asked, before, self._problem = True, self._readings, ""
+            self._reading_requested, before, self._problem = True, self._readings, ""
             if not self._thread.is_alive():
                 Thread(target=self._once, name="health-once", daemon=True).start()
             self._changed.wait_for(lambda: self._readings > before or self._problem, _ASK_LIMIT_S)
@@ -135,7 +135,7 @@ class HealthWatch:
             due = 0.0
             while not self._ended:
                 xids = probe.wait(_SLICE_S) if self._readings else ()
-                if not (xids or self._asked or time.monotonic() >= due):
+                if not (xids or self._reading_requested or time.monotonic() >= due):
                     continue
                 due = time.monotonic() + options.interval_s
                 self._take(self._read(probe), xids)
@@ -176,7 +176,7 @@ class HealthWatch:
             self._history.add(reading, xids)
             begun, ended = self._conditions.update(self._found(), reading.at_s)
             self._readings += 1
-            self._asked = False
+            self._reading_requested = False
             self._changed.notify_all()
         self._say(begun, ended)
         self._share(reading.at_s)
@@ -187,8 +187,8 @@ class HealthWatch:
         known = self._conditions.now
         if self._send is None or (known == self._shared and at_s - self._shared_at < SHARE_EVERY_S):
             return
-        told = sample(self._history, self.options.node_rank, self.options.host, known)
-        self._send(ShareText(encode(HealthSample(told)).decode()))
+        own = sample(self._history, self.options.node_rank, self.options.host, known)
+        self._send(SharedText(encode(HealthSample(own)).decode()))
         if self.options.node_rank == 0 and at_s - self._shared_at >= SHARE_EVERY_S:
             self._send(ReadShared())
         self._shared, self._shared_at = known, at_s

@@ -11,13 +11,8 @@ from platform_launch.events import event
 from platform_launch.launch.link import HelperLink
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.launcher import (
-    RendezvousLost,
-    RunSoFar,
-    RunTask,
-    StopAll,
-    TrainingEnded,
-)
+from platform_launch.rendezvous.run.launcher import RendezvousLost, RunSoFar, RunTask
+from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.supervise import Supervisor
 
 # A helper that is lost again and again is started anew less and less often.
@@ -45,7 +40,7 @@ class LastingLink:
         self._still_s = still_s
         self._supervisor: Supervisor | None = None
         self._so_far: RunSoFar | None = None
-        self._told: dict[type[Message], Message] = {}
+        self._to_repeat: dict[type[Message], Message] = {}
         self._rejoins = self._late_rejoins = 0
         self._link: HelperLink | None = None
         self._closed = threading.Event()
@@ -63,7 +58,7 @@ class LastingLink:
 
     def tell(self, message: StopAll | TrainingEnded) -> None:
         """Say what must reach the others, also where the helper is lost on the way."""
-        self._told[type(message)] = message
+        self._to_repeat[type(message)] = message
         self.send(message)
 
     def keep(self, task: RunTask, environment: Mapping[str, str], supervisor: Supervisor) -> None:
@@ -98,7 +93,7 @@ class LastingLink:
     def _rejoin(self) -> bool:
         """Start another helper in the place of the one that has ended; tell whether there is one."""
         while True:
-            supervisor, ended = self._supervisor, TrainingEnded in self._told
+            supervisor, ended = self._supervisor, TrainingEnded in self._to_repeat
             if supervisor is None or self._closed.is_set() or (ended and self._late_rejoins == _LATE_REJOINS):
                 return False
             if self._task.leads and self._so_far is None:
@@ -125,6 +120,6 @@ class LastingLink:
                     return False
                 continue
             self._rejoins += 1
-            for message in list(self._told.values()):
+            for message in list(self._to_repeat.values()):
                 self.send(message)
             return True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import resource
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -131,13 +133,13 @@ def launch(
             with console.only_noting_facts() if BRIEF in env else nullcontext():
                 announce(plan, console, _findings(plan, env) if examine else [])
             reporter = RunReporter()
-            told = publishers(env, together, console, reporter, leads=topology.node_rank == 0)
+            chosen = publishers(env, together, console, reporter, leads=topology.node_rank == 0)
         oom_kills = cgroup.OomKills()
-        places = _Places(plan, env, request)
+        plan_at = _plans(plan, env, request)
         gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
-        with publishing(told), MemoryPeak(gpus) as memory:
+        with publishing(chosen), MemoryPeak(gpus) as memory:
             result = train(
-                places.plan_at,
+                plan_at,
                 topology,
                 env,
                 request,
@@ -147,7 +149,7 @@ def launch(
                 reporter,
                 lambda: memory.held,
             )
-        plan = places.plan_at(result.place)
+        plan = plan_at(result.place)
         remembered = remember(quarantine, env, machine.gpus.devices, result.health, plan.job_name)
         if remembered is not None:
             console.tell(remembered)
@@ -169,29 +171,26 @@ def launch(
     return result.exit_code
 
 
-class _Places:
-    """This node's plan in its own place, in those of nodes for which it may stand in, and elsewhere."""
+def _plans(own: LaunchPlan, env: Environment, request: Request) -> Callable[[NodePlace], LaunchPlan]:
+    """Return what gives this node's plan in its own place, in those where it may stand in, and elsewhere.
 
-    def __init__(self, plan: LaunchPlan, env: Environment, request: Request) -> None:
-        self._env = env
-        self._request = request
-        self._came_to = NodePlace(plan.topology.node_rank, plan.topology.master_addr)
-        self._plans = {self._came_to: plan}
-        self._own = plan
+    The log and what was found on this machine stay the same.
+    """
+    came_to = NodePlace(own.topology.node_rank, own.topology.master_addr)
 
-    def plan_at(self, place: NodePlace) -> LaunchPlan:
-        """Return the plan for a place; the log and what was found on this machine stay the same."""
-        if place not in self._plans:
-            rank, host, came_to = place.node_rank, place.master_addr, self._came_to
-            overrides = dataclasses.replace(
-                self._request.overrides,
-                stands_in_for=rank if rank != came_to.node_rank else None,
-                moved_to=host if host != came_to.master_addr else None,
-            )
-            request = dataclasses.replace(self._request, overrides=overrides)
-            plan = build_plan(self._env, self._own.hardware, request)
-            self._plans[place] = dataclasses.replace(plan, log_path=self._own.log_path)
-        return self._plans[place]
+    @cache
+    def plan_at(place: NodePlace) -> LaunchPlan:
+        if place == came_to:
+            return own
+        overrides = dataclasses.replace(
+            request.overrides,
+            stands_in_for=place.node_rank if place.node_rank != came_to.node_rank else None,
+            moved_to=place.master_addr if place.master_addr != came_to.master_addr else None,
+        )
+        plan = build_plan(env, own.hardware, dataclasses.replace(request, overrides=overrides))
+        return dataclasses.replace(plan, log_path=own.log_path)
+
+    return plan_at
 
 
 def _with_log(plan: LaunchPlan, console: Console) -> LaunchPlan:

@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from signal import SIGKILL, Signals
+from signal import SIGKILL
 from threading import Event, Lock, Thread
 
 from platform_launch import helper
 from platform_launch.errors import LaunchError
 from platform_launch.hardware.names import without_lookups
+from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.launcher import HelperAlive, LauncherAlive, RunTask, fault
-from platform_launch.rendezvous.run.silence import SILENT_S, SilenceClock
-from platform_launch.supervise.processes import Command, start
+from platform_launch.rendezvous.run.silence import SILENT_S
+from platform_launch.supervise.processes import Command, signal_name, start
 
 # torch reports each failed connection with a stack trace; what matters is said in our own words.
 ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
@@ -25,8 +26,6 @@ ENVIRONMENT = {"TORCH_CPP_LOG_LEVEL": "FATAL"}
 _END_S = SILENT_S + 5.0
 _ALIVE_EVERY_S = 1.0
 _REAPED_S = 2.0
-# Of a longer pause between two looks at the helper no more counts: this process was stopped.
-_LONGEST_PAUSE_S = 2.0
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -102,7 +101,7 @@ class HelperLink:
             while time.monotonic() < deadline:  # its descriptors are closed a moment before it can be reaped
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
                 if ended:
-                    return _signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
+                    return signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else ""
                 time.sleep(0.01)
         return ""
 
@@ -150,7 +149,7 @@ class HelperLink:
                 if not isinstance(message, HelperAlive):
                     heard(message)
                 elif silence is None:
-                    silence = SilenceClock(now, _LONGEST_PAUSE_S)
+                    silence = SilenceClock(now)
             if data and silence is not None:
                 silence.heard(now)
             elif silence is not None and silence.observe(now) >= SILENT_S:
@@ -161,10 +160,3 @@ class HelperLink:
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, SIGKILL)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return Signals(number).name
-    except ValueError:  # real-time signals have none
-        return f"signal {number}"

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from platform_launch.errors import HangError
 from platform_launch.health.finding import NodeHealth
+from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.observe.monitor import HangReport
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.restarts import FailedRun, highest_step, is_young
+from platform_launch.rendezvous.restarts import FailedRun, is_young
 from platform_launch.supervise import Outcome
 
 # Of what is said of a hang, what a job's end repeats.

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.doctor.checks.rdma import selects
 from platform_launch.environment import Environment
 from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
-from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.launch.exit_file import exit_file
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import Result, was_failure
@@ -24,24 +22,17 @@ from platform_launch.launch.training_command import (
     NodePlace,
     TrainingCommand,
 )
+from platform_launch.launch.watched_training import WatchedTraining
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.nccl import training_ports
 from platform_launch.plan.request import Request
-from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
-from platform_launch.supervise import DEFAULT_GRACE_S, Command, Outcome, Supervisor
+from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.topology import Topology, node_prefix
 
-if TYPE_CHECKING:
-    from platform_launch.launch.hang_watch import HangWatch
-    from platform_launch.launch.health_watch import HealthWatch
-    from platform_launch.observe.monitor import HangReport
-
 _GIB = 2**30
-# A training that hangs will not write a last checkpoint.
-_HANG_GRACE_S = 5.0
 
 
 def train(
@@ -101,17 +92,26 @@ def _train_alone(
     """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
     restarts = 0
     while True:
-        outcome, hung, worth = _train_once(training.started_again(restarts), console, inbox, reporter)
-        bad = worth is not None and worth.grade is Grade.BAD
+        watched = WatchedTraining(training.started_again(restarts), console, inbox, reporter)
+        try:
+            outcome = watched.run()
+            hung = watched.hang is not None
+            worth = watched.ask_devices() if hung or was_failure(outcome) else None
+        finally:
+            watched.close()
+        bad = worth is not None and worth.bad
         if not hung or bad or restarts == max_hangs:
             break
         restarts += 1
         console.tell(event("node-restarts", restart=restarts, max_restarts=max_hangs))
     failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
-    run = None if worth is None else RunOutcome(code, well=1)
-    if worth is not None and worth.grade is not Grade.HEALTHY:
-        run = RunOutcome(code, unwell=(UnwellNode(place.node_rank, training.health.host, worth),))
+    run = None
+    if worth is not None:
+        from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
+
+        unwell = (UnwellNode(place.node_rank, training.health.host, worth),) if worth.reasons else ()
+        run = RunOutcome(code, well=int(not unwell), unwell=unwell)
     return Result(
         code,
         outcome,
@@ -122,71 +122,6 @@ def _train_alone(
         cost=reporter.clock.so_far(),
         health=worth,
     )
-
-
-def _train_once(
-    training: TrainingCommand, console: Console, inbox: SignalInbox, reporter: RunReporter
-) -> tuple[Outcome, bool, NodeHealth | None]:
-    """Run it to its end; return whether that was a hang, and how its devices are after a failure."""
-    found: list[HangReport] = []
-    health: HealthWatch | None = None
-    watching: HangWatch | None = None
-
-    def watch(_pid: int) -> None:
-        """Watch the training: what that takes is imported while it starts, and is never worth it."""
-        nonlocal health, watching
-        try:
-            from platform_launch.launch.hang_watch import HangWatch
-            from platform_launch.launch.health_watch import HealthWatch
-
-            health = HealthWatch(training.health, supervisor.tell)
-            reporter.watched_by(health, supervisor.tell)
-            health.start()
-            if training.hangs is not None and observed:
-                watching = HangWatch(training.hangs, supervisor.tell, end, also=reporter.overview)
-                watching.start()
-        except Exception as error:  # whatever it is, the training goes on
-            supervisor.tell(event("not-observed", problem=f"{type(error).__name__}: {error}"))
-
-    def end(report: HangReport) -> None:
-        found.append(report)
-        supervisor.stop("the training hangs", _HANG_GRACE_S)
-
-    def ended(code: int) -> None:
-        if watching is not None:
-            watching.hush()
-            if code and not found and supervisor.stopped_by is None:
-                watching.say_who_left(supervisor.tail, failed_here=0 < code < 128)
-
-    supervisor = Supervisor(
-        training.command,
-        log_path=training.log_path,
-        prefix=training.prefix,
-        grace_s=training.grace_s,
-        log_limit_bytes=training.log_limit_bytes,
-        on_event=console.note,
-        on_start=watch,
-        on_ending=lambda _reason: watching.hush() if watching is not None else None,
-        on_exit=ended,
-        inbox=inbox,
-        temporary=training.temporary,
-    )
-    inbox.heed()
-    training.exit_file.clear()
-    reporter.clock.begin(training.log_path)
-    observed = training.hangs is not None and training.hangs.open_folder(supervisor.tell)
-    try:
-        outcome = training.exit_file.corrected(supervisor.run(), console.tell)
-        failed = bool(found) or was_failure(outcome)
-        return outcome, bool(found), health.ask() if health is not None and failed else None
-    finally:
-        reporter.clock.end(found[0].still_s if found else 0.0)
-        if watching is not None:
-            watching.stop()
-        elif training.hangs is not None:
-            training.hangs.remove_folder()
-        if health is not None:
-            health.stop()
 
 
 def _hang_options(

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from platform_launch.console import Console
 from platform_launch.events import Event, event, line
-from platform_launch.launch.cost import seconds
-from platform_launch.rendezvous.ending import RunOutcome, UnwellNode, ending_event, quote_event
-from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
 from platform_launch.supervise import Outcome
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
     from platform_launch.launch.cost import RunCost
     from platform_launch.launch.training_command import NodePlace
+    from platform_launch.rendezvous.ending import RunOutcome, UnwellNode
     from platform_launch.why import Verdict
 
 
@@ -58,6 +56,9 @@ def tell_outcome(run: RunOutcome, console: Console, *, quote: bool = True) -> li
 
     ``quote`` repeats what the log of the node says that the others followed.
     """
+    from platform_launch.rendezvous.ending import ending_event, quote_event
+    from platform_launch.rendezvous.restarts import NotAgainKind, describe_not_again
+
     events: list[tuple[Event, list[str]]] = []
     if run.ending is not None:
         events.append((ending_event(run.ending), []))
@@ -102,7 +103,6 @@ def ending(outcome: Outcome, exit_code: int, followed: int | None = None) -> Eve
     """
     values: dict[str, object] = {
         "exit_code": outcome.exit_code if outcome.stopped_by is None else exit_code,
-        "duration": seconds(outcome.duration_s),
         "duration_s": round(outcome.duration_s, 3),
     }
     if values["exit_code"] == 0:
@@ -112,5 +112,5 @@ def ending(outcome: Outcome, exit_code: int, followed: int | None = None) -> Eve
     if outcome.stopped_by is not None:
         return event("training-stopped", reason=outcome.stopped_by, **values)
     if outcome.signal is not None:
-        return event("training-killed", signal=outcome.signal.name, **values)
+        return event("training-killed", signal=outcome.signal, **values)
     return event("training-failed", **values)

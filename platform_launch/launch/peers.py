@@ -108,13 +108,13 @@ class LinkPeers:
         self._send(SendRequest(number, limit_s, pack(question)))
         return number
 
-    def _heed(self, asked: RequestReceived) -> None:
+    def _heed(self, request: RequestReceived) -> None:
         with suppress(InvalidMessageError):
-            question = unpack(asked.body)
+            question = unpack(request.body)
             if isinstance(question, StillQuestion):
                 reply = self._answer(question.still_s)
                 answer = StillAnswer(reply.still_s, reply.snapshot and shortened(reply.snapshot))
-                self._send(SendAnswer(asked.key, pack(answer)))
+                self._send(SendAnswer(request.key, pack(answer)))
             elif isinstance(question, HangNotice):
                 with suppress(KeyError):  # a sentence of another version: whoever found it has said it
                     self._noticed(HangReport(question.still_s, question.finding))

@@ -13,7 +13,6 @@ from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
-from platform_launch.launch.cost import seconds
 from platform_launch.launch.record import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.why.sources import events_of, node_of
@@ -102,8 +101,7 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
         ]
     elif code == 0:
         folder = plan.log_path.parent
-        lasted = {"duration": seconds(duration_s), "duration_s": duration_s}
-        ended = event("simulation-finished", nodes=nodes, logs=str(folder), **lasted)
+        ended = event("simulation-finished", nodes=nodes, logs=str(folder), duration_s=duration_s)
         rows += [
             ("logs", f"platform-launch logs {folder}"),
             ("next", box_word("the same command on each node, with run for simulate")),

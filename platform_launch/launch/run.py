@@ -15,11 +15,12 @@ from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
-from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, highest_step, why_not_again
+from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
 from platform_launch.rendezvous.run.launcher import RunTask
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import Command, Outcome

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from platform_launch.events import Event
-from platform_launch.health.comparison import NodeSample, compare
-from platform_launch.health.finding import DeviceFinding, NodeHealth, node_health
 from platform_launch.launch.cost import RunCost
 from platform_launch.launch.run_clock import RunClock
 
 if TYPE_CHECKING:
+    from platform_launch.health.comparison import NodeSample
+    from platform_launch.health.finding import DeviceFinding, NodeHealth
     from platform_launch.launch.health_watch import HealthWatch
+    from platform_launch.launch.training_command import HealthOptions
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,15 @@ class RunReporter:
 
     def __init__(self, clock: RunClock | None = None) -> None:
         self.clock = clock or RunClock()
+        self._devices: HealthOptions | None = None
         self._health: HealthWatch | None = None
         self._tell: Callable[[Event], None] | None = None
 
-    def watched_by(self, health: HealthWatch, tell: Callable[[Event], None]) -> None:
-        """Another start begins: ``health`` watches its devices, ``tell(event)`` says something during it."""
-        self._health, self._tell = health, tell
+    def begin(
+        self, devices: HealthOptions, tell: Callable[[Event], None], health: HealthWatch | None = None
+    ) -> None:
+        """Another start begins: ``tell(event)`` says something during it, ``health`` watches its devices."""
+        self._devices, self._tell, self._health = devices, tell, health
 
     def tell(self, event: Event) -> None:
         """Say an event where the training's output goes."""
@@ -86,11 +90,11 @@ class RunReporter:
     def report(self, *, of_all_nodes: bool) -> RunReport:
         """Return how the run goes; of the other nodes only when asked to, which may take seconds."""
         cost, restarts = self.clock.so_far(), self.clock.restarts
-        health = self._health
-        if health is None:  # the nodes still meet
+        here, health = self._devices, self._health
+        if here is None:  # the nodes still meet
             return RunReport(0, "", restarts, cost)
-        nodes = devices(health.samples(of_all_nodes=of_all_nodes))
-        return RunReport(health.options.node_rank, health.options.host, restarts, cost, nodes)
+        nodes = devices(health.samples(of_all_nodes=of_all_nodes)) if health is not None else ()
+        return RunReport(here.node_rank, here.host, restarts, cost, nodes)
 
     def overview(self) -> dict[str, object]:
         """Return what ``platform-launch inspect`` shows on any node of the job."""
@@ -99,6 +103,9 @@ class RunReporter:
 
 def devices(samples: Sequence[NodeSample]) -> tuple[NodeDevices, ...]:
     """Judge what the nodes tell of their devices, by themselves and beside each other."""
+    from platform_launch.health.comparison import compare
+    from platform_launch.health.finding import node_health
+
     between = compare(samples)
     found = []
     for node in sorted(samples, key=lambda node: node.node_rank):

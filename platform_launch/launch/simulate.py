@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from textwrap import wrap
@@ -15,6 +14,7 @@ from platform_launch.console.outlet import Outlet
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, open_pipe
+from platform_launch.supervise.processes import how_it_ended, shell_code
 from platform_launch.supervise.text import LogText, RedrawnLines, WholeLines
 
 _STDOUT = 1
@@ -76,9 +76,8 @@ class _Simulation:
     def _on_end(self, pid: int, code: int) -> None:
         if code == 0:
             return
-        self._failures.append(code if code > 0 else 128 - code)
-        how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-        text = f"{self._label_of[pid]} ended with {how}"
+        self._failures.append(shell_code(code))
+        text = f"{self._label_of[pid]} ended with {how_it_ended(code)}"
         if len(self._failures) <= self._spares:
             self._tell(event("simulated-node-lost", what=text))
         elif self._watch.stopped_by is None and self._timer is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform as interpreter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from platform_launch import __version__
 from platform_launch.confidential import masked
@@ -15,9 +14,6 @@ from platform_launch.launch.record import versions
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.render import hardware_rows
 from platform_launch.platforms import title_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:
@@ -61,7 +57,7 @@ def _open(plan: LaunchPlan, console: Console) -> None:
             ("platform", topology.platform),
             ("GPUs", rows["GPUs"]),
             ("network", rows.get("RDMA") or rows.get("network", "")),
-            ("script", str(plan.training.script)),
+            ("script", _noted(str(plan.training.script), plan.training.script_rule)),
             ("config", str(plan.training.config or "")),
         ],
     )
@@ -129,7 +125,7 @@ def _configuration(plan: LaunchPlan, console: Console) -> None:
     console.stage(4, "Configuration")
     console.info(f"launcher: {plan.launcher}")
     console.info(f"chosen by: {training.rule}")
-    console.info(f"script: {training.script}")
+    console.info(_noted(f"script: {training.script}", training.script_rule))
     if training.config is not None:
         console.info(f"config: {training.config}")
     if training.accelerate_yaml is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from platform_launch.rendezvous.restarts import STEP
-
 _LOOK_S = 1.0
 # Of a log that grows faster the latest lines are enough.
 _MOST_BYTES = 256 * 1024
 _MOST_READINGS = 128
+# ``Step 120/1000``, ``global_step=120``, ``step: 120 of 1000``: the step, and the last one if it is told.
+_STEP = re.compile(
+    r"\b(?:global[ _]?)?steps?['\"]?[ :=#]{1,3}(\d{1,12})\b(?:\s*(?:/|of)\s*(\d{1,12})\b)?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class StepsNamed:
 
     readings: tuple[StepReading, ...] = ()
     target: int | None = None
+
+
+def highest_step(log: str) -> int | None:
+    """Return the highest step an output names."""
+    steps = [int(step) for step, _ in _STEP.findall(log)]
+    return max(steps) if steps else None
 
 
 class StepWatch:
@@ -86,7 +95,7 @@ class StepWatch:
         self._offset = start + len(data)
         whole, newline, self._rest = text.replace(b"\r", b"\n").rpartition(b"\n")
         self._rest = self._rest[-4096:]
-        found = STEP.findall((whole + newline).decode(errors="replace"))
+        found = _STEP.findall((whole + newline).decode(errors="replace"))
         if found:
             numbers = [int(step) for step, _ in found]
             targets = [int(target) for _, target in found if target]

@@ -56,7 +56,7 @@ class HangOptions:
         try:
             files.private_folder(self.folder, "the training's processes will answer questions there")
             for path in self.folder.iterdir():
-                path.unlink()
+                path.unlink(missing_ok=True)
         except (OSError, InputError) as error:
             tell(event("not-observed", problem=str(error)))
             return False

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event, event
-from platform_launch.health.finding import Grade
 from platform_launch.launch.run_report import RunReport
 
 if TYPE_CHECKING:
@@ -122,6 +121,8 @@ class TrainJobStatus:
 
 def trainer_status(report: RunReport) -> dict[str, object]:
     """Return the status for a report; empty while there is nothing to say."""
+    from platform_launch.health.finding import Grade
+
     cost = report.cost
     grades = Counter(node.health.grade for node in report.nodes)
     known = {

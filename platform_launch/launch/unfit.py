@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UnfitNodeError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu
 from platform_launch.health import quarantine
-from platform_launch.health.finding import Grade, NodeHealth
 from platform_launch.health.quarantine import (
     DEFAULT_S,
     FILE_VARIABLE,
@@ -19,6 +19,9 @@ from platform_launch.health.quarantine import (
     QuarantinedNode,
     quarantined,
 )
+
+if TYPE_CHECKING:
+    from platform_launch.health.finding import NodeHealth
 
 
 def node_name(env: Environment) -> str:
@@ -57,13 +60,13 @@ def remember(
     file: Path | None, env: Environment, gpus: Sequence[Gpu], health: NodeHealth | None, job: str
 ) -> Event | None:
     """Put this node in quarantine for a day where it is bad; return what to say of it."""
-    if file is None or health is None or health.grade is not Grade.BAD:
+    if file is None or health is None or not health.bad:
         return None
     now, name = time.time(), node_name(env)
     uuids = tuple(gpu.uuid for gpu in gpus if f"GPU {gpu.index}" in health.devices)
-    reason, told = "; ".join(health.reasons), health.sentence().document()
+    reason, sentence = "; ".join(health.reasons), health.sentence().document()
     try:
-        quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids, told))
+        quarantine.add(file, QuarantinedNode(name, now, now + DEFAULT_S, reason, job, uuids, sentence))
     except InputError as error:
         return event("not-quarantined", node_name=name, problem=error.message)
     return event("node-quarantined", node_name=name, until=quarantine.utc(now + DEFAULT_S), path=str(file))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,12 +67,11 @@ def _silent(table: Path) -> list[tuple[str, UnheardConnection]]:
 def _sockets(pid: int) -> set[str]:
     """Return the inodes of a process's sockets."""
     found = set()
-    try:
+    with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            if match := _SOCKET.fullmatch(str(descriptor.readlink())):
-                found.add(match[1])
-    except OSError:
-        return found
+            with suppress(OSError):  # closed just now
+                if match := _SOCKET.fullmatch(str(descriptor.readlink())):
+                    found.add(match[1])
     return found
 
 

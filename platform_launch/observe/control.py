@@ -63,12 +63,13 @@ def find_sockets(temporary: Path) -> list[Path]:
 
     A launch lies in ``platform_launch_UID/observe…``; root finds those of all users.
     """
-    found = [
-        path
-        for path in temporary.glob(f"platform_launch_*/observe*/{_NAME}")
-        if os.geteuid() in (0, path.lstat().st_uid)
-    ]
-    return sorted(found, key=lambda path: path.lstat().st_mtime)
+    found = []
+    for path in temporary.glob(f"platform_launch_*/observe*/{_NAME}"):
+        with suppress(FileNotFoundError):  # it ended just now
+            at = path.lstat()
+            if os.geteuid() in (0, at.st_uid):
+                found.append((at.st_mtime, path))
+    return [path for _, path in sorted(found)]
 
 
 def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:

@@ -12,6 +12,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -81,12 +82,15 @@ def find_dumps(paths: Iterable[Path]) -> dict[int, Path]:
         if not path.is_dir():
             found |= _by_rank([path])
             continue
-        launches: dict[str, list[Path]] = {}
+        launches: dict[str, dict[Path, float]] = {}
         for file in sorted(path.iterdir()):
-            if _RANK_IN_NAME.search(file.name) and file.is_file() and looks_like_dump(file):
-                launches.setdefault(_RANK_IN_NAME.sub("", file.name), []).append(file)
+            with suppress(FileNotFoundError):  # a training that goes on replaces its dumps
+                if _RANK_IN_NAME.search(file.name) and file.is_file() and looks_like_dump(file):
+                    written = file.stat().st_mtime
+                    launches.setdefault(_RANK_IN_NAME.sub("", file.name), {})[file] = written
         if launches:
-            found |= _by_rank(max(launches.values(), key=lambda files: max(f.stat().st_mtime for f in files)))
+            last = max(launches.values(), key=lambda files: max(files.values()))
+            found |= _by_rank(last)
     return found
 
 

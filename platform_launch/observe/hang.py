@@ -107,8 +107,13 @@ class HangFinding:
         below = (one if isinstance(one, str) else english(one) for one in self.details())
         return [self.headline(), *(f"  {text}" for text in below)]
 
+    def line_documents(self) -> Sequence[Sequence[object]]:
+        """Return for each of :meth:`lines` the sentences that it was made of: none for a line of a stack."""
+        below = ([] if isinstance(one, str) else [one.document()] for one in self.details())
+        return [[one.document() for one in self.headlines()], *below]
+
     def as_dict(self) -> dict[str, object]:
-        """Return the JSON form; ``sentences`` are codes and values of the lines that are no stacks."""
+        """Return the JSON form; ``sentences`` are codes and values of the headlines and of ``waiting``."""
         return {
             "kind": self.kind.value,
             "culprits": [culprit.as_dict() for culprit in self.culprits],
@@ -116,7 +121,7 @@ class HangFinding:
             "groups": [english(group) for group in self.groups],
             "suspect_ranks": list(self.suspect_ranks),
             "sentences": [
-                one.document() for one in (*self.headlines(), *self.details()) if isinstance(one, Sentence)
+                one.document() for one in (*self.headlines(), *(self.waiting if self.culprits else ()))
             ],
         }
 

@@ -88,7 +88,7 @@ class HangMonitor:
         self._lines = NewLines()
         now = time.monotonic()
         self._progress = Progress(now, hang_after_s / 4)
-        self._asked_at = self._sampled_at = self._looked_at = now
+        self._queried_at = self._sampled_at = self._looked_at = now
         self._known_still_s = 0.0  # of the last finding, 0 where there is none
         self._report_at_s = hang_after_s
         self._lock = Lock()
@@ -121,7 +121,7 @@ class HangMonitor:
         with self._lock:
             now = time.monotonic()
             if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
-                self._look(now, thoroughly=now - self._asked_at >= within_s)
+                self._look(now, thoroughly=now - self._queried_at >= within_s)
             return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
 
     def note(self, report: HangReport) -> None:
@@ -156,9 +156,9 @@ class HangMonitor:
         still = self._progress.still_s(now)
         ask_s = min(ASK_S, self._hang_after_s / 4)
         quiet_s = now - self._progress.spoke_at
-        due = quiet_s >= ask_s and now - self._asked_at >= ask_s
-        if thoroughly or due or (still >= self._report_at_s and now - self._asked_at >= ask_s / 4):
-            self._asked_at = now
+        due = quiet_s >= ask_s and now - self._queried_at >= ask_s
+        if thoroughly or due or (still >= self._report_at_s and now - self._queried_at >= ask_s / 4):
+            self._queried_at = now
             self._progress.collectives(self._probe.collectives(), now, time.time())
         # Stacks only where it is quiet already: to give them costs a process a moment.
         stacks = quiet_s >= self._hang_after_s / 2 and now - self._sampled_at >= self._hang_after_s / 10

@@ -60,10 +60,9 @@ def read_process(pid: int) -> ProcessState:
     whole, main = read_stat(folder), read_stat(folder / "task" / str(pid))
     if whole is None or main is None:
         return ProcessState(pid)
-    state = main.state
     # A stopped process, whose main thread may have been asleep in the kernel.
-    if _status(folder).get("State", "")[:1] in ("T", "t", "Z"):
-        state = _status(folder)["State"][:1]
+    of_all = _status(folder).get("State", "")[:1]
+    state = of_all if of_all in ("T", "t", "Z") else main.state
     return ProcessState(
         pid,
         whole.name,

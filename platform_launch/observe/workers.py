@@ -53,8 +53,10 @@ class HookedProcess:
 
 def find_hooked(folder: Path) -> list[HookedProcess]:
     """Return the processes that described themselves, those that are gone among them."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
+    found, paths = [], list[Path]()
+    with suppress(FileNotFoundError):  # the launch has ended
+        paths = sorted(folder.glob("*.json"))
+    for path in paths:
         try:
             document = json.loads(path.read_bytes())
             found.append(

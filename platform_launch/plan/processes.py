@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
+import zlib
 from collections.abc import Collection, Iterable
 
 from platform_launch.environment import Environment
@@ -86,8 +86,9 @@ def extensions_folder(temporary: str) -> str:
     torch adds the Python and CUDA version itself only to its default folder
     (torch/utils/cpp_extension.py, ``_get_build_directory``).
     """
-    interpreter = hashlib.sha256(f"{sys.prefix} {sys.version}".encode()).hexdigest()[:10]
-    return f"{temporary}/torch_extensions_{interpreter}"
+    # hashlib would load OpenSSL at every start, to tell a few interpreters apart.
+    interpreter = zlib.crc32(f"{sys.prefix} {sys.version}".encode())
+    return f"{temporary}/torch_extensions_{interpreter:08x}"
 
 
 def removals(env: Iterable[str], keep: Collection[str] = ()) -> list[Removal]:

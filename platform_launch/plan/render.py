@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 from collections.abc import Iterable
 
 import click
@@ -76,6 +75,8 @@ def _section(title: str, rows: list[Row], width: int) -> str:
         if note and names + max(len(value), values) + len(note) + 6 <= width:
             line += " " * (values - len(value)) + "  " + click.style(_visible(note), dim=True)
         elif note:
+            import textwrap  # here: a launch shows no table
+
             margin = " " * (names + 4)
             room = max(_NARROWEST, width - len(margin))
             broken = textwrap.wrap(
@@ -183,7 +184,8 @@ def training_rows(plan: LaunchPlan) -> list[Row]:
     """Return the chosen files with the rule that chose them, and the batch they give."""
     training = plan.training
     yaml = training.accelerate_yaml
-    rows = [("launcher", plan.launcher, ""), ("script", str(training.script), "" if yaml else training.rule)]
+    note = training.script_rule or ("" if yaml else training.rule)
+    rows = [("launcher", plan.launcher, ""), ("script", str(training.script), note)]
     if training.config is not None:
         rows.append(("config", str(training.config), training.rule))
     if yaml is not None:

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +21,13 @@ from platform_launch.plan.request import AUTO, Request
 EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
 # What starts a script of the user's own, below the project's root.
 PLAIN = "configs/accelerate_multi_gpu.yaml"
+_SHIPPED = "no --script given: the shipped example trains"
 _LARGEST_SCRIPT = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Training:
-    """What will be trained and by which rule it was chosen.
+    """What will be trained and by which rule it was chosen; ``script_rule`` says who chose the script.
 
     ``global_batch`` counts samples of one optimizer step in the whole job. The numbers are None where the
     config does not say them; a script of the user's own has no config unless ``--config`` names one, and
@@ -37,6 +39,7 @@ class Training:
     config: Path | None
     accelerate_yaml: AccelerateYaml | None
     rule: str
+    script_rule: str = ""
     gradient_accumulation_steps: int | None = None
     learning_rate: float | None = None
     global_batch: int | None = None
@@ -50,6 +53,7 @@ def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int
     Raises InputError for files that are missing or would be refused later, UsageError where a script must be
     named.
     """
+    check_arguments(request.script, request.script_args)
     if request.launcher != "accelerate":
         return _without_yaml(request)
     table = recipes.read_recipes(request.root)
@@ -73,6 +77,7 @@ def choose_training(request: Request, *, gpus: int, nnodes: int, world_size: int
         config=config,
         accelerate_yaml=yaml,
         rule=_rule(request, recipe, gpus),
+        script_rule="" if request.script else _SHIPPED,
         gradient_accumulation_steps=_accumulation(numbers, yaml, config),
         learning_rate=numbers.learning_rate,
         loader_gib=numbers.loader_gib,
@@ -121,7 +126,18 @@ def _without_yaml(request: Request) -> Training:
         config=config,
         accelerate_yaml=None,
         rule="--script given" if request.script else f"the example of --launcher {request.launcher}",
+        script_rule="" if request.script else _SHIPPED,
     )
+
+
+def check_arguments(script: Path | str | None, arguments: Sequence[str]) -> None:
+    """Raise UsageError where somebody forgot --script: the shipped trainings take options only."""
+    if script is None and arguments and not arguments[0].startswith("-"):
+        raise UsageError(
+            f"no --script, and {shown(arguments[0])} first behind --: expected the script as --script FILE",
+            "behind -- stand the script's own arguments; without --script a shipped example trains, "
+            "which takes options only",
+        )
 
 
 def check_script(script: Path) -> None:
@@ -179,8 +195,8 @@ def _existing(path: Path, source: str, hint: str = "") -> Path:
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:
     """Return the recipe that is asked for, or fits. Raises InputError where --strict finds no exact one."""
     recipe = recipes.choose(table.recipes, gpus, None if request.recipe == AUTO else request.recipe)
-    said_all = request.config is not None and request.deepspeed_config is not None
-    if request.strict and recipe.gpus != gpus and not said_all:
+    all_named = request.config is not None and request.deepspeed_config is not None
+    if request.strict and recipe.gpus != gpus and not all_named:
         known = ", ".join(str(known.gpus) for known in table.recipes)
         raise InputError(
             f"--strict: configs/recipes.yaml has no recipe for {gpus} GPU(s), only for {known}",

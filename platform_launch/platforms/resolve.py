@@ -191,7 +191,7 @@ def _missing(reading: Reading) -> TopologyError:
     """Return the error that names every field nobody said, and the flags that supply them."""
     unknown = [name for name in _WORDS if getattr(reading, name) is None]
     reasons = [
-        f"{_WORDS[name]} (no {asked})" if (asked := reading.missing.get(name)) else _WORDS[name]
+        f"{_WORDS[name]} (no {variables})" if (variables := reading.missing.get(name)) else _WORDS[name]
         for name in unknown
     ]
     flags = _and([FLAGS[name] for name in unknown])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from platform_launch.supervise.capture import Answer, capture
 from platform_launch.supervise.processes import Command
-from platform_launch.supervise.supervisor import Outcome, Supervisor, supervise
+from platform_launch.supervise.supervisor import Outcome, Supervisor
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
-__all__ = ["DEFAULT_GRACE_S", "Answer", "Command", "Outcome", "Supervisor", "Watch", "capture", "supervise"]
+__all__ = ["DEFAULT_GRACE_S", "Answer", "Command", "Outcome", "Supervisor", "Watch", "capture"]

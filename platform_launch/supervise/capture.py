@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from dataclasses import dataclass
 
-from platform_launch.supervise.processes import Command
+from platform_launch.supervise.processes import Command, shell_code
 
 # The code timeout(1) gives.
 TIMED_OUT = 124
@@ -57,8 +57,7 @@ def capture(command: Command, *, timeout_s: float) -> Answer:
         except BaseException:  # Ctrl-C: the program has a session of its own and did not hear it
             _kill_group(process.pid)
             raise
-    code = process.returncode
-    return Answer(code if code >= 0 else 128 - code, stdout, stderr)
+    return Answer(shell_code(process.returncode), stdout, stderr)
 
 
 def _kill_group(leader: int) -> None:

@@ -129,6 +129,24 @@ def is_child(pid: int) -> bool:
     return True
 
 
+def shell_code(code: int) -> int:
+    """Return an exit code as a shell gives it: 128 and the number for a process that a signal ended."""
+    return code if code >= 0 else 128 - code
+
+
+def how_it_ended(code: int) -> str:
+    """Say how a process ended: ``exit code 3``, ``SIGKILL``."""
+    return f"exit code {code}" if code >= 0 else signal_name(-code)
+
+
+def signal_name(number: int) -> str:
+    """Return what a signal is called; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def signal_group(leader: int, number: signal.Signals) -> None:
     """Signal the process group of a command that :func:`start` returned and :func:`reap` has not."""
     with suppress(ProcessLookupError, PermissionError):

@@ -7,11 +7,10 @@ process a GPU) run through this, below the supervisor, which forwards signals an
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Mapping, Sequence
 
 from platform_launch.console import Console
-from platform_launch.supervise.processes import Command
+from platform_launch.supervise.processes import Command, how_it_ended, shell_code
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
 
@@ -27,10 +26,9 @@ def run_side_by_side(commands: Sequence[Command], *, grace_s: float = DEFAULT_GR
     def on_end(pid: int, code: int) -> None:
         nonlocal failure
         if code and not failure:
-            failure = code if code > 0 else 128 - code
+            failure = shell_code(code)
             if watch.stopped_by is None:
-                how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
-                watch.stop(f"process {index_of[pid]} of this node ended with {how}")
+                watch.stop(f"process {index_of[pid]} of this node ended with {how_it_ended(code)}")
 
     watch = Watch(grace_s=grace_s, tell=Console().tell, ended=on_end)
     with watch:

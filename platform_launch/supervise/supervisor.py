@@ -18,7 +18,7 @@ from platform_launch.events import Event, event
 from platform_launch.sentences import Sentence
 from platform_launch.supervise.channel import Channel, Tee, imitate_size, open_like
 from platform_launch.supervise.guarding import Guard
-from platform_launch.supervise.processes import Command, fill_closed_descriptors
+from platform_launch.supervise.processes import Command, fill_closed_descriptors, shell_code, signal_name
 from platform_launch.supervise.signals import SignalInbox
 from platform_launch.supervise.watch import DEFAULT_GRACE_S, Watch
 
@@ -29,11 +29,12 @@ _STDOUT, _STDERR = 1, 2
 class Outcome:
     """How a command ended.
 
-    ``exit_code`` is the command's own, or 128 + ``signal``. Where a signal asked for the end, here or on
-    another node, and the command then returned 1, it is 128 + that signal too: torchrun, like any Python
-    program, answers a signal with a traceback and 1, which a scheduler would take for a failure. USR1 and
-    USR2 count among those where the command's environment hands them to torchrun, which ends on whatever
-    it handles; any other command may go on after them, and its 1 is a failure of its own.
+    ``exit_code`` is the command's own, or 128 and the number of the ``signal`` that ended it. Where a signal
+    asked for the end, here or on another node, and the command then returned 1, it is 128 + that signal too:
+    torchrun, like any Python program, answers a signal with a traceback and 1, which a scheduler would take
+    for a failure. USR1 and USR2 count among those where the command's environment hands them to torchrun,
+    which ends on whatever it handles; any other command may go on after them, and its 1 is a failure of its
+    own.
     ``log_path`` None if there is no log or it was lost; ``stopped_by`` the signal's name or the reason given
     to :meth:`Supervisor.stop`, None for a command that had returned 0 by then; ``killed`` the process ids
     that only SIGKILL could end; ``tail`` the end of what it wrote; ``stop_sentence`` goes with
@@ -41,25 +42,13 @@ class Outcome:
     """
 
     exit_code: int
-    signal: signal.Signals | None
+    signal: str | None
     duration_s: float
     log_path: Path | None
     stopped_by: str | None
     killed: tuple[int, ...]
     tail: bytes = field(default=b"", repr=False)
     stop_sentence: Sentence | None = None
-
-
-def supervise(
-    command: Command,
-    *,
-    log_path: Path | None = None,
-    prefix: str = "",
-    grace_s: float = DEFAULT_GRACE_S,
-    on_event: Callable[[Event], None] = lambda _event: None,
-) -> Outcome:
-    """Run one command to its end, see :class:`Supervisor`."""
-    return Supervisor(command, log_path=log_path, prefix=prefix, grace_s=grace_s, on_event=on_event).run()
 
 
 class Supervisor:
@@ -137,7 +126,11 @@ class Supervisor:
 
     def tell(self, event: Event) -> None:
         """Say an event where the command's output goes; callable from any thread during the run."""
-        self._watch.do(lambda: self._tell(event))
+        self.do(lambda: self._tell(event))
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Let the thread that runs the command do something meanwhile; callable from any thread."""
+        self._watch.do(action)
 
     def spare(self, pid: int) -> None:
         """Leave a child alone that is not the command's: one that the caller started during the run."""
@@ -162,8 +155,8 @@ class Supervisor:
                 for tee in self._tees.values():
                     tee.outlet.close()
         return Outcome(
-            exit_code=_stopped_code(_as_a_shell(self._code), watch.stop_signal),
-            signal=signal.Signals(-self._code) if self._code < 0 else None,
+            exit_code=_stopped_code(shell_code(self._code), watch.stop_signal),
+            signal=signal_name(-self._code) if self._code < 0 else None,
             duration_s=time.monotonic() - began,
             log_path=self._log.path,
             stopped_by=None if self._finished else watch.stopped_by,
@@ -216,15 +209,11 @@ class Supervisor:
         if code == 1 and watch.stopped_by is None and warning and _ends_torchrun(warning, self._command):
             watch.stopped_by = watch.stop_signal = warning.name
             self._on_ending(warning.name)
-        self._on_exit(_stopped_code(_as_a_shell(code), watch.stop_signal))
+        self._on_exit(_stopped_code(shell_code(code), watch.stop_signal))
 
     def _on_resize(self) -> None:
         for fd, ours in self._terminals.items():
             imitate_size(fd, ours, len(self._prefix))
-
-
-def _as_a_shell(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 def _flush_own_output() -> None:

@@ -180,7 +180,8 @@ class Stage:
                 codes.append(code if code >= 0 else 128 - code)
             except subprocess.TimeoutExpired:
                 codes.append(None)
-        time.sleep(0.2)  # the readers have the last lines by then
+        for node in self.nodes:
+            node.ended()
         return codes
 
     def _left(self) -> list[str]:

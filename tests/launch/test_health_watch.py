@@ -20,7 +20,7 @@ from platform_launch.launch.run_clock import RunClock
 from platform_launch.launch.run_report import RunReport, RunReporter, devices
 from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.texts import ReadShared, SharedTexts, ShareText
+from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts
 from tests.conftest import FakeNvml
 from tests.hardware import trees
 from tests.lab.nvml import fake
@@ -62,7 +62,7 @@ class Nodes:
             watch.stop()
 
     def _carry(self, rank: int, message: Message) -> None:
-        if isinstance(message, ShareText):
+        if isinstance(message, SharedText):
             self._texts[rank] = message.text
         elif isinstance(message, ReadShared):
             # As the link does: in another thread, a moment later, and not within the question.
@@ -101,7 +101,7 @@ def test_inspect_shows_the_devices_of_every_node(nodes: Nodes) -> None:
     until(lambda: all(nodes.shared(rank) for rank in range(3)))
     reporter = RunReporter()
     assert reporter.overview()["health_lines"] == []
-    reporter.watched_by(watches[1], nodes.said.append)
+    reporter.begin(watches[1].options, nodes.said.append, watches[1])
     assert reporter.overview()["health_lines"] == ["devices: nothing is wrong on 3 node(s)"]
     nodes.port_is(2, "1: DOWN")
     until(lambda: "rdma-port-lost" in nodes.shared(2))

@@ -132,6 +132,8 @@ def test_ranks_with_equal_stacks_are_one_line() -> None:
     finding = one(absent(3, VALIDATE))
     assert told(finding.groups) == ["ranks 0-2: /job/train.py:56 in step, in all_reduce"]
     assert "  rank 3:   /job/train.py:88 in validate" in finding.lines()
+    of_stacks = [not one for one in finding.line_documents()]
+    assert of_stacks == [line.startswith("  rank 3:   ") for line in finding.lines()]
 
 
 def test_blocked_file_is_named() -> None:

@@ -153,6 +153,7 @@ def test_culprit_of_each_hang_is_named_on_every_node_and_what_goes_on_is_said(tm
                 assert_inspected(3)
             end(fault, culprit["pid"], tmp_path)
         record = json.loads(min(launch.logs.glob("*.hang1.json")).read_text())
+        assert len(record["hang"]["line_sentences"]) == len(record["hang"]["lines"])
         assert [len(node["ranks"]) for node in record["nodes"]] == [1, 1, 1]
         assert launch.events("hang-ends-training", "not-observed") == {}
 

@@ -55,6 +55,24 @@ def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
         assert len(json.loads(capsys.readouterr().out)) == 2
 
 
+def test_a_launch_that_ends_while_launches_are_found_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    glob = Path.glob
+
+    def ending_one(folder: Path, pattern: str) -> Iterator[Path]:
+        found = sorted(glob(folder, pattern))
+        found[-1].unlink()
+        yield from found
+
+    with launches(tmp_path, answer("gn6", 1, log="a.log"), answer("gn6", 2, log="b.log")):
+        monkeypatch.setattr(Path, "glob", ending_one)
+        assert main(["inspect"]) == 0
+    shown = capsys.readouterr().out
+    assert ("a.log" in shown, "b.log" in shown) == (True, False)
+
+
 @pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70)])
 def test_a_launch_that_ends_while_it_is_asked_breaks_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, code: int

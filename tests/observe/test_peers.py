@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import time
 import zlib
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.rendezvous.messages import InvalidMessageError, Message
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SendAnswer, SendRequest
 from platform_launch.sentences import sentence
+from tests.lab.waiting import until
 from tests.observe.test_hang import waiting
 
 FINDING = HangFinding(
@@ -143,8 +143,5 @@ def test_node_that_does_not_answer_is_named() -> None:
 def test_what_was_found_is_noticed_by_the_other_node() -> None:
     wire = Wire()
     wire.asking.tell(HangReport(9.0, FINDING))
-    for _ in range(200):
-        if wire.noticed:
-            break
-        time.sleep(0.05)
+    until(lambda: wire.noticed)
     assert wire.noticed == [HangReport(9.0, FINDING)]

@@ -66,6 +66,7 @@ def test_hang_is_the_answer_where_the_logs_name_no_cause(
     path.write_text(path.read_text().replace('"hang", "suspect', f'"{kind}", "suspect'))
     lines = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False).stdout.splitlines()
     assert [name for line in lines if (name := line.partition(":")[0]) in ("hang", "cause")] == headlines
+    assert why(tmp_path)["kind"] == ("nothing" if kind == "busy" else "hang")
 
 
 def test_person_is_told_who_is_waited_for_and_where_all_stacks_are(tmp_path: Path) -> None:
@@ -84,8 +85,8 @@ def test_sentences_of_a_record_are_said_in_chinese_and_stacks_as_they_are(
     lines = ["; ".join(map(english, head)), "  rank 0:   train.py:7 in step", f"  {english(place)}"]
     path = put(tmp_path)
     document = json.loads(path.read_text())
-    sentences = [one.document() for one in (*head, place)]
-    document["hang"] |= {"lines": lines, "sentences": [{"code": "of-tomorrow"}, *sentences]}
+    sentences = [[one.document() for one in head], [], [place.document()]]
+    document["hang"] |= {"lines": lines, "line_sentences": sentences}
     path.write_text(json.dumps(document))
     monkeypatch.setattr(languages, "_chosen", ["zh"])
     assert read_record(path).lines() == [
@@ -94,6 +95,19 @@ def test_sentences_of_a_record_are_said_in_chinese_and_stacks_as_they_are(
         "              rank 0：train.py:7 in step",
         f"记录：      {path} (2026-11-22T10:21:00Z)",
     ]
+
+
+@pytest.mark.parametrize("sentences", [[], [[{"code": "of-tomorrow"}]], [["culprit"], [7]]])
+def test_sentences_that_are_not_known_leave_the_english_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sentences: list[object]
+) -> None:
+    path = put(tmp_path)
+    document = json.loads(path.read_text())
+    document["hang"]["line_sentences"] = sentences
+    path.write_text(json.dumps(document))
+    monkeypatch.setattr(languages, "_chosen", ["zh"])
+    first, second, _ = read_record(path).lines()
+    assert (first.endswith(WORDS[0]), second.endswith(WORDS[1])) == (True, True)
 
 
 def test_hang_that_went_on_is_not_spoken_of(tmp_path: Path) -> None:

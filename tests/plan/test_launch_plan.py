@@ -10,7 +10,7 @@ import click
 import pytest
 
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError, TopologyError
+from platform_launch.errors import InputError, TopologyError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.render import command_text, render_json, render_shell, render_table
@@ -118,6 +118,15 @@ def test_a_script_of_ones_own_gets_its_arguments_and_no_config(tmp_path: Path) -
     assert made.argv[made.argv.index(str(script)) + 1 :] == given
     assert made.training.config is None
     assert made.training.global_batch is None
+
+
+def test_without_a_script_the_shipped_example_trains_and_the_plan_says_so() -> None:
+    made = plan(script_args=("--learning-rate", "1"))
+    assert "shipped example" in made.training.script_rule
+    assert made.training.script_rule in render_table(made, 200)
+    for launcher in ("accelerate", "torchrun", "jax", "python"):
+        with pytest.raises(UsageError, match=r"no --script, and 'train\.py' first"):
+            plan(launcher=launcher, script_args=("train.py", "--lr", "1"))
 
 
 @pytest.mark.parametrize("launcher", ["accelerate", "torchrun", "python"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
-from platform_launch.rendezvous.reach import is_loopback
+from platform_launch.hardware.names import is_loopback
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
@@ -16,21 +16,21 @@ def own_name(facts: Facts) -> Iterator[Finding]:
         return
     if master.found and all(is_loopback(address) for address in master.found):
         return  # all nodes are on this machine
-    hint = f"set GLOO_SOCKET_IFNAME, or write this node's address beside {own.asked} in /etc/hosts"
+    hint = f"set GLOO_SOCKET_IFNAME, or write this node's address beside {own.query} in /etc/hosts"
     if not own.found:
         yield warning(
             "hostname-unresolved",
-            f"this node's own name {own.asked!r} does not resolve ({own.failure}): gloo would offer the "
+            f"this node's own name {own.query!r} does not resolve ({own.failure}): gloo would offer the "
             "loopback address to the other nodes",
-            own.asked,
+            own.query,
             hint,
         )
     elif all(is_loopback(address) for address in own.found):
         yield warning(
             "hostname-loopback",
-            f"this node's own name {own.asked!r} resolves to {', '.join(own.found)}: gloo would offer that "
+            f"this node's own name {own.query!r} resolves to {', '.join(own.found)}: gloo would offer that "
             "address to the other nodes",
-            own.asked,
+            own.query,
             hint,
         )
 
@@ -44,8 +44,8 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if not master.found:
         yield warning(
             "master-unresolved",
-            f"the master's name {master.asked!r} ({source}) does not resolve: {master.failure}",
-            master.asked,
+            f"the master's name {master.query!r} ({source}) does not resolve: {master.failure}",
+            master.query,
             "wait for node 0 to start, or check the name: in Kubernetes it needs a headless service",
         )
         return
@@ -55,16 +55,16 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if topology.is_master and own and not is_here:
         yield warning(
             "master-elsewhere",
-            f"this is node 0, but the master {master.asked!r} ({source}) is {', '.join(master.found)}, and "
+            f"this is node 0, but the master {master.query!r} ({source}) is {', '.join(master.found)}, and "
             f"this node has {', '.join(sorted(own))}",
-            master.asked,
+            master.query,
             "let MASTER_ADDR name node 0, unless an address is translated on the way",
         )
     elif not is_here and machine.route_interface is None and not machine.assumed:
         yield warning(
             "master-no-route",
-            f"no interface of this node leads to the master {master.asked!r} ({', '.join(master.found)})",
-            master.asked,
+            f"no interface of this node leads to the master {master.query!r} ({', '.join(master.found)})",
+            master.query,
             "check the node's routes (ip route get) and which network MASTER_ADDR belongs to",
         )
 
@@ -75,8 +75,8 @@ def reverse_look_up(facts: Facts) -> Iterator[Finding]:
     if reverse is not None and reverse.late:
         yield warning(
             "reverse-dns-slow",
-            f"the name server does not answer at once for this node's address {reverse.asked}: torch asks it "
+            f"the name server does not answer at once for this node's address {reverse.query}: torch asks it "
             "for the name of every node that connects, one after another, for 5–10 s each",
-            reverse.asked,
+            reverse.query,
             "write the nodes' addresses and names in /etc/hosts, or mend the name server's reverse zone",
         )

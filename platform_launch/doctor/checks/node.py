@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, Level, error, warning
-from platform_launch.health.faults import faults
-from platform_launch.health.finding import Grade
 from platform_launch.plan.launch_plan import LaunchPlan
 
 # Before this project was written no clock can be right.
@@ -55,8 +53,13 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 def devices(facts: Facts) -> Iterator[Finding]:
     """A GPU that has failed fails the training too, hours later."""
+    if facts.devices is None:
+        return
+    from platform_launch.health.faults import faults
+    from platform_launch.health.finding import Grade
+
     levels = {Grade.BAD: Level.ERROR, Grade.SUSPECT: Level.WARNING, Grade.HEALTHY: Level.INFO}
-    for found in faults(facts.devices) if facts.devices is not None else ():
+    for found in faults(facts.devices):
         yield Finding(found.id, levels[found.grade], f"{found.where}: {found.what}", found.where, found.hint)
 
 

@@ -17,7 +17,8 @@ from platform_launch.doctor.cluster.document import (
 )
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.rendezvous.coordinator import Coordinator
-from platform_launch.rendezvous.protocol import RejectionKind, describe_rejection
+from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.rejection import launch_error
 
 # Beyond what a node may take for a stage, for the way of its answer.
 MARGIN_S = 10.0
@@ -95,7 +96,7 @@ class Director:
                 elif rejection is not None and rejection.kind is RejectionKind.OTHER_PROTOCOL:
                     rank = rejection.node_rank
                     if rank in self._everyone and rank not in self._ranks:
-                        self._foreign[rank] = describe_rejection(rejection)
+                        self._foreign[rank] = launch_error(rejection).message
             time.sleep(_STEP_S)
 
     def _await_answers(

@@ -1,0 +1,184 @@
+"""One start of a training on this node: supervised, and watched for hangs and for devices that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from platform_launch.console import Console
+from platform_launch.events import event
+from platform_launch.launch.run_report import RunReporter
+from platform_launch.launch.training_command import TrainingCommand
+from platform_launch.supervise import Outcome, Supervisor
+from platform_launch.supervise.signals import SignalInbox
+
+if TYPE_CHECKING:
+    from platform_launch.health.finding import NodeHealth
+    from platform_launch.launch.hang_watch import HangWatch
+    from platform_launch.launch.health_watch import HealthWatch
+    from platform_launch.observe.monitor import HangReport
+    from platform_launch.rendezvous.messages import Message
+
+
+# A training that hangs will not write a last checkpoint.
+_HANG_GRACE_S = 5.0
+
+
+class WatchedTraining:
+    """For one start. ``send`` reaches the other nodes, and ``end()`` ends it on all of them for its ``hang``.
+
+    Both are None where there are no others. ``on_ending`` and ``on_exit`` are as the Supervisor's. ``hang_s``
+    is for how long nothing had moved when it was ended for that, here or elsewhere.
+    """
+
+    def __init__(
+        self,
+        training: TrainingCommand,
+        console: Console,
+        inbox: SignalInbox,
+        reporter: RunReporter,
+        *,
+        end: Callable[[], None] | None = None,
+        send: Callable[[Message], None] | None = None,
+        on_ending: Callable[[str], None] = lambda _reason: None,
+        on_exit: Callable[[int], None] = lambda _code: None,
+    ) -> None:
+        self._training = training
+        self._console = console
+        self._inbox = inbox
+        self._reporter = reporter
+        self._end = end
+        self._send = send
+        self._then_on_ending, self._then_on_exit = on_ending, on_exit
+        self._health: HealthWatch | None = None
+        self._hangs: HangWatch | None = None
+        self._has_folder = self._exited = self._failed = False
+        self.hang: HangReport | None = None
+        self.hang_s = 0.0
+        self.supervisor = Supervisor(
+            training.command,
+            log_path=training.log_path,
+            prefix=training.prefix,
+            grace_s=training.grace_s,
+            log_limit_bytes=training.log_limit_bytes,
+            on_event=console.note,
+            on_start=self._on_start,
+            on_ending=self._on_ending,
+            on_exit=self._on_exit,
+            inbox=inbox,
+            temporary=training.temporary,
+        )
+
+    def run(self) -> Outcome:
+        """Run it to its end. Raises Interrupted when a signal came before."""
+        training = self._training
+        self._inbox.heed()
+        training.exit_file.clear()
+        self._reporter.clock.begin(training.log_path)
+        if self._health is None:
+            self._try(self._prepare_health)
+        self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.tell)
+        try:
+            return training.exit_file.corrected(self.supervisor.run(), self._console.tell)
+        finally:
+            self._reporter.clock.end(self.hang_s)
+            if self._hangs is not None:
+                self._hangs.stop()
+            elif training.hangs is not None:
+                training.hangs.remove_folder()
+
+    def prepare_watches(self) -> None:
+        """Make both watches before it starts; a node alone imports and makes the one for hangs meanwhile."""
+        self._prepare_health()
+        self._prepare_hangs()
+
+    def _prepare_health(self) -> None:
+        if self._training.health.has_devices or self._send is not None:
+            from platform_launch.launch.health_watch import HealthWatch
+
+            self._health = HealthWatch(self._training.health, self.supervisor.tell, self._send)
+        self._reporter.begin(self._training.health, self.supervisor.tell, self._health)
+
+    def _prepare_hangs(self) -> None:
+        from platform_launch.launch.hang_watch import HangWatch
+
+        if self._training.hangs is not None:
+            self._hangs = HangWatch(
+                self._training.hangs, self.supervisor.tell, self._on_hang, self._send, self._reporter.overview
+            )
+
+    def receive(self, message: Message) -> None:
+        """Take a message of the other nodes' watches."""
+        if self._health is not None and not self._health.receive(message) and self._hangs is not None:
+            self._hangs.receive(message)
+
+    def ask_devices(self) -> NodeHealth | None:
+        """Return what the devices make of this node after a failure; None where there are none."""
+        return self._health.ask() if self._health is not None else None
+
+    def still_s(self, within_s: float) -> float | None:
+        """Return for how long nothing has moved, see HangMonitor; None where nobody can tell."""
+        return self._hangs.still_s(within_s) if self._hangs is not None else None
+
+    def say_who_left(self) -> str:
+        """Say which ranks left the others, see HangWatch."""
+        tail = self.supervisor.tail
+        return self._hangs.say_who_left(tail, failed_here=self._failed) if self._hangs is not None else ""
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._health is not None:
+            self._health.stop()
+
+    def _on_start(self, _pid: int) -> None:
+        self._try(self._start_watches)
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """Take a step towards watching: whatever comes of it, the training goes on."""
+        try:
+            step()
+        except Exception as error:
+            self.supervisor.tell(event("not-observed", problem=f"{type(error).__name__}: {error}"))
+
+    def _start_watches(self) -> None:
+        if self._health is not None:
+            self._health.start()
+        if not self._has_folder:
+            return
+        if self._hangs is not None:
+            self._hangs.start()
+        else:
+            Thread(target=self._try, args=(self._load,), name="load", daemon=True).start()
+
+    def _load(self) -> None:
+        """Import what watches for hangs: a signal must not wait until the main thread has done it."""
+        import platform_launch.launch.hang_watch  # noqa: F401
+
+        self.supervisor.do(lambda: self._try(self._start_late))
+
+    def _start_late(self) -> None:
+        if not self._exited and self.supervisor.stopped_by is None:
+            self._prepare_hangs()
+            if self._hangs is not None:
+                self._hangs.start()
+
+    def _on_hang(self, report: HangReport) -> None:
+        self.hang, self.hang_s = report, report.still_s
+        if self._end is not None:
+            self._end()
+        else:
+            self.supervisor.stop("the training hangs", _HANG_GRACE_S)
+
+    def _on_ending(self, reason: str) -> None:
+        if self._hangs is not None:
+            self._hangs.hush()
+        self._then_on_ending(reason)
+
+    def _on_exit(self, code: int) -> None:
+        self._exited, self._failed = True, 0 < code < 128
+        if self._hangs is not None:
+            self._hangs.hush()
+            if code and self.hang is None and self.supervisor.stopped_by is None:
+                self.say_who_left()
+        self._then_on_exit(code)

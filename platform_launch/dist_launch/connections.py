@@ -43,7 +43,7 @@ class NodeConnections:
     async def start(self, member: ClusterMember, command: str, feed: Feed, *, here: bool) -> NodeProgram:
         """Start a program. ``command`` is for the user's shell; ``here``: on this node, without SSH.
 
-        ``feed(data, is_stderr)`` takes what it writes. Raises UnreachableError.
+        ``feed(data, is_stderr)`` takes what it writes. Raises NodeUnreachableError.
         """
         if here:
             local: NodeProgram = await start_here(["/bin/sh", "-c", command], feed)

@@ -10,6 +10,8 @@ from pathlib import Path
 from platform_launch import files
 from platform_launch.errors import InputError, shown
 
+# An empty file finds room on a disk that is full.
+_PROBE_BYTES = 16 * 1024
 _HINT = "look who made it; then remove it, or name another CLUSTER_INFO_FILE"
 
 
@@ -80,8 +82,24 @@ class WaitFolder:
             return None
         from platform_launch.hardware import running  # 15 ms that a command which only asks need not pay
 
-        found = running.find(pid)
-        return pid if found is not None and found.started == started else None
+        return None if running.find(pid, started=started) is None else pid
+
+    def hindrances(self) -> list[str]:
+        """Return why no job can run on this node: ``verify`` reports it, and ``run`` refuses to start."""
+        found = []
+        if self.owner() is None:
+            found.append("its dist-launch wait has ended: start it again")
+        try:
+            self.read_environment()
+        except (OSError, ValueError) as error:
+            found.append(f"the variables that wait captured cannot be read: {error}")
+        probe = self.path / "probe"
+        try:
+            write_private(probe, "x" * _PROBE_BYTES)
+            probe.unlink()
+        except OSError as error:
+            found.append(f"{self.path} cannot be written: {error.strerror}")
+        return found
 
 
 def write_private(path: Path, text: str) -> None:

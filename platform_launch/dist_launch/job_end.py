@@ -52,8 +52,8 @@ def sweep(folder: WaitFolder, name: str | None, grace_s: float, *, force: bool) 
 
 def _ask_leaders(known: Iterable[JobRecord]) -> None:
     for record in known:
-        leader = running.find(record.leader)
-        if leader is not None and leader.started == record.leader_started:
+        leader = running.find(record.leader, started=record.leader_started)
+        if leader is not None:
             running.end(leader, signal.SIGTERM)
 
 

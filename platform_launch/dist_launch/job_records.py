@@ -40,8 +40,7 @@ class JobRecord:
     @property
     def leader_lives(self) -> bool:
         """Whether the agent still looks after the job."""
-        found = running.find(self.leader)
-        return found is not None and found.started == self.leader_started
+        return running.find(self.leader, started=self.leader_started) is not None
 
 
 def marker(folder: WaitFolder, name: str, run: str) -> str:

@@ -141,11 +141,11 @@ class JobRun:
         await asyncio.gather(*(self._open(part, archive) for part in self._parts.values()))
         unready = [part for part in self._parts.values() if part.lost or part.refusal]
         if unready and not self._stopping.is_set():
-            told = "; ".join(f"{part.member.place}: {part.lost or part.refusal}" for part in unready)
+            reasons = "; ".join(f"{part.member.place}: {part.lost or part.refusal}" for part in unready)
             family = NodesAbsentError if any(part.lost for part in unready) else InputError
             raise family(
                 f"job {self.job.name!r} was started nowhere: {len(unready)} of {len(self._parts)} nodes "
-                f"cannot run it: {told}",
+                f"cannot run it: {reasons}",
                 "dist-launch verify looks at each node",
             )
 

@@ -17,11 +17,10 @@ from platform_launch.console import Console, say
 from platform_launch.dist_launch import job_records
 from platform_launch.dist_launch.agent_protocol import AgentInput
 from platform_launch.dist_launch.folder import WaitFolder
-from platform_launch.dist_launch.hindrances import hindrances
 from platform_launch.dist_launch.job_records import MARKER, JobRecord
 from platform_launch.errors import InputError
 from platform_launch.hardware import cgroup, running
-from platform_launch.supervise.processes import Command
+from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.supervise.watch import Watch
 
 # Between the readiness of the first node and that of the last.
@@ -63,7 +62,7 @@ class JobSupervisor:
                 "dist-launch kill ends them"
             )
         job_records.forget(self._folder, self._name)
-        if problems := hindrances(self._folder):
+        if problems := self._folder.hindrances():
             raise InputError("; ".join(problems))
         self._environment = self._folder.read_environment()
         if self._archive_bytes:
@@ -145,7 +144,7 @@ class JobSupervisor:
         self._watch.stop("the connection to rank 0 was lost", min(self._grace_s, _LOST_GRACE_S))
 
     def _on_end(self, _pid: int, code: int) -> None:
-        self._code = code if code >= 0 else 128 - code
+        self._code = shell_code(code)
 
 
 def _enter_group(name: str) -> Path | None:

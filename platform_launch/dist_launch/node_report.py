@@ -7,7 +7,6 @@ from typing import Any
 
 from platform_launch.dist_launch import job_records
 from platform_launch.dist_launch.folder import WaitFolder
-from platform_launch.dist_launch.hindrances import hindrances
 from platform_launch.dist_launch.job_end import gpus
 
 
@@ -29,5 +28,5 @@ def report(folder: WaitFolder) -> dict[str, Any]:
             {"index": gpu.index, "name": gpu.name, "used_gib": gpu.used_gib, "memory_gib": gpu.memory_gib}
             for gpu in found.devices
         ],
-        "problems": [*([problem] if problem else []), *hindrances(folder)],
+        "problems": [*([problem] if problem else []), *folder.hindrances()],
     }

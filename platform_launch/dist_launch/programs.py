@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from platform_launch.supervise.processes import shell_code
+
 Feed = Callable[[bytes, bool], None]
 
 BEAT_S = 5.0
@@ -23,7 +25,7 @@ class NodeUnreachableError(Exception):
 class NodeProgram(Protocol):
     """A program that runs on a node.
 
-    ``done`` gives its exit code as a shell would, or UnreachableError when the connection was lost.
+    ``done`` gives its exit code as a shell would, or NodeUnreachableError when the connection was lost.
     """
 
     done: asyncio.Future[int]
@@ -109,8 +111,7 @@ class _LocalProgram(asyncio.SubprocessProtocol):
         self._feed(cast(bytes, data), fd == 2)
 
     def process_exited(self) -> None:
-        code = self._process.get_returncode() or 0
-        self._ending.ended(code if code >= 0 else 128 - code)
+        self._ending.ended(shell_code(self._process.get_returncode() or 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending.closed(NodeUnreachableError(f"its pipes were lost: {exc or 'closed'}"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from platform_launch.events import Event, event
 
 
@@ -13,12 +11,11 @@ def run_ending(exit_code: int, nodes: int, nnodes: int, duration_s: float, first
     ``first_failed`` names the node whose failure the others followed, empty where none failed first.
     """
     how = "finished" if not exit_code else "failed" if first_failed else "stopped"
-    lasted = f"{duration_s:.1f} s" if duration_s < 120 else str(timedelta(seconds=round(duration_s)))
     return event(
         f"nodes-run-{how}",
         exit_code=exit_code,
         nodes=nodes,
         nnodes=nnodes,
-        duration=lasted,
+        duration_s=round(duration_s, 3),
         first_failed=first_failed,
     )

@@ -16,10 +16,17 @@ from platform_launch.hardware import ports
 
 _LOOK_S = 2.0
 _START_S = 10.0
+# One that the image's own command starts beside ``wait``.
+_BESIDE_S = 3.0
 
 
-def answers(port: int) -> bool:
-    """Tell whether an SSH server listens here. Raises NodesAbsentError for something else on its port."""
+def answers(port: int, *, starting: bool) -> bool:
+    """Tell whether an SSH server listens here; ``starting``: it may be about to.
+
+    Raises NodesAbsentError for something else on its port.
+    """
+    if starting:
+        await_listening(port, _BESIDE_S)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_LOOK_S) as connection:
             connection.settimeout(_LOOK_S)
@@ -83,9 +90,9 @@ Subsystem sftp internal-sftp
 """
 
 
-def await_listening(port: int) -> bool:
+def await_listening(port: int, limit_s: float = _START_S) -> bool:
     """Wait until the server that was just started listens; tell whether it does."""
-    deadline = time.monotonic() + _START_S
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if ports.probe(port).taken:
             return True

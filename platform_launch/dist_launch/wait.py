@@ -145,7 +145,7 @@ class _WaitProcesses:
     def _open_ssh(self) -> str:
         """See that an SSH server answers; return the host key of a private one, else an empty text."""
         port, folder = self._settings.ssh_port, self._folder
-        if sshd.answers(port):
+        if sshd.answers(port, starting=not self._settings.sshd):
             if self._settings.sshd:
                 say("INFO", f"an SSH server listens on port {port} already: --sshd starts none")
             return ""

@@ -26,7 +26,6 @@ from platform_launch.dist_launch.roster import PURPOSE, NodeReadiness, WaitRoste
 from platform_launch.dist_launch.wait_task import WaitTask
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, LaunchError, NodesAbsentError
-from platform_launch.rendezvous.absence import describe
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -34,7 +33,7 @@ from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.messages import ConsoleLine, decode
 from platform_launch.rendezvous.participant import Participant
-from platform_launch.rendezvous.ranks import in_words
+from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
 
@@ -177,7 +176,7 @@ class WaitingNode:
         absent = roster.absent if roster is not None else ()
         if waited_s >= timeout_s:
             raise NodesAbsentError(
-                f"{describe(absent, self._task.nnodes, {})}, after {timeout_s:g} s",
+                f"{describe_absent(absent, self._task.nnodes, {})}, after {timeout_s:g} s",
                 "look at the absent nodes: still pulling their image, not scheduled, or crashed",
             )
         others = [rank for rank in absent if rank != self._me.rank]

@@ -91,7 +91,8 @@ class Node:
             assert time.monotonic() < deadline, f"node {self.rank} never said {text!r}:\n{self.text}"
             ended = self.process is None or self.process.poll() is not None
             if ended:
-                time.sleep(0.2)
+                if self._reader is not None:
+                    self._reader.join(5)  # it has the last lines by then
                 assert text in self.text, f"node {self.rank} ended without {text!r}:\n{self.text}"
             time.sleep(0.02)
 

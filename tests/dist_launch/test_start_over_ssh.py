@@ -82,11 +82,12 @@ def first_lines(started: subprocess.Popen[str], wanted: int, text: str) -> list[
 
 
 def test_every_host_gets_its_rank_and_each_argument_as_it_was_written(pair: list[Node], work: Path) -> None:
+    flags = ["--script", "my train.py", "--env", "MODE=x;touch planted"]
     hostile = ["a b", "$(touch planted)", "'\"`;&|", "two\nlines", ""]
     for rank in (0, 1):
         (work / f"end{rank}").write_text("0")
     for _ in range(2):  # the same command again finds its job.yaml as it wants it
-        started = start(pair[0], work, "--env", "MODE=x;touch planted", "--", *hostile)
+        started = start(pair[0], work, *flags, "--", *hostile)
         said, _ = started.communicate(timeout=LIMIT_S)
         assert started.returncode == 0, said
     assert not (work / "planted").exists()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from platform_launch import __version__
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.program import SETTINGS, Commands, run_program
 
 COMMANDS = {
@@ -33,6 +34,7 @@ _ELSEWHERE = {"inspect": "platform_launch.cli.inspect"}
     epilog="Exit codes: docs/reference/exit-codes.md",
 )
 @click.version_option(__version__)
+@lang_option
 def command() -> None:
     """Start a cluster once, then run, change and run again from its rank 0."""
 

@@ -88,7 +88,9 @@ def run_demo(demo: Demo, log: Callable[[str, str], None], ready: Callable[[str],
             trouble.append(str(error) or type(error).__name__)
             watch.stop(trouble[0])
 
-    watch = Watch(grace_s=_END_S, what="the demo", tell=lambda said: log(said.level, line(said)), ended=ended)
+    watch = Watch(
+        grace_s=_END_S, what="the demo", tell=lambda event: log(event.level, line(event)), ended=ended
+    )
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with watch:

@@ -323,6 +323,30 @@ def test_heartbeats_never_wait_for_a_writer(cluster: Cluster) -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("again", ["fails", "cannot start"])
+def test_a_failed_restart_leaves_the_first_cause_to_be_seen(cluster: Cluster, again: str) -> None:
+    control = cluster.control
+    cluster.running("gn6", max_restarts=1)
+    cluster.say("gn6", WorkerState.EXITED, 1, exit_code=3, ended_s_ago=0.0, verdict="out of memory")
+    control.tick()
+    control.tick()
+    if again == "fails":
+        cluster.wait(6, "gn6")
+        cluster.say("gn6", WorkerState.REFUSED, 2, error="no such command")
+        control.tick()
+    else:
+        settings = control.queries.group("g").settings
+        control.change_settings("g", settings.model_copy(update={"world_size": 2}), "ann")
+        cluster.wait(6, "gn6")
+    control.tick()
+    group = control.queries.group("g")
+    assert group.phase is GroupPhase.FAILED
+    assert group.failure is not None
+    assert "out of memory" not in group.failure.verdict
+    assert group.previous_failure is not None
+    assert (group.previous_failure.run_number, group.previous_failure.verdict) == (1, "out of memory")
+
+
 def test_every_run_stands_in_the_history(cluster: Cluster) -> None:
     control = cluster.control
     cluster.running("gn6", "gn7", max_restarts=1)

@@ -84,7 +84,9 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert (settings["backend"], settings["master_addr"]) == ("gloo", "gn6")
     assert ctl("set", "t")[0] == 64
     assert ctl("set", "t", "--world-size", "many")[0] == 64
-    assert ctl("set", "t", "--fail-after", "1e99")[0] == 64
+    code, _, said = ctl("set", "t", "--fail-after", "1e99", "--world-size", "0")
+    assert (code, "error: --world-size: " in said, "; --fail-after: " in said) == (64, True, True)
+    assert "error: --env: " in ctl("create", "u", "--env", "RANK=1")[2]
 
     assert ctl("set", "t", "--master-addr", "")[0] == 0
     code, _, said = ctl("start", "t")

@@ -15,6 +15,7 @@ from platform_launch.procguard.server.logs import reading
 from platform_launch.procguard.server.logs.filtering import LineFilter
 from platform_launch.procguard.server.logs.reading import Reader
 from platform_launch.procguard.server.logs.retention import keep_within, make_room
+from platform_launch.procguard.server.logs.segments import segment_path, segments
 from platform_launch.procguard.server.logs.store import KEPT_RUNS, Full, Logs
 from tests.lab.disk import requires_mount
 
@@ -238,3 +239,12 @@ def test_a_folder_that_cannot_be_read_is_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         Reader(logs.root, "gn6-0", 1)
     assert logs.size("gn6-0", 1) == 0
+
+
+def test_a_segment_that_goes_away_while_they_are_listed_hides_no_other(tmp_path: Path) -> None:
+    kept = [segment_path(tmp_path, start, 0) for start in (0, 10, 20, 30)]
+    for path in kept:
+        path.write_bytes(b"0123456789")
+    for start in (5, 15, 25):
+        segment_path(tmp_path, start, 0).symlink_to("gone")  # what is listed and is not there any more
+    assert [segment.path for segment in segments(tmp_path)] == kept

@@ -141,7 +141,7 @@ def test_after_kill_9_everything_is_there_again(tmp_path: Path) -> None:
         running.end(signal.SIGKILL)
     with server(tmp_path) as again:
         token = {"Authorization": people.headers["Authorization"]}  # the session goes on as well
-        with httpx.Client(base_url=again.url, headers=token, trust_env=False) as same:
+        with httpx.Client(base_url=again.url, headers=token, trust_env=False, timeout=LIMIT_S) as same:
             assert [group["name"] for group in same.get("/api/v1/groups").json()] == ["kept"]
             assert same.get("/api/v1/events").json()[0]["who"] == "admin"
 
@@ -150,7 +150,7 @@ def test_a_second_server_of_one_database_is_refused(tmp_path: Path, program: Pro
     with server(tmp_path) as running:
         code, _, said = program("server", "--listen", "127.0.0.1:0", "--data", str(tmp_path))
         assert (code, str(running.process.pid) in said) == (75, True), said
-        assert httpx.get(f"{running.url}/readyz", trust_env=False).status_code == 200
+        assert httpx.get(f"{running.url}/readyz", trust_env=False, timeout=LIMIT_S).status_code == 200
 
 
 @requires_postgres
@@ -271,7 +271,7 @@ def test_tls_by_files(tmp_path: Path) -> None:
     with server(data, "--config", str(config)) as running:
         assert running.url.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(certificate))
-        with httpx.Client(base_url=running.url, verify=trusted, trust_env=False) as people:
+        with httpx.Client(base_url=running.url, verify=trusted, trust_env=False, timeout=LIMIT_S) as people:
             answer = people.post("/api/v1/login", json={"name": "admin", "password": password(data)})
             assert answer.status_code == 200
             assert all("secure" in line.lower() for line in answer.headers.get_list("set-cookie"))

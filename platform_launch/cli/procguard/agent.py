@@ -91,7 +91,7 @@ def command(
         from platform_launch.procguard.agent.connection import AgentConnection
     from platform_launch.hardware.gpu_use import GpuMeter
     from platform_launch.procguard.agent.machine import MachineMonitor
-    from platform_launch.procguard.agent.main import Agent, run
+    from platform_launch.procguard.agent.main import Agent
     from platform_launch.procguard.agent.quarantine import QuarantineWatch
     from platform_launch.procguard.agent.state import StateFolder
     from platform_launch.procguard.agent.worker import AgentLimits
@@ -120,7 +120,17 @@ def command(
             console.say,
         )
         monitor = MachineMonitor(GpuMeter(gpus), limits.directory)
-        run(Agent(folder, connection, env, limits, workers, monitor, watch, leave_running), console.say)
+        Agent(
+            folder,
+            connection,
+            env,
+            limits,
+            workers,
+            monitor,
+            watch,
+            console.say,
+            leave_running=leave_running,
+        ).run()
     finally:
         folder.close()
     return 0

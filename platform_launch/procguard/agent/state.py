@@ -217,9 +217,8 @@ class StateFolder:
 
 def is_alive(supervisor: dict[str, object]) -> bool:
     """Tell whether the process that wrote a supervisor's record still runs."""
-    pid = supervisor.get("pid")
-    found = running.find(pid) if isinstance(pid, int) else None
-    return found is not None and found.started == supervisor.get("started")
+    pid, started = supervisor.get("pid"), supervisor.get("started", 0)
+    return isinstance(pid, int) and running.find(pid, started=started) is not None
 
 
 def _ago(record: dict[str, object], boot: str) -> float | None:

@@ -128,7 +128,7 @@ def _reason(outcome: Outcome) -> Sentence | None:
         # A signal that came to the supervisor has no sentence.
         reason, count = outcome.stop_sentence or quoted(outcome.stopped_by), len(outcome.killed)
         return sentence("stopped-with-kills", reason=reason, count=count) if count else reason
-    return sentence("killed", signal=outcome.signal.name) if outcome.signal else None
+    return sentence("killed", signal=outcome.signal) if outcome.signal else None
 
 
 def _explain(folder: Path, oom_kills: int | None) -> None:

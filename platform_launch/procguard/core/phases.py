@@ -148,7 +148,16 @@ def _begin_or_fail(group: Group, members: Members, moment: StepTime, restarts_us
         return begin(group, members, moment.at, restarts_used)
     except CannotStartError as error:
         failure = failure_of(sentence("cannot-start-again", reason=error.sentences), None)
-        ended = enter(group, GroupPhase.FAILED, moment.at, then=None, failure=failure, ended_at=moment.at)
+        before = group.failure or group.previous_failure
+        ended = enter(
+            group,
+            GroupPhase.FAILED,
+            moment.at,
+            then=None,
+            failure=failure,
+            previous_failure=before,
+            ended_at=moment.at,
+        )
         return GroupStep(ended, (GroupEvent("failed", whose(failure)),))
 
 

@@ -85,7 +85,7 @@ def group_shape(
         waiting_for=[str(worker) for worker in waiting_for(group, members)],
         deadline=_deadline(group, members, elapsed_s),
         failure=failure,
-        previous_failure=group.previous_failure if group.active else None,
+        previous_failure=group.previous_failure if group.active or group.failure else None,
         requested_by=group.requested_by,
         started_at=group.started_at,
         ended_at=group.ended_at,

@@ -24,7 +24,6 @@ from platform_launch.procguard.server.webhook_forms import REFUSAL_KEYS, Notice,
 if TYPE_CHECKING:
     import httpx
 
-NOTIFIED = ("failed", "failing", "degraded", "recovered", "finished")
 _TRIES = 5
 _FIRST_PAUSE_S = 2.0
 # From the first look-up of a name to the last byte of an answer, of which no more is read than this.
@@ -81,16 +80,15 @@ class Webhooks:
 
     def receive(self, event: AuditEvent) -> None:
         """Take an entry of the audit log; only some of them are told. Waits for nothing."""
-        if event.action not in NOTIFIED:
+        chosen = [receiver for receiver in self._receivers if event.action in receiver.hook.events]
+        if not chosen:
             return
         where = f"{self._page}/groups/{event.object}" if self._page else ""
         values = event.model_dump(mode="json", include={"code", "values"}, exclude_defaults=True)
         notice = Notice(event.object, event.action, event.detail, event.at.isoformat(), where, **values)
         crowded_out = []
         with self._something:
-            for receiver in self._receivers:
-                if event.action not in receiver.hook.events:
-                    continue
+            for receiver in chosen:
                 if len(receiver.waiting) >= _MOST_WAITING:
                     crowded_out.append((receiver.hook, receiver.waiting.popleft()))
                 receiver.waiting.append(_Message(notice))

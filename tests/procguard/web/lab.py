@@ -88,7 +88,7 @@ class Lab:
     def _answers(self) -> bool:
         assert self._process.poll() is None, "the server ended"
         try:
-            return httpx.get(f"{self.url}/readyz").is_success
+            return httpx.get(f"{self.url}/readyz", timeout=LIMIT_S).is_success
         except httpx.TransportError:
             return False
 

@@ -187,8 +187,8 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
     for words in (
         "gn6-0 最先失败",
         "已结束，退出码 1：被信号 SIGABRT 杀死",
-        "CUDA 显存不足 [cuda_out_of_memory]",
-        "另有 1 个进程相同",
+        "CUDA 显存不足 [cuda_out_of_memory]（rank 0）",
+        "同样出现在：rank 1",
     ):
         assert words in page
     assert "请减小每块 GPU 的批大小" in page

@@ -78,14 +78,25 @@ class ApiClient:
         if response.is_success and (answer is not None or not response.content):
             return answer
         refusal = answer if isinstance(answer, dict) else {}
+        problems = refusal.get("problems", ())
+        if flags := "; ".join(filter(None, map(_of_flag, problems))):
+            raise UsageError(plain(flags), f"{click.get_current_context().command_path} --help lists them")
         text = plain(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
-        hints = [one["hint"] for one in refusal.get("problems", ()) if one["hint"]]
+        hints = [one["hint"] for one in problems if one["hint"]]
         hint = plain("; ".join(hints) or str(refusal.get("hint") or ""))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
             hint = f"procguard ctl login --server {self.url}"
         if response.status_code >= 500:
             raise ServerUnreachableError(text, hint or "try again")
         raise UsageError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
+
+
+def _of_flag(problem: dict[str, Any]) -> str:
+    """Say what is wrong with a field of the API by the flag that set it, empty where none did."""
+    field = str(problem["values"].get("field", "")).removeprefix("settings.").partition(".")[0]
+    flags = (one.opts[0] for one in click.get_current_context().command.params if one.name == field)
+    what = str(problem["text"]).partition(": ")[2]
+    return next((f"{flag}: {what}" for flag in flags), "")
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:

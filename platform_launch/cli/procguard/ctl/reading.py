@@ -50,7 +50,7 @@ def _about(group: dict[str, Any], *, verdict: bool) -> str:
             parts.append(failure["verdict"])
     if group["silent"]:
         parts.append(f"silent: {', '.join(group['silent'])}")
-    if group["previous_failure"] and not failure:
+    if group["previous_failure"]:
         before = group["previous_failure"]
         parts.append(f"run {before['run_number']} failed: {before['worker'] or ''} {before['text']}")
     if group["deadline"]:

@@ -7,6 +7,7 @@ be kept: what is there says what there is, also after kill -9. Segments in the m
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,12 +65,12 @@ def segments(folder: Path) -> list[Segment]:
     """
     found = []
     try:
-        for entry in folder.iterdir():
-            named = _FILE.fullmatch(entry.name)
-            if named:
-                found.append(Segment(entry, int(named[1]), int(named[2]), entry.stat().st_size))
-    except FileNotFoundError:  # no log, or a segment that was left out just now
-        pass
+        with suppress(FileNotFoundError):  # no log
+            for entry in folder.iterdir():
+                named = _FILE.fullmatch(entry.name)
+                if named:
+                    with suppress(FileNotFoundError):  # it was left out just now
+                        found.append(Segment(entry, int(named[1]), int(named[2]), entry.stat().st_size))
     except OSError as error:
         raise Unavailable(
             f"the server cannot read its logs: {error.strerror}", "look at its data folder"

@@ -37,15 +37,16 @@ def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
     verdict = _explain(logs, job) if logs or (dumped is None and not alone) else None
     if hang is None and verdict is not None and "-" not in logs:
         hang = hang_records.beside_logs(_folders(logs), job)
+    hung = hang is not None and hang.kind != "busy" and (verdict is None or verdict.kind == "nothing")
     if form == "json":
-        print_json(_document(verdict, dumped, hang))
+        print_json(_document(verdict, dumped, hang) | ({"kind": "hang"} if hung else {}))
     else:
-        for told in (dumped, hang):
-            for line in told.lines() if told else ():
+        for report in (dumped, hang):
+            for line in report.lines() if report else ():
                 click.echo(line)
         lines = verdict.lines() if verdict else []
-        if verdict and verdict.kind == "nothing" and hang and hang.kind != "busy":
-            del lines[0]  # the hang is the answer; only notes follow the headline
+        if hung:
+            del lines[:1]  # the hang is the answer; only notes follow the headline
         for line in lines:
             click.echo(line)
     return 0

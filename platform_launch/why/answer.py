@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence, all_events
-from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of
+from platform_launch.why.exception_rules import ExceptionRule, advice, filled, rule_of
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, Location, shown
 from platform_launch.why.note import Note, note
-from platform_launch.why.place import common_place, fill_place, left_out, place_of_error, who_ended
+from platform_launch.why.place import common_place, fill_place, left_out, others_of, place_of_error, who_ended
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.verdict import Code, Evidence, Verdict
 
@@ -27,10 +27,10 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict that an event gives."""
     signature, raised = event.signature, event.raised
-    counted = (signature.with_oom_kills, signature.without_oom_kills)
-    if oom_kills is not None and signature.with_oom_kills:
-        signature = catalogue[counted[0 if oom_kills else 1]]
-    elif (recorded := _recorded(nodes, event)) and recorded in counted:
+    with_kills, without = signature.with_oom_kills, signature.without_oom_kills
+    if with_kills and oom_kills is not None:
+        signature = catalogue[with_kills if oom_kills else without]
+    elif with_kills and (recorded := _recorded(nodes, event)) in (with_kills, without):
         signature = catalogue[recorded]
     event.where = event.where.filled(_twin(event, nodes))
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
@@ -47,10 +47,8 @@ def verdict_of(
         if unknown_kind:
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
-    meaning, fix = advice(rule.id, words) if rule else (signature.meaning, signature.fix)
-    others = _processes(event) - 1
-    if others > 0 and role is event.role:
-        notes.insert(0, note("same-on-others" if others > 1 else "same-on-one", count=others))
+    if role is event.role and (others := others_of(event, where)) is not None:
+        notes.insert(0, note("same-on", others=others))
     if event.handling:
         notes.append(note("raised-handling", exception=shown(event.handling)))
     if event.ended_as:
@@ -71,6 +69,10 @@ def verdict_of(
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
+    if rule:
+        meaning, fix = advice(rule.id, words)
+    else:
+        meaning, fix = filled(signature.meaning, details), filled(signature.fix, details)
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,
@@ -133,6 +135,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
     every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
     ended = [one for one in every if one[1].is_root]
     endings = [ending for _, ending in ended]
+    first_end = min(ended, key=lambda one: (one[1].where.rank is None, one[1].time or "9"), default=None)
     steps = [s for node_events in nodes for s in node_events.episode.steps]
     summaries = [
         event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
@@ -142,10 +145,9 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
             [note("no-end", log=one.log) for one in nodes if one.is_open][:_MOST_OPEN]
         )
     notes, where = list[Note](), common_place([ending.where for _, ending in every])
-    if endings:
-        ending = min(endings, key=lambda e: (e.where.rank is None, e.time or "9"))
-        where = ending.where
-        notes.append(_ended(ending.where, ending.exit_code))
+    if first_end:
+        where = first_end[1].where
+        notes.append(_ended(where, first_end[1].exit_code))
     error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -153,10 +155,11 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         first = Evidence(error.log, error.number, error.shown)
         where = error.where if error.where != NOWHERE else where
         where = place_of_error(where, nodes)
-    elif endings and not summaries:
-        evidence = (Evidence(ended[0][0], endings[0].line.number, endings[0].line.shown),)
+    elif first_end:
+        evidence = (Evidence(first_end[0], first_end[1].line.number, first_end[1].line.shown),)
     elif summaries:
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
+    if error is None and summaries:
         where = where.filled(summaries[0].where)
     ended_so = who_ended(NOWHERE, nodes)
     one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
@@ -242,10 +245,3 @@ def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
 
 def _is_meeting(signature_id: str) -> bool:
     return signature_id.startswith(("master_", "rendezvous_", "store_", "barrier_"))
-
-
-def _processes(event: Occurrence) -> int:
-    """Return how many ranks (or nodes, where no rank is named) an event names."""
-    ranks = {(w.node, w.pod, w.task, w.rank) for w in event.wheres if w.rank is not None}
-    others = {(w.node, w.pod, w.host, w.task, w.worker) for w in event.wheres if w != NOWHERE}
-    return len(ranks) or len(others) or 1

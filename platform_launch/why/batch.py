@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from platform_launch.why.line import NOWHERE, Location
+
 # Between the head of the report and these lines stands the job's script.
 LINES_OF_A_REPORT = 400
 _ENDS = re.compile(r"(?:TERM_[A-Z_]{2,40}: |Exited with (?:exit code|signal) )")
@@ -17,11 +19,14 @@ def tells_of_end(text: str) -> bool:
     return _ENDS.match(text) is not None
 
 
-def host_of_job(above: Sequence[bytes]) -> str | None:
-    """Return the job's host, None where it had several or no report stands above (nearest line first)."""
+def job_above(above: Sequence[bytes]) -> tuple[int, Location] | None:
+    """Return how far above its report says where the job ran, and where: nowhere if on several hosts.
+
+    None if no report stands there (nearest line first).
+    """
     below = b""
-    for data in above:
+    for distance, data in enumerate(above, 1):
         if found := _HOST.match(data):
-            return None if _FURTHER.match(below) else found[1].decode()
+            return distance, NOWHERE if _FURTHER.match(below) else Location(host=found[1].decode())
         below = data
     return None

@@ -254,7 +254,8 @@ def best_suspect(
         chosen = earliest(last or printed, offsets)[0]
         if chosen.signature.id == "caught_exception":
             chosen.signature = catalogue["python_exception"]
-        chosen.role = SignatureRole.CAUSE if last else SignatureRole.SUSPECT
+        well = any(node_events.success_said for node_events in nodes)
+        chosen.role = SignatureRole.CAUSE if last and not well else SignatureRole.SUSPECT
         return chosen
     unmentioned = [e for e in suspects if not e.mention and e.signature.id != "caught_exception"]
     likely = [e for e in unmentioned if e.signature.specificity >= _VAGUE]

@@ -30,6 +30,8 @@ _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _ALL_CAME = "All distributed processes registered"
 _WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
+# The command that starts the processes, where nothing that they say tells how many there are.
+_LAUNCHED = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,200}? -{1,2}np? (\d{1,7})\b")
 _MOST_RANKS = 100_000
 # Ranks of one group that run different operations are not further apart than this.
 _NEAR = 8
@@ -57,6 +59,7 @@ class Collectives:
     members: Counter[int] = field(default_factory=Counter)
     members_line: Line | None = None
     all_came: bool = False
+    launched: int = 0
 
     def read(self, line: Line) -> bool:
         """Take what a line says; return True if that is all it says."""
@@ -73,6 +76,8 @@ class Collectives:
         if "orld" in text or "WORLD" in text or "nranks" in text:
             for found in _WORLD.finditer(text):
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
+        if "run" in text and (started := _LAUNCHED.search(text)):
+            self.launched = int(started[1])
         for ready in _READY.findall(text) if "[ready ranks" in text else ():
             self.barrier.update(int(rank) for rank in ready.replace(",", " ").split())
         work, progress = _WORK.search(text), _PROGRESS.search(text)
@@ -122,6 +127,7 @@ class Collectives:
         self.members_line = self.members_line or other.members_line
         self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
+        self.launched = other.launched or self.launched
 
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""
@@ -134,7 +140,7 @@ class Collectives:
     def absent(self) -> tuple[int | None, Note | None]:
         """Return the rank that did not come where the others wait, if it is one, and a note of all."""
         came = self.barrier or set(self.members)
-        size = max(max(self.world_sizes, default=0), max(came, default=-1) + 1)
+        size = max(max(self.world_sizes, default=self.launched), max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size:
             return None, None
@@ -171,7 +177,7 @@ class Collectives:
             return odd
         whole = name in ("", "0") or "default" in name
         if whole and (missing := self._missing(rows)):
-            alone = missing[0] if len(missing) == 1 and self.world_sizes else None
+            alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
             return alone, note("no-timeout", ranks=ranks_named(missing))
         if len(rows) > 1 and all(row.completed in (-1, 0) for row in rows.values()):
             return None, note("none-completed")
@@ -180,7 +186,7 @@ class Collectives:
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
         """Return the ranks that say nothing of any group, where most others of the whole job do."""
         reported = {rank for others in self.groups.values() for rank in others}
-        size = max(self.world_sizes, default=0) or (max(reported) + 1 if len(rows) > 1 else 0)
+        size = max(self.world_sizes, default=self.launched) or (max(reported) + 1 if len(rows) > 1 else 0)
         missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
 

@@ -64,7 +64,7 @@ _OF_LAUNCHERS = re.compile(
     r"""(?x)
       torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
     | _handler\]
-    | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
+    | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
     | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
     | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
     | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
@@ -83,8 +83,6 @@ _OF_AN_END = re.compile(
 )
 # What the message itself stands below.
 _INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
-# Nothing can follow such a line.
-_LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
@@ -171,11 +169,6 @@ def says_error(line: Line) -> bool:
     if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
         return False
     return line.grave or _SAYS_SO.search(_neutralised(line.text)) is not None
-
-
-def says_end(text: str) -> bool:
-    """Tell whether a line says that its process cannot go on."""
-    return _LAST.search(text) is not None
 
 
 def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:

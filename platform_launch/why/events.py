@@ -15,7 +15,7 @@ from platform_launch.why.endings import Ending
 from platform_launch.why.exceptions import Raised
 from platform_launch.why.line import NOWHERE, YEAR_S, Location
 from platform_launch.why.signatures import Signature, SignatureRole
-from platform_launch.why.steps import StepEnd
+from platform_launch.why.steps import StepEnd, says_end
 
 SURVIVED_LINES = 300
 MOST_REPEATS = 1000
@@ -172,8 +172,9 @@ class NodeEvents:
     ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
     that it began and said nothing of an end. ``homes`` are the hosts of the ranks of the largest communicator
     seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
-    that a process ended. ``asked_at`` is the line in which the launcher first asked the training to end, 0 if
-    in none. ``recorded`` is the cause that the launcher found, "" where its events do not tell.
+    that a process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
+    is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
+    that the launcher found, "" where its events do not tell.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -191,6 +192,7 @@ class NodeEvents:
         self.survived: list[Occurrence] = []
         self.first_error: FirstError | None = None
         self.last_words: FirstError | None = None
+        self.success_said: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
 
@@ -255,19 +257,37 @@ class NodeEvents:
         if not self._decisive.of_role(SignatureRole.CAUSE):
             self._decisive = Episode()
 
-    def go_on(self, few_steps_at: int, last_step_at: int, until_s: float | None = None) -> None:
+    def forget(self, until: int) -> None:
+        """Forget what stands up to a line."""
+        for episode in (self._episode, self._decisive):
+            episode.events = {key: one for key, one in episode.events.items() if one.last > until}
+            episode.endings = [one for one in episode.endings if one.line.number > until]
+            episode.steps = [one for one in episode.steps if one.line.number > until]
+        self.survived = [one for one in self.survived if one.last > until]
+        if self.first_error is not None and self.first_error.number <= until:
+            self.first_error = None
+        if self.last_words is not None and self.last_words.number <= until:
+            self.last_words = None
+
+    def go_on(self, few_steps_at: int, last_step_at: int, said_at: int, until_s: float | None) -> None:
         """Take what stands above work for none of a failure; one step is enough for what may be harmless.
 
-        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands.
+        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands;
+        where that has no time, it may have been held back by what then said that it ends. Line ``said_at``
+        calls something a success: causes above it are suspects, and lines that say an error nothing.
         """
         for event in list(self.episode.events.values()):
             harmless = event.role is SignatureRole.SUSPECT and event.raised is None
             late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
-            if event.last < (last_step_at if harmless else few_steps_at) and not late:
+            last_word = until_s is None and says_end(event.shown)
+            if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
                 self.outlive(event)
+            elif event.last < said_at:
+                self.overcome(event)
         error = self.first_error
-        if error is not None and error.number < (few_steps_at if error.clear else last_step_at):
-            self.first_error = None
+        if error is not None and not (until_s is None and says_end(error.shown)):
+            over_at = max(few_steps_at, said_at) if error.clear else last_step_at
+            self.first_error = error if error.number >= over_at else None
 
     def part(self, number: int, parting_lines: int) -> None:
         """Close the episode if there was enough ordinary output before line ``number``."""

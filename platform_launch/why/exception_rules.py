@@ -22,8 +22,7 @@ _LONGEST_VALUE = 120
 _LONGEST_CODE = 1000
 # What an assertion says begins with a text behind a comma.
 _BEGINS_WORDS = re.compile(r""",\s*\(?\s*[fr]{0,2}["']""")
-# What is said in place of a value that a message does not give.
-_UNSAID = "…"
+_FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,12 @@ def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tupl
     """Return what a rule says that an exception means, and what to do, with the words that were found."""
     rule = next(rule for rule in rules() if rule.id == rule_id)
     said = (rule.meaning_zh, rule.fix_zh) if language == "zh" else (rule.meaning, rule.fix)
-    return _filled(said[0], found), _filled(said[1], found)
+    return filled(said[0], found), filled(said[1], found)
 
 
-def _filled(template: str, found: Mapping[str, str]) -> str:
-    """Return a rule's text with the words that were found."""
-    return re.sub(r"\{(\w+)\}", lambda name: found.get(name[1], _UNSAID), template)
+def filled(template: str, found: Mapping[str, str]) -> str:
+    """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` where none may be."""
+    return _FIELD.sub(lambda field: _bounded(found.get(field[1], field[2] or "")), template)
 
 
 def _without_words(source: str) -> str:

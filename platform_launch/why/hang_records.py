@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from platform_launch.console.languages import current, event_line
 from platform_launch.errors import InputError
 from platform_launch.events import event
-from platform_launch.observe.words import english
-from platform_launch.sentences import Sentence
 from platform_launch.why.sources import events_of, logs_in
 from platform_launch.why.verdict import label
 
@@ -26,7 +24,7 @@ _MOST_LINES = 40
 class HangRecord:
     """The last finding of a launch: how long nothing had moved, who was waited for, in words and ranks.
 
-    ``sentences`` are what some of the lines were made of, by their English words.
+    ``sentences`` are for each line the documents of what it was made of: none for a line of a stack.
     """
 
     path: Path
@@ -35,7 +33,7 @@ class HangRecord:
     kind: str
     suspect_ranks: tuple[int, ...]
     description: tuple[str, ...]
-    sentences: dict[str, Sentence] = field(default_factory=dict)
+    sentences: tuple[tuple[object, ...], ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return what stands in the JSON output under ``hang``."""
@@ -51,25 +49,19 @@ class HangRecord:
     def lines(self) -> list[str]:
         """Return the answer for a terminal, as the launch said it, in this process's language."""
         name = "slow-but-working" if self.kind == "busy" else "no-progress"
-        first, *rest = self.description or ("",)
-        known = {} if (headlines := self._headlines(first)) is None else {"headlines": headlines}
-        said = [event_line(event(name, still_s=self.still_s, headline=first, **known))]
-        for text in rest:
-            one = self.sentences.get(text.strip())
-            values = {} if one is None else {"sentence": one.document()}
-            said.append(event_line(event(f"{name}-detail", text=text, **values)))
+        paired = zip_longest(self.description or ("",), self.sentences[: len(self.description)], fillvalue=())
+        (first, headlines), *rest = paired
+        known = {"headlines": list(headlines)} if headlines else {}
+        told = [event_line(event(name, still_s=self.still_s, headline=first, **known))]
+        for text, sentences in rest:
+            values = {"sentence": sentences[0]} if sentences else {}
+            told.append(event_line(event(f"{name}-detail", text=text, **values)))
         hang, record = (label(word, current()) for word in ("hang", "record"))
         return [
-            f"{hang} {said[0]}",
-            *(f"{'':<11} {line}" for line in said[1:]),
+            f"{hang} {told[0]}",
+            *(f"{'':<11} {line}" for line in told[1:]),
             f"{record} {self.path} ({self.time})",
         ]
-
-    def _headlines(self, first: str) -> list[object] | None:
-        """Return the sentences that the first line joins, None where they are not known."""
-        texts = list(self.sentences)
-        count = next((n for n in range(1, len(texts) + 1) if "; ".join(texts[:n]) == first), 0)
-        return [self.sentences[text].document() for text in texts[:count]] or None
 
 
 def part(paths: Iterable[str]) -> tuple[HangRecord | None, tuple[str, ...]]:
@@ -110,7 +102,7 @@ def read_record(path: Path) -> HangRecord:
             str(hang["kind"]),
             tuple(sorted(int(rank) for rank in hang["suspect_ranks"])),
             tuple(str(line) for line in hang["lines"][:_MOST_LINES]),
-            dict(_by_words(hang.get("sentences", []))),
+            tuple(tuple(documents) for documents in hang.get("line_sentences", ())),
         )
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
@@ -120,13 +112,6 @@ def read_record(path: Path) -> HangRecord:
             "hang monitor writes beside a log",
             "name the log, or its folder",
         ) from error
-
-
-def _by_words(documents: list[object]) -> Iterator[tuple[str, Sentence]]:
-    for document in documents[:_MOST_LINES]:
-        with suppress(KeyError, ValueError):  # another version's, which keeps its English words
-            one = Sentence.read(document)
-            yield english(one), one
 
 
 def _records_of(log: Path) -> list[tuple[Path, re.Match[str]]]:

@@ -27,6 +27,7 @@ from platform_launch.why.other_events import (
     earlier_signs,
     folded,
     named,
+    success_said,
     survived,
     unordered,
 )
@@ -62,6 +63,7 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
         notes = [*heard_before(chosen, failed), *notes]
     if verdict.kind != "nothing":
         verdict = replace(verdict, consequences=folded(None if error else chosen, events))
+        notes += success_said(failed)
     verdict = verdict.with_notes(notes)
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
 

@@ -27,9 +27,10 @@ _GETS_OVER = re.compile(
     r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
     r"|(?<!be )(?<!pod, )\b(?:skipp|ignor)(?:ed|ing)\b(?<!\d skipped)(?<!were skipped)(?! explicit)"
     r"|\b(?:going to|using) \S{1,200} instead\b"
-    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b"
-    r"|(?<!not )(?<!after )(?<!stopped )\bre-?(?:try|connect)ing\b"
-    r"|\bstill trying\b|will wait for recovery|\battempt (\d{1,4})(?:/| of )(?!\1\b)\d"
+    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|\bre-?try in \d|\b[1-9]\d* retries left\b"
+    r"|(?<!not )(?<!after )(?<!stopped )\b(?:re-?(?:try|connect)ing|(?:will try|trying) again|backing off)\b"
+    r"|\b(?:continu|proceed)ing (?:anyway|without)\b"
+    r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d"
 )
 # In an object of JSON, whose fields have any order.
 _MILD_FIELD = re.compile(

@@ -24,8 +24,9 @@ PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 _WITHIN = 300
 _NAMED = re.compile(
     r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
-    # In a sentence; "waiting on rank 3" speaks of another one.
-    r"|(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
+    # In a sentence; "waiting on rank 3" speaks of another one, and so may an exception.
+    r"|^(?!(?:\w+\.)*[a-z]\w*(?:Error|Exception): ).{0,300}?"
+    r"(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
     r"\bon (?:global )?rank:? ?(\d{1,7})\b(?! ?[-,/] ?\d| and \d)",
     re.I,
 )

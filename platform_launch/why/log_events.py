@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +16,14 @@ from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.scan import Scanner
 from platform_launch.why.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.sources import LogSource
-from platform_launch.why.steps import FEW_STEPS, StepEnd, shows_work, tells_success
+from platform_launch.why.steps import (
+    FEW_STEPS,
+    StepEnd,
+    says_end,
+    shows_work,
+    speaks_of_success,
+    states_success,
+)
 
 _MOST_NODES = 2048
 _MOST_LOOKS_AT_WORK = 200
@@ -107,7 +115,9 @@ class LogEvents:
             return
         self._looks_at_work += 1
         below = self._scanner.preceding(min(self._scanner.number - error.number, SURVIVED_LINES))
-        if sum(map(shows_work, below)) >= FEW_STEPS:
+        work = [data for data in below if shows_work(data)]
+        held_back = says_end(error.shown) and not (work and parse(0, work[0]).time_s)
+        if len(work) >= FEW_STEPS and not held_back:
             node_events.first_error = replace(error, clear=False)
 
     def had_consequence(self, where: Location) -> bool:
@@ -117,28 +127,41 @@ class LogEvents:
         suffered = self.of(where).episode.of_role(SignatureRole.CONSEQUENCE)
         return any(other.rank == where.rank for event in suffered for other in event.wheres)
 
-    def finished(self, host: str | None) -> list[NodeEvents]:
-        """Return the events of each node at the log's end; ``host`` is that of the whole job, if known."""
+    def forget(self, until: int) -> None:
+        """Forget what an earlier job said, up to a line."""
+        for node_events in self._nodes.values():
+            node_events.forget(until)
+
+    def finished(self, job: Location) -> list[NodeEvents]:
+        """Return the events of each node at the log's end; ``job`` is where all of it ran, if known."""
         self._go_on()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
-            if host is not None:
-                node_events.stand_on(host)
+            if job.host is not None:
+                node_events.stand_on(job.host)
         return list(self._nodes.values())
 
     def _go_on(self) -> None:
         """Take what work went on after for none of a failure, where nothing below tells of one."""
         end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
         above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
-        done = max((end - distance for distance, data in above if tells_success(data, distance)), default=0)
+        done = [end - distance for distance, data in above if states_success(data)]
+        said = [end - distance for distance, data in above if speaks_of_success(data, distance)]
         steps = [end - distance for distance, data in above if shows_work(data)]
-        few = max(done, *steps[FEW_STEPS - 1 : FEW_STEPS], 0)
-        last = max(done, *steps[:1], 0)
+        if said:
+            line = parse(said[0], above[end - said[0] - 1][1])
+            said_by = self.of(line.where)
+            said_by.success_said = FirstError(
+                self.source.name, line.number, line.shown, line.where, clear=False
+            )
+        few = max([*done, *steps[FEW_STEPS - 1 :], 0])
+        last = max([*done, *said, *steps, 0])
         if not last or any(one.ends or one.tells_from(few) for one in episodes):
             return
-        until_s = parse(last, above[end - last - 1][1]).time_s
+        worked_at = max(steps[:1] or said or done)
+        until_s = math.inf if done else parse(0, above[end - worked_at - 1][1]).time_s
         for node_events in self._nodes.values():
-            node_events.go_on(few, last, until_s)
+            node_events.go_on(few, last, max(said, default=0), until_s)
 
     @property
     def _parting_lines(self) -> int:

@@ -15,8 +15,7 @@ _DEEPEST = 4
 
 ENGLISH = {
     # Of the event that answers.
-    "same-on-one": "the same on {count} other",
-    "same-on-others": "the same on {count} others",
+    "same-on": "the same on {others}",
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",
     "oom-kills": "the cgroup counted {count} out-of-memory kill(s) during the run",
@@ -36,6 +35,8 @@ ENGLISH = {
     "order-unknown": "the logs do not say which came first; also {event}",
     "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
     "error-above": "an error stands near it ({log}:{line}): {text}",
+    "success-said": "yet the log ends with ({log}:{line}): {text}; a script that goes on after "
+    "a failure prints that too",
     "last-words": "the last line above its end ({log}:{line}): {text}",
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
@@ -44,6 +45,7 @@ ENGLISH = {
     "output-follows": "{count} lines of output follow: the process may have survived this",
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
     "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",
+    "empty": "{log} is empty",
     "no-end": "{log}: nothing tells that this launch ended: it still runs, its launcher was killed "
     "(SIGKILL), or its node was lost",
     # Who is behind.
@@ -112,10 +114,21 @@ def note(note_id: str, /, **values: NoteValue) -> Note:
 
 
 def ranks_named(ranks: list[int]) -> Note:
-    """Return the name of some ranks: in a row, or the first of many."""
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return note("ranks", numbers=f"{ranks[0]}–{ranks[-1]}")
-    numbers = ", ".join(str(rank) for rank in ranks[:_MOST_NAMED])
-    if len(ranks) > _MOST_NAMED:
-        return note("ranks-cut", numbers=numbers, more=len(ranks) - _MOST_NAMED)
+    """Return the name of some ranks, or of the first of many."""
+    numbers, more = counted_off(ranks)
+    if more:
+        return note("ranks-cut", numbers=numbers, more=more)
     return note("ranks" if len(ranks) > 1 else "rank", numbers=numbers)
+
+
+def counted_off(numbers: list[int]) -> tuple[str, int]:
+    """Return sorted numbers, those in a row joined (``0–3, 6``), and how many of them are left out."""
+    rows = list[list[int]]()
+    for number in numbers:
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    parts = [one for row in rows for one in ([row] if len(row) > 2 else [[number] for number in row])]
+    shown = (f"{part[0]}–{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts[:_MOST_NAMED])
+    return ", ".join(shown), sum(map(len, parts[_MOST_NAMED:]))

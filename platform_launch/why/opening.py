@@ -28,6 +28,10 @@ _NO_TEXT = {
     b"\x89PNG": ("a picture", "give the log as text"),
     b"%PDF": ("a PDF", "give the log as text"),
 }
+# Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
+_TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
+_HEAD_BYTES = 4096
+_MOST_STRANGE = 0.04  # of a log's bytes; of random ones a tenth is no text
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -66,6 +70,7 @@ class OpenedLog:
                 self._left = self._decoder.decode(start[len(mark) :]).encode()
                 break
         self._refuse_other_files(start)
+        self._refuse_other_bytes(start[:_HEAD_BYTES])
 
     def __enter__(self) -> OpenedLog:
         return self
@@ -128,6 +133,14 @@ class OpenedLog:
                 raise InputError(
                     f"{self._path} is {what}: expected a log (text, .gz, .xz, .bz2 or .zst)", hint
                 )
+
+    def _refuse_other_bytes(self, head: bytes) -> None:
+        if self._decoder is None and len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head):
+            self.close()
+            raise InputError(
+                f"{self._path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                "give the log beside it",
+            )
 
 
 class _Zstandard:

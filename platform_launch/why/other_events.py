@@ -76,6 +76,12 @@ def survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Not
     return notes
 
 
+def success_said(nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Quote the line at a log's end that calls something a success, though something failed."""
+    said = next((one.success_said for one in nodes if one.success_said is not None), None)
+    return [note("success-said", log=shown(said.log), line=said.number, text=said.shown)] if said else []
+
+
 def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
     """Sum up what happened to the others, by number of ranks where lines name them."""
     answered, place = (chosen.signature.id, chosen.where) if chosen else ("", NOWHERE)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from platform_launch.why.collectives import Collectives
 from platform_launch.why.endings import Ending
 from platform_launch.why.events import NodeEvents, Occurrence
 from platform_launch.why.line import NOWHERE, Location
-from platform_launch.why.note import Note, note
+from platform_launch.why.note import Note, NoteValue, counted_off, note
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
@@ -22,6 +22,7 @@ _SOON_LINES = 20
 _FEW_TASKS = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
+_MOST_COMPARED = 64
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
@@ -71,6 +72,25 @@ def fill_place(
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
 
+def others_of(event: Occurrence, where: Location) -> Note | None:
+    """Name the other processes that show an event (the other hosts, where no process is named)."""
+    places = [w for w in event.wheres if w.rank is not None] or [w for w in event.wheres if w != NOWHERE]
+    if len(places) <= _MOST_COMPARED:  # what a line says of a process, another one may say in full
+        places = [w for w in places if not any(w != one and w.filled(one) == one for one in places)]
+    here = [w for w in places if w.filled(where) == where.filled(w)]
+    others = [w for w in places if w not in here] if len(here) == 1 else places
+    if len(places) < 2 or not others:
+        return None
+    named: dict[str, NoteValue] = {}
+    for name in ("node", "pod", "host", "task", "worker", "rank", "local_rank", "gpu"):
+        values = {getattr(w, name) for w in others} - {None}
+        if values and values != {getattr(where, name)} and not (name == "local_rank" and "rank" in named):
+            word = name.replace("_", " ").replace("gpu", "GPU")
+            said = _numbered(values) if isinstance(next(iter(values)), int) else _some(values)
+            named[word if len(values) == 1 else f"{word}s"] = said
+    return Note("place", named) if named else None
+
+
 def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     """Return where a line of no known kind was written, as far as all logs tell."""
     steps = _steps(nodes)
@@ -110,8 +130,7 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
     if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
         return []
     said = [
-        _ended(_numbers(sorted(set(tasks))), host, code)
-        for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
+        _ended(_numbered(tasks), host, code) for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
     ]
     if len(by_host) > _MOST_NAMED:
         return [note("tasks-ended-cut", tasks=said, more=len(by_host) - _MOST_NAMED)]
@@ -127,6 +146,7 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
         if other.signature is event.signature
         or (
             other.signature.id in event.signature.explains
+            and other.signature.id not in _WAITED
             and other.log == event.log
             and abs(other.number - event.number) <= _CLOSE_LINES
         )
@@ -220,12 +240,15 @@ def _number(place: Location) -> int:
     return next((number for number in (place.task, place.rank) if number is not None), 0)
 
 
-def _numbers(numbers: list[int]) -> str:
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]}–{numbers[-1]}"
-    return ", ".join(str(number) for number in numbers[:_MOST_NAMED]) + (
-        " …" if len(numbers) > _MOST_NAMED else ""
-    )
+def _numbered(numbers: Iterable[int]) -> str:
+    said, more = counted_off(sorted(set(numbers)))
+    return f"{said} …" if more else said
+
+
+def _some(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    said = ", ".join([first, *others[: _MOST_NAMED - 1]])
+    return f"{said} …" if len(others) >= _MOST_NAMED else said
 
 
 def _ended(tasks: str, host: str, code: int) -> Note:

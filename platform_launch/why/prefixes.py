@@ -43,6 +43,7 @@ _KNOWN = re.compile(
     | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
     | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
+    | (?P<fields>(?:(?:node|host(?:name)?|(?:local_)?rank|worker|gpu|pid)=[\w.:-]{{1,100}}[ ]){{2,6}})
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [0-9a-f]{{8}}[ ]\|\|[ ]
     | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
@@ -85,6 +86,8 @@ _VARYING = re.compile(
 )
 # What changes from line to line: times, floats, columns that count.
 _FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b")
+_HOST_FIELD = re.compile(r"\b(?:node|host(?:name)?)=([A-Za-z][\w.-]*)")
+_WARNS = re.compile(r"\bWARN(?:ING)?\b")
 _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
@@ -156,7 +159,10 @@ class Prefixes:
         for name, value in names.items():
             prefix.found.setdefault(name, value)
         # Of labels within labels the inner ones are nearer.
-        prefix.place.update(_labelled(names.get("labels", "")))
+        fields = names.get("fields", "")
+        prefix.place.update(_labelled(names.get("labels", "") or fields))
+        if named := _HOST_FIELD.search(fields):
+            prefix.place["host"] = named[1]
         who = [value for name, value in names.items() if name in _IDENTITIES]
         prefix.writer += "".join(f"{value};" for value in who)
         prefix.text = prefix.text[known.end() :]
@@ -169,6 +175,8 @@ class Prefixes:
                 continue
             head = known[0]
             prefix.writer += _FLEETING.sub("", head).strip() + ";"
+            if _WARNS.search(head):  # what collects lines calls them all INFO or ERROR
+                prefix.found.setdefault("level", "WARNING")
             prefix.place = {**place_in(head), **prefix.place}
             prefix.text = prefix.text[known.end() :]
             return True
@@ -210,6 +218,7 @@ _IDENTITIES = frozenset(
         "ompi_host",
         "ompi_rank",
         "labels",
+        "fields",
         "raylet",
         "task",
         "address",

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from platform_launch.why.assembly import Assembly, OpenTraceback, meaning_of
-from platform_launch.why.batch import LINES_OF_A_REPORT, host_of_job, tells_of_end
+from platform_launch.why.batch import LINES_OF_A_REPORT, job_above, tells_of_end
 from platform_launch.why.clock import Clock
 from platform_launch.why.endings import SummaryBlock, ending_in, opens_block
 from platform_launch.why.error_lines import ErrorLines, hints_at_error
@@ -37,7 +37,6 @@ _OUTRIGHT = re.compile(
     r"|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
-_MOST_REPORTS = 64
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
@@ -80,11 +79,11 @@ class LogReader:
         self._own = OwnLines(source.events, catalogue, self._events)
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
-        self._steps = StepReader(self._scanner.preceding)
+        self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._recovered = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
-        self._hosts: list[str | None] = []  # of the jobs that a scheduler's reports tell of
+        self._job = 0, NOWHERE  # the line in which a scheduler's report told of its end, and where it ran
 
     def read(self) -> list[NodeEvents]:
         """Read to the end; return what each node in it said."""
@@ -100,17 +99,22 @@ class LogReader:
                 self._conclude(reading)
             reporting = bool(self._summaries) or self._steps.expects(raw.number)
             self._scanner.everything = self._tracebacks.is_open or reporting
+        self._close_tracebacks()
+        self._own.take_unread(self._scanner.lines_read + 1, self._prefixes)
+        return self._events.finished(self._job[1])
+
+    def _close_tracebacks(self) -> None:
         self._tracebacks.close()
         for reading in self._tracebacks.finished():
             self._conclude(reading)
-        self._own.take_unread(self._scanner.lines_read + 1, self._prefixes)
-        return self._events.finished(self._hosts[0] if len(set(self._hosts)) == 1 else None)
 
     def remarks(self) -> list[Note]:
         """Say what was not read."""
         left_out = self._scanner.left_out
         heads = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
         remarks = []
+        if self._scanner.empty:
+            remarks.append(note("empty", log=self._name))
         if heads:
             remarks.append(note("lines-left-out", log=self._name, heads=heads))
         if "traceback" in self._scanner.worn:
@@ -138,10 +142,12 @@ class LogReader:
             return True
         if self._tracebacks.take(line):
             return True
-        if self._catalogue.is_noise(line.text) or _TRACED.match(line.text):
+        if self._catalogue.is_noise(line.text):
             return False
         if self._take_surroundings(line):
             return True
+        if _TRACED.match(line.text):
+            return False
         step, match = self._steps.read(line), self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
         if step is not None:
@@ -184,8 +190,12 @@ class LogReader:
             return True
         if fact := _FACTS.search(line.text):
             node_events.facts.setdefault("rendezvous", fact["endpoint"])
-        if tells_of_end(line.text) and len(self._hosts) < _MOST_REPORTS:
-            self._hosts.append(host_of_job(self._scanner.preceding(LINES_OF_A_REPORT)))
+        ended = tells_of_end(line.text)
+        if ended and (job := job_above(self._scanner.preceding(LINES_OF_A_REPORT))) is not None:
+            self._close_tracebacks()
+            if line.number - job[0] > self._job[0]:
+                self._events.forget(self._job[0])  # LSF appends a job's output to that of the one before
+            self._job = line.number, job[1]
         return False
 
     def _match(self, line: Line) -> Match | None:

@@ -90,6 +90,11 @@ class Scanner:
         self.number = self.lines_read + 1
 
     @property
+    def empty(self) -> bool:
+        """Tell whether the log held nothing at all, once it is read."""
+        return not self.lines_read and not self._before
+
+    @property
     def skipped(self) -> bool:
         """Tell whether lines were left out because too many were like them."""
         return self._vocabulary.skipped

@@ -32,6 +32,7 @@ _DETAIL_NAMES = {
     "have": "counted",
     "missing": _LISTED,
     "want": "expected",
+    "waited_for": "waited for",
     "peer_operation": "peer's operation",
     "peer_shape": "peer's shape",
 }

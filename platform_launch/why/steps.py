@@ -39,10 +39,11 @@ _LONGEST_HOST = 103
 # An older mpirun's sentence, which mails and terminals wrap.
 _MPI_BEGUN = re.compile(r"noticed that process rank \d+ with PID \S+ on node [\w.-]+(?: exited(?: on)?)?\s*$")
 _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<host>\S+)")
-# Its older releases write what wait() returned: a signal as it is, an exit code times 256.
-_HYDRA_END = re.compile(
-    r"=\s+(?:(?:KILLED BY SIGNAL: |EXIT CODE: (?=(?:[4-9]|11|15)$))(?P<number>\d+)|EXIT CODE: (?P<code>\d+))"
-)
+# Its releases that do not name the process write what wait() returned: a signal as it is, an exit code times
+# 256. Later ones write an exit code as it is, and name a signal below the report.
+_HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
+_HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
+_RAW_SIGNALS = range(4, 16)
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
 # Of an executable that mpirun did not find there.
@@ -73,6 +74,8 @@ _ENDED_WELL = re.compile(
     rb"(?i)^(?!.*(?:\b(?:process|rank|task|worker|node)\W{0,2}\d|clean-?up|epilog|upload|sync|mlflow|wandb))"
     rb".*(?:\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b)"
 )
+# Nothing of the same process can follow such a line but what it had held back.
+_LAST = re.compile(r"\b(?:FATAL|[Ff]atal|PANIC|[Pp]anic(?:ked)?)\b|^(?:\S{1,80} )?F\d{4} \d\d:\d\d:\d\d")
 # What LSF, SageMaker, SkyPilot and Ray say of a job that ended well.
 _SUCCESS = re.compile(
     rb"^Successfully completed\.\s*$|Reporting training SUCCESS\s*$"
@@ -101,9 +104,11 @@ class StepEnd:
 class StepReader:
     """Reads such lines of one log; some reports take two lines."""
 
-    def __init__(self, preceding: Callable[[int], list[bytes]]) -> None:
-        """``preceding`` returns up to so many lines of the log before the current one, nearest first."""
-        self._preceding = preceding
+    def __init__(
+        self, preceding: Callable[[int], list[bytes]], following: Callable[[int], list[bytes]]
+    ) -> None:
+        """Each returns up to so many lines of the log before or after the current one, nearest first."""
+        self._preceding, self._following = preceding, following
         self._named: Location | None = None
         self._expects_until = 0
         self._begun = ""
@@ -144,7 +149,10 @@ class StepReader:
             self._named = Location(host=found.groupdict().get("host"), rank=rank)
         elif self._named is not None and (found := _HYDRA_END.search(text) or _MPI_CODE.search(text)):
             place, self._named = self._named, None
-            return StepEnd(_code(found), (place,), line)
+            code, below = _code(found), map(_HYDRA_SIGNAL.search, self._following(_REPORT_LINES))
+            told = next((int(said["number"]) for said in below if said), 0)
+            signal = code if place == Location() and code in _RAW_SIGNALS else told
+            return StepEnd(-signal or code, (place,), line)
         return None
 
     def _ends(self, number: int) -> bool:
@@ -163,9 +171,19 @@ def shows_work(line: bytes) -> bool:
     return _PROGRESS.search(line) is not None
 
 
-def tells_success(line: bytes, distance: int) -> bool:
-    """Tell whether a line says that the job ended well, that far above the log's end."""
-    return bool(_SUCCESS.search(line) or (distance <= _FEW_LINES and _ENDED_WELL.search(line)))
+def says_end(text: str) -> bool:
+    """Tell whether a line says that its process cannot go on."""
+    return _LAST.search(text) is not None
+
+
+def states_success(line: bytes) -> bool:
+    """Tell whether a line is a scheduler's or a launcher's word that the job ended well."""
+    return _SUCCESS.search(line) is not None
+
+
+def speaks_of_success(line: bytes, distance: int) -> bool:
+    """Tell whether a line at a log's end calls something a success; scripts do, whatever failed in them."""
+    return distance <= _FEW_LINES and _ENDED_WELL.search(line) is not None
 
 
 def _code(found: re.Match[str]) -> int:

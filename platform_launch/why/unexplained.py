@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from platform_launch.why.candidates import SUFFERED
-from platform_launch.why.error_lines import introduces, says_end
+from platform_launch.why.error_lines import introduces
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import Location, shown
 from platform_launch.why.note import Note, note
 from platform_launch.why.signatures import SignatureRole
+from platform_launch.why.steps import says_end
 
 # These say that a process ended by itself, and not why.
 _SILENT = frozenset(("abort", "exited_first", "rank_exited"))
@@ -39,9 +40,9 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
     for error in (*_errors(chosen, nodes), *_last_of_other_logs(chosen, nodes)):
         if not error.clear or any(e.log == error.log and e.start < error.number for e in suffered):
             continue
-        if error.log != chosen.log:
+        if error.log != chosen.log or says_end(error.shown):
             close = True
-        elif chosen.signature.id in _SILENT or says_end(error.shown):
+        elif chosen.signature.id in _SILENT:
             close = chosen.start - error.number <= _CLOSE_LINES or error in _last_words(nodes)
         else:
             close = error.where.rank is not None and (
@@ -75,7 +76,11 @@ def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]
         error
         for error in errors
         if error.log == chosen.log
-        and (-below <= chosen.start - error.number <= _LINES_ABOVE or error in _last_words(nodes))
+        and (
+            -below <= chosen.start - error.number <= _LINES_ABOVE
+            or error in _last_words(nodes)
+            or (says_end(error.shown) and error.number < chosen.start)
+        )
     ]
 
 

@@ -14,7 +14,7 @@ from platform_launch.console.languages import (
     retry_reason,
     why_word,
 )
-from platform_launch.why.exception_rules import advice
+from platform_launch.why.exception_rules import advice, filled
 from platform_launch.why.fingerprint import fingerprint
 from platform_launch.why.line import Location, shown
 from platform_launch.why.note import Note
@@ -184,13 +184,16 @@ class Verdict:
 
     def _advice(self, language: str) -> tuple[str, str]:
         """Return what it means and what to do."""
-        if self.advice is not None and language != "en":
+        if language == "en":
+            return self.meaning, self.fix
+        if self.advice is not None:
             with suppress(StopIteration):  # a rule of another version
                 return advice(self.advice, self.details, language)
             return self.meaning, self.fix
         # Without a cause, what is meant is that a process ended, or a line that says an error.
         nameless = "child_failed" if self.first_error is None else "unknown_error"
-        return cause_advice(self.cause or nameless, self.meaning, self.fix, language)
+        meaning, fix = cause_advice(self.cause or nameless, self.meaning, self.fix, language)
+        return filled(meaning, self.details), filled(fix, self.details)
 
     def _facts(self, language: str) -> list[tuple[str, str]]:
         code, place = self.exception, ""

@@ -26,20 +26,19 @@ STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
     badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed collective
     communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn cusparse
-    cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir enet
-    enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
-    fatal finite forbidden found gated glibc globalrank hccl heartbeat hostfile ibvwc identification illegal
+    cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir enet enospc
+    ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail fatal finite
+    forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
-    jaxworker invalid kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mklthread mlx mnnvl mountnfs munge must nbytes netcc neth ninja nodenotready noticed nranks nvrm
-    nvidiacontainer nvml nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling
-    pluginload pmix populate
-    preempt pressure pullaccess quota ratelimit rdzvendpoint readonly reduction refused remapp requeue reset
-    resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
-    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
-    stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
-    traceback trainingfinished truncated unable unauthor unbound undefined unhandled unknown unreachable
-    recognized vendor walltime watchdog wexit worldsize wtermsig
+    invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
+    missing mklthread mlx mnnvl mountnfs mpiexec mpirun munge must nbytes netcc neth ninja nodenotready
+    noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic
+    permitted pickling pluginload pmix populate preempt pressure pullaccess quota ratelimit rdzvendpoint
+    readonly recognized reduction refused remapp requeue reset resolve resource retrieved retrying route
+    runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal
+    sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint
+    termadmin termination termowner throttl timeout toomany traceback trainingfinished truncated unable
+    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit

@@ -227,3 +227,18 @@ def test_what_nccl_says_last_is_in_the_message(explain_text: Explain) -> None:
     assert verdict.cause == "nccl_system_error"
     assert verdict.exception is not None
     assert verdict.exception.message.endswith("Last error:\nthe odd thing")
+
+
+@pytest.mark.parametrize(
+    "command", ["+ horovodrun -np 4 -H gn1:2,gn2:2", "$ mpirun --allow-run-as-root -np 4"]
+)
+def test_the_command_that_starts_the_ranks_tells_how_many_there_are(
+    explain_text: Explain, command: str
+) -> None:
+    stalled = (
+        "[0]<stderr>:One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
+        "ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+        "[0]<stderr>:Stalled ops: HorovodAllreduce_grad [ready ranks: 0, 1, 2]\n"
+    )
+    assert explain_text(stalled).where.rank is None
+    assert explain_text(f"{command} python train.py\n{stalled}").where.rank == 3

@@ -33,7 +33,7 @@ def test_consequences_before_the_cause_in_a_log_do_not_hide_it(explain_text: Exp
 def test_watchdog_alone_is_the_first_sign_and_no_cause(explain_text: Explain) -> None:
     verdict = explain_text("".join(WATCHDOG.format(rank, "03:04:05.1") for rank in range(7)))
     assert (verdict.kind, verdict.cause) == ("consequence", "nccl_watchdog")
-    assert "the same on 6 others" in verdict.notes
+    assert "the same on ranks 1–6" in verdict.notes
 
 
 def test_unknown_exception_after_a_rank_lost_its_peer_is_no_cause(explain_text: Explain) -> None:
@@ -84,7 +84,10 @@ def test_last_error_line_says_more_than_the_kind_of_error(
 
 def test_a_crash_that_a_process_tells_comes_before_the_kill_of_its_partner(explain_text: Explain) -> None:
     crash = "solve.x:77 terminated with signal 11 at PC=4f02aa SP=7ffd1c00.  Backtrace:\n"
-    hydra = "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= PID 79 RUNNING AT n4\n= EXIT CODE: 9\n"
+    hydra = (
+        "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= PID 79 RUNNING AT n4\n= EXIT CODE: 9\n"
+        "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n"
+    )
     assert explain_text(hydra).cause == "killed"
     verdict = explain_text(crash + hydra)
     assert (verdict.cause, verdict.where.host) == ("segfault", "n4")
@@ -251,9 +254,26 @@ def test_warning_of_a_healthy_run_is_no_cause(explain_text: Explain, warning: st
     assert explain_text(f"{warning}\n{uncaught('RuntimeError: real')}").title == "RuntimeError: real"
 
 
+def test_traceback_behind_a_prefix_that_calls_it_a_warning_ended_nothing(explain_text: Explain) -> None:
+    graph = uncaught(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'm.ir'", "compile.frame: [WARNING] "
+    )
+    assert explain_text(graph + "saved\n" * 3).kind == "nothing"
+    assert explain_text(graph + uncaught("RuntimeError: real")).title == "RuntimeError: real"
+    assert explain_text(graph.replace("WARNING", "ERROR")).cause == "file_missing"
+
+
 def test_out_of_memory_that_nccl_reports_is_a_cause(explain_text: Explain) -> None:
     verdict = explain_text("gpu-7:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
     assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "cuda_out_of_memory", "gpu-7")
+
+
+def test_fields_before_a_message_say_who_wrote_it(explain_text: Explain) -> None:
+    said = "CUDA out of memory. GPU 1 has a total capacity of 79.10 GiB\n"
+    verdict = explain_text(
+        f"[2026-08-23 17:42:11.030] node=gpu-7 rank=3 torch.OutOfMemoryError: {said}" + WATCHDOG
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("cuda_out_of_memory", "gpu-7", 3)
 
 
 def test_rank_in_a_message_does_not_tear_its_traceback_apart(explain_text: Explain) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -66,12 +68,67 @@ def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explai
         "2026-01-02 03:04:05,123 sagemaker-training-toolkit INFO     Reporting training SUCCESS\n",
         "Job finished (status: SUCCEEDED).\n",
         "Job 'raysubmit_Q3' succeeded\n",
-        "pipeline completed: exit code 0\n",
     ],
 )
 def test_what_a_scheduler_calls_a_success_had_no_cause(explain_text: Explain, success: str) -> None:
     assert explain_text("CUDA error: invalid argument\n" + success).kind == "nothing"
     assert explain_text(uncaught("KeyError: 'x'") + success).kind == "cause"
+
+
+@pytest.mark.parametrize(
+    "success", ["pipeline completed: exit code 0\n", "Job script finished successfully at 03:04\n"]
+)
+def test_a_success_that_nobody_but_a_script_states_makes_a_cause_likely(
+    explain_text: Explain, success: str
+) -> None:
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=9.0. Some tasks have been OOM Killed.\n"
+    for failure, kind in (
+        ("CUDA error: invalid argument\n", "suspect"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "suspect"),
+        ("job.sh: line 14: 3311 Segmentation fault      (core dumped) python train.py\n", "suspect"),
+        (killed, "suspect"),
+        ("srun: error: gn03: task 3: Out Of Memory\n" + killed, "cause"),
+        (uncaught("KeyError: 'x'"), "cause"),
+        ("FATAL: engine: no shard map\n", "unknown"),
+    ):
+        verdict = explain_text(failure + success)
+        assert verdict.kind == kind, failure
+        assert "success-said" in [one.id for one in verdict.noted], failure
+    harmless = "gn1:7:9 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+    for line in (harmless, "ERROR: could not push metrics\n", FAULT + progress(12)):
+        assert explain_text(line + success).kind == "nothing", line
+
+
+HELD_BACK = """
+import logging, sys
+for step in range(30):
+    print(f"step {step} loss 0.5")
+logging.addLevelName(logging.FATAL, "FATAL")
+logging.fatal("engine: the shard map is gone")
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("ended", ["", ENDED])
+def test_what_a_process_held_back_until_its_end_is_no_work_after_it(
+    explain_text: Explain, ended: str
+) -> None:
+    python = [sys.executable, "-I", "-S", "-c", HELD_BACK]
+    log = subprocess.run(
+        python, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    ).stdout
+    assert log.startswith("FATAL")
+    for fatal in (log, log.replace("FATAL", "2026-01-02 03:04:05,123 FATAL", 1)):
+        verdict = explain_text(fatal + ended)
+        assert verdict.first_error is not None
+        assert verdict.first_error.line == 1
+    assert explain_text(log.replace("FATAL", "ERROR") + ended).first_error is None
+
+
+def test_a_mark_of_an_end_stays_the_cause_above_what_was_held_back(explain_text: Explain) -> None:
+    fatal = "F0102 03:04:05.1 42 engine.cc:39] Check failed: table != nullptr\n"
+    assert explain_text(fatal + progress(30)).cause == "native_assert"
+    assert explain_text(fatal + clocked(20)).kind == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -94,6 +151,10 @@ def test_a_success_beside_the_work_clears_nothing(explain_text: Explain, line: s
         "[rank2]: ERROR: cannot reach the tracker, retrying in 5 s\n",
         "[rank2]: ERROR: cannot open /data/cache: using /tmp/cache instead\n",
         "[rank2]: ERROR: no fused kernel, falling back to eager\n",
+        "[rank2]: ERROR: fetch of shard 7 failed, retry in 10 s\n",
+        "[rank2]: ERROR: fetch of shard 7 failed; will try again later\n",
+        "[rank2]: ERROR: fetch of shard 7 failed (3 retries left)\n",
+        "[rank2]: ERROR: could not write the trace, continuing without it\n",
     ],
 )
 def test_what_is_tried_again_does_not_answer(explain_text: Explain, line: str) -> None:
@@ -107,6 +168,38 @@ def test_what_is_not_tried_again_does(explain_text: Explain, line: str) -> None:
     verdict = explain_text(line + WATCHDOG)
     assert verdict.first_error is not None
     assert verdict.first_error.line == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "rank"),
+    [
+        ("[rank3]: WARNING: read failed: [Errno 116] Stale file handle, retrying", "stale_nfs", 3),
+        ("[88.1] nfs: server nas1 not responding, still trying", "stale_nfs", None),
+        ("[rank3]: WARNING: reader: [Errno 5] Input/output error, trying again", "storage_io_error", 3),
+        ("[rank3]: WARNING received a spot interruption notice", "preempted", 3),
+    ],
+)
+def test_what_a_rank_called_mild_is_likely_why_others_waited_for_it(
+    explain_text: Explain, line: str, cause: str, rank: int | None
+) -> None:
+    verdict = explain_text(f"{line}\n{WATCHDOG}")
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("suspect", cause, rank)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("WARNING preemption notice received, the instance ends in 30 s", "preempted"),
+        ("WARN EC2 spot instance interruption notice: action=terminate", "preempted"),
+        ("INFO watching for a preemption notice", "terminated"),
+        ("INFO no preemption notice so far", "terminated"),
+        ("INFO preemption signal handler enabled", "terminated"),
+    ],
+)
+def test_a_notice_above_a_request_to_end_says_that_it_is_a_preemption(
+    explain_text: Explain, line: str, cause: str
+) -> None:
+    assert explain_text(f"{line}\nReceived signal 15 (SIGTERM), shutting down\n").cause == cause
 
 
 LUSTRE = """\
@@ -166,6 +259,7 @@ EVICTED = (
     "[88.1] LustreError: 167-0: fs-OST1: This client was evicted by fs-OST1; in progress operations fail.\n"
     "[99.1] Lustre: fs-OST1: Connection restored to 10.0.0.7@tcp (at 10.0.0.7@tcp)\n"
 )
+NO_GPU = "cuda_driver.cc:7] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n"
 PODS = (
     '5m  Warning  Failed   pod/train-1   Error: secret "token" not found\n'
     "5m  Normal   Started  pod/train-10  Started container train\n"
@@ -194,6 +288,8 @@ def logged(text: str) -> str:
             "nccl_aborted",
         ),
         ("python: symbol lookup error: /env/rt.so: undefined symbol: cuInit\n" + ABORTED, "extension_abi"),
+        (NO_GPU + "run.sh: line 8: 71 Killed   python train.py\n", "killed"),
+        (NO_GPU, "tensorflow_without_gpu"),
         ("[data] worker 4 fetch failed with status code 404\n" + FAULT, "illegal_memory_access"),
     ],
 )

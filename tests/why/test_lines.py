@@ -40,6 +40,7 @@ def where(**known: object) -> Location:
         ("the loss is NaN on rank 3, stopping", "the loss is NaN on rank 3, stopping", where(rank=3)),
         ("[rank0]: shard lost on rank 3", "shard lost on rank 3", where(rank=0)),
         ("waiting on rank 3 for 60 s", "waiting on rank 3 for 60 s", where()),
+        ("MyError: shapes differ on rank 3", "MyError: shapes differ on rank 3", where()),
         ("a tensor of rank 3", "a tensor of rank 3", where()),
         ("runs/multi-node-2.log:x", "x", where()),
         ("runs/train-node-2.log:x", "x", where(node=2)),

@@ -15,6 +15,7 @@ import platform_launch.why
 from platform_launch.console.chinese import words as chinese_words
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.note import ENGLISH, Note, note, ranks_named
+from tests.why.conftest import Explain, uncaught
 from tests.why.corpus import cases
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -88,6 +89,7 @@ def test_names_of_ranks() -> None:
         ([5], "rank 5", "rank 5"),
         ([3, 5], "ranks 3, 5", "rank 3, 5"),
         ([4, 5, 6, 7], "ranks 4–7", "rank 4–7"),
+        ([0, 1, 2, 5, 7, 8], "ranks 0–2, 5, 7, 8", "rank 0–2, 5, 7, 8"),
         (
             list(range(0, 20, 2)),
             "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more",
@@ -96,3 +98,15 @@ def test_names_of_ranks() -> None:
     ):
         assert ranks_named(ranks).render("en") == english
         assert ranks_named(ranks).render("zh") == chinese
+
+
+def test_others_that_show_the_same_are_named(explain_text: Explain) -> None:
+    full = "OSError: [Errno 28] No space left on device: '/out/a.pt'"
+    for lines, others in (
+        (["[rank3]: ", "[rank0]: ", "[rank1]: ", "[rank2]: "], "ranks 0–2"),
+        (["gpu-1: ", "gpu-2: ", "gpu-3: "], "hosts gpu-2, gpu-3"),
+        (["gpu-1: [rank0]: ", "gpu-1: [rank1]: ", "gpu-2: [rank8]: "], "hosts gpu-1, gpu-2, ranks 1, 8"),
+    ):
+        verdict = explain_text("".join(uncaught(full, prefix) for prefix in lines))
+        assert [one.render("en") for one in verdict.noted if one.id == "same-on"] == [f"the same on {others}"]
+    assert not explain_text(uncaught(full, "[rank0]: ")).noted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.why.conftest import Explain
+from tests.why.conftest import Explain, uncaught
 
 LSF = """Sender: LSF System <lsf@gpu-7>
 Subject: Job 4711: <tune> in cluster <c> Exited
@@ -55,6 +55,25 @@ def test_an_older_mpiexec_writes_what_wait_returned(explain_text: Explain, code:
         "[proxy:0:1@gn12] HYDT_dmxu_poll_wait_for_event (./demux.c:76): callback returned error status\n"
     )
     assert verdict.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("code", "below", "signal"),
+    [
+        (9, "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "killed"),
+        (6, "", "exited_first"),
+        (9, "", "exited_first"),
+        (139, "", "segfault"),
+    ],
+)
+def test_what_a_later_mpiexec_calls_an_exit_code_is_no_signal_unless_it_names_one(
+    explain_text: Explain, code: int, below: str, signal: str
+) -> None:
+    verdict = explain_text(
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 4102 RUNNING AT gn17\n"
+        f"=   EXIT CODE: {code}\n=   CLEANING UP REMAINING PROCESSES\n{'=' * 40}\n{below}\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.notes) == (signal, "gn17", ())
 
 
 @pytest.mark.parametrize(
@@ -118,14 +137,25 @@ def test_limit_of_lsf_is_told_with_its_host_whatever_the_jobs_output_said(explai
     "log",
     [
         LSF.format("4*gpu-7", "                            <4*gpu-8>\n", OWNER, 143),
-        LSF.format("gpu-7", "", OWNER, 143) + LSF.format("gpu-8", "", OWNER, 143),
         f"{OWNER}\nExited with exit code 143.\n",
     ],
-    ids=["several hosts", "several jobs", "no head"],
+    ids=["several hosts", "no head"],
 )
 def test_no_host_is_chosen_among_several(explain_text: Explain, log: str) -> None:
     verdict = explain_text(log)
     assert (verdict.cause, verdict.where.host) == ("lsf_killed", None)
+
+
+def test_job_whose_output_lsf_appended_to_that_of_others_is_the_one_that_is_explained(
+    explain_text: Explain,
+) -> None:
+    crash, limit = uncaught("KeyError: 'lr'"), "TERM_RUNLIMIT: job killed after reaching LSF run time limit."
+    jobs = crash + LSF.format("gpu-7", "", "", 1) + crash + LSF.format("gpu-7", "", OWNER, 143)
+    verdict = explain_text(jobs + LSF.format("gpu-8", "", limit, 140))
+    assert (verdict.cause, verdict.where.host) == ("time_limit", "gpu-8")
+    assert not verdict.noted
+    verdict = explain_text(jobs + uncaught("IndexError: 9") + LSF.format("gpu-8", "", "", 1))
+    assert (verdict.title, verdict.where.host) == ("IndexError: 9", "gpu-8")
 
 
 def test_what_lsf_quotes_of_the_jobs_script_is_not_its_last_word(explain_text: Explain) -> None:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import random
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -113,7 +114,7 @@ def test_packed_log_that_is_cut_short_is_an_error(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
     log = tmp_path / name
-    whole = pack(random.Random(1).randbytes(3 << 20) + ERROR.encode())
+    whole = pack(f"{random.Random(1).randbytes(3 << 20).hex()}\n{ERROR}".encode())
     log.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=rf"{name} cannot be unpacked"):
         explain_file(log)
@@ -131,6 +132,18 @@ def test_archive_and_program_are_no_logs(tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(magic + b"\x00" * 100)
         with pytest.raises(InputError, match=rf"x is {what}: expected a log"):
             explain_file(tmp_path / "x")
+
+
+def test_a_binary_file_is_no_log_and_an_empty_one_is_said_to_be(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    for data in (bytes(range(256)) * 8, struct.pack("<2000i", *range(2000))):
+        log.write_bytes(data)
+        with pytest.raises(InputError, match=r"a\.log holds bytes that are no text"):
+            explain_file(log)
+    for text in ("", "no end of line", "\x1b[31mred\x1b[0m\n", "显存不足\n" * 99, "\0" * 9000 + "late\n"):
+        for encoding in ("utf-8", "gb18030", "utf-16"):
+            log.write_bytes(text.encode(encoding) if text else b"")
+            assert ("empty" in [one.id for one in explain_file(log).noted]) is not bool(text)
 
 
 def test_zstd_without_its_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,3 +216,14 @@ def test_the_text_of_a_warning_is_no_error(explain_text: Explain) -> None:
     text = "ERROR: the shards are not sorted\n\n  warnings.warn(\nepoch 3 done\n"
     assert explain_text("/opt/io.py:7: UserWarning: \n" + text).kind == "nothing"
     assert explain_text("/opt/io.py:7: \n" + text).first_error is not None
+
+
+@pytest.mark.parametrize("prefix", ["", "driver  | "])
+def test_a_frame_of_java_is_not_the_line_that_says_an_error(explain_text: Explain, prefix: str) -> None:
+    verdict = explain_text(
+        f"{prefix}\tat org.apache.spark.errors.SparkErrors.failedError(SparkErrors.scala:2)\n"
+        f"{prefix}\tat java.base/java.lang.Thread.run(Thread.java:829)\n"
+        f"{prefix}26/01/02 03:04:09 ERROR TaskSetManager: Task 2 failed 4 times; aborting job\n"
+    )
+    assert verdict.first_error is not None
+    assert verdict.first_error.line == 3

@@ -12,7 +12,7 @@ import click
 from platform_launch import hardware, jobs
 from platform_launch.cli.dialogue import Dialogue, first_found
 from platform_launch.cli.init_hosts import master_of, read_hosts, settle_hosts, start_or_show
-from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, warn
+from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, said_by_flags, warn
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ScriptArguments
@@ -20,7 +20,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.jobs.description import Value, check, write
-from platform_launch.jobs.names import suggest_name
+from platform_launch.jobs.names import check_name, suggest_name
 from platform_launch.project import project_root
 
 KINDS = {
@@ -167,7 +167,8 @@ def _complete(
     for key, question, default in _questions(kind, directory):
         if key not in told:
             flag = f"--{key.replace('_', '-')}"
-            told[key] = dialogue.ask(flag, question, default, partial(check, key))
+            fits = check_name if (key, kind) == ("name", "kubernetes") else partial(check, key)
+            told[key] = dialogue.ask(flag, question, default, fits)
     for key, question, flag in _optional_questions(kind):
         if key not in told:
             answer = dialogue.ask(flag, f"{question} (Enter: none)", "", partial(_check_optional, key))
@@ -221,8 +222,8 @@ def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
     """Return key, question and default of all that may be asked; None: there is no sensible default."""
     questions: list[tuple[str, str, str | None]] = [
         ("name", "Name of the job", suggest_name(directory.resolve().name)),
-        ("nodes", "Number of nodes", None),
-        ("gpus_per_node", "GPUs per node", None),
+        ("nodes", "Number of nodes", str(jobs.Job.nodes) if kind in _SUBMITTED else None),
+        ("gpus_per_node", "GPUs per node", str(jobs.Job.gpus_per_node)),
     ]
     if kind == "slurm":
         questions.append(("time", "Time limit, hours:minutes:seconds", "24:00:00"))
@@ -236,10 +237,11 @@ def _write(
     told: dict[str, Value], target: str | None, directory: Path, force: bool, dialogue: Dialogue
 ) -> None:
     """Check and show everything first, then write; what exists is refused before anything is written."""
-    job = build(target or "slurm", told)
-    files = {_JOB_FILE: write(told)}
-    if target is not None:
-        files[file_name(target)] = jobs.render(job, target)
+    with said_by_flags():
+        job = build(target or "slurm", told)
+        files = {_JOB_FILE: write(told)}
+        if target is not None:
+            files[file_name(target)] = jobs.render(job, target)
     files = {name: text for name, text in files.items() if not _stands_in(directory / name, text)}
     for name in files:
         if (directory / name).exists() and not force:

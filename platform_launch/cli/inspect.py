@@ -76,10 +76,10 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
-    told = _texts(answer.get("finding_lines"))
-    told += [text[:width] for name in names for text in _texts(answer.get(name))]
+    findings = _texts(answer.get("finding_lines"))
+    findings += [text[:width] for name in names for text in _texts(answer.get(name))]
     log = f"; log {answer['log']}" if "log" in answer else ""
-    return [f"{ranks} on {_counted(len(nodes), 'node')}; {since}{log}", *told]
+    return [f"{ranks} on {_counted(len(nodes), 'node')}; {since}{log}", *findings]
 
 
 def _counted(number: int, what: str) -> str:

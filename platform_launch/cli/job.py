@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +58,9 @@ def command(
     """
     flag_values = description(flags, ctx.meta["script_args"])
     told = merge(read(read_text(file), str(file)), flag_values) if file is not None else flag_values
-    job = build(target, told)
-    text = jobs.render(job, target)
+    with said_by_flags() if file is None else nullcontext():
+        job = build(target, told)
+        text = jobs.render(job, target)
     console = Console()
     warn(job, target, console)
     if check:
@@ -73,6 +76,15 @@ def command(
         write_new(output, text, force=force)
         console.success(f"wrote {output}; submit it with: {jobs.SUBMIT[target]} {output}")
     return 0
+
+
+@contextmanager
+def said_by_flags() -> Iterator[None]:
+    """Make a UsageError of what is wrong with a job that flags describe, and no file."""
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(error.message, error.hint) from error
 
 
 def build(target: str, told: dict[str, Value]) -> jobs.Job:
@@ -105,6 +117,8 @@ def warn(job: jobs.Job, target: str, console: Console) -> None:
         console.warn(f"{target} has no place for: {', '.join(left_out)}")
     if target == "slurm" and not Path(job.entrypoint).is_file():
         console.warn(f"{shown(job.entrypoint)} is not here: it must be on every node")
+    if not job.names_script:
+        console.info("no script: the job trains the shipped example; --script FILE names yours")
     for text in advice(job, target):
         console.warn(text)
     _warn_of_secrets(job, target, console)

@@ -51,9 +51,9 @@ def ask(target: str, text: str, console: Console) -> None:
         answer = capture(Command((client, *_ASK[client], str(file)), env), timeout_s=_LIMIT_S)
     _show(answer, console)
     if answer.exit_code:
-        asked = " ".join((client, *_ASK[client]))
+        command = " ".join((client, *_ASK[client]))
         raise InputError(
-            f"{_server(client, env)} does not take this job: {asked} {_ended(answer)}",
+            f"{_server(client, env)} does not take this job: {command} {_ended(answer)}",
             "its words are above; nothing was submitted",
         )
     console.success(f"{_server(client, env)} would take this job; nothing was submitted")

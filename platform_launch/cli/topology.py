@@ -13,6 +13,7 @@ from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, TopologyError
+from platform_launch.plan.processes import processes_per_node
 from platform_launch.platforms import detect
 from platform_launch.topology import Topology
 
@@ -49,13 +50,12 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
 
 
 def _read(overrides: Any, assume_gpus: str | None) -> Topology:
-    """Detect, and count GPUs only where the platform does not say the processes per node."""
+    """Detect, and count processes as a launch here would where the platform does not say how many."""
     env = Environment.of_this_process()
-    topology = detect(env, overrides)
-    gpus = len(hardware.detect(env, assume=assume_gpus).gpus.devices)
-    if gpus:
-        topology = detect(env, overrides, gpu_count=gpus)
-        if topology.nproc_per_node is None:
-            sources = {**topology.sources, "nproc_per_node": "GPUs counted"}
-            topology = dataclasses.replace(topology, nproc_per_node=gpus, sources=sources)
+    machine = hardware.detect(env, assume=assume_gpus)
+    topology = detect(env, overrides, gpu_count=len(machine.gpus.devices) or None)
+    if topology.nproc_per_node is None:
+        nproc, source = processes_per_node(None, "", machine)
+        sources = {**topology.sources, "nproc_per_node": source}
+        topology = dataclasses.replace(topology, nproc_per_node=nproc, sources=sources)
     return topology

@@ -60,7 +60,7 @@ def cost_in_chinese(fields: Mapping[str, object]) -> str:
 
 
 def duration(value: float) -> str:
-    """Return a time as a person says it, as ``platform_launch.launch.cost.seconds`` does in English."""
+    """Return a time as a person says it, as ``platform_launch.events.seconds`` does in English."""
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -30,7 +30,7 @@ def current(env: Mapping[str, str] | None = None) -> str:
     """Return the language of this process."""
     if _chosen:
         return _chosen[0]
-    env = Environment.of_this_process() if env is None else env
+    env = Environment.of_this_process(VARIABLE, *_OF_THE_SYSTEM) if env is None else env
     setting = next((env[name] for name in (VARIABLE, *_OF_THE_SYSTEM) if env.get(name)), "")
     return "zh" if setting.lower().startswith("zh") else "en"
 

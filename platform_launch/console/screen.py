@@ -37,7 +37,7 @@ class Screen:
         self.is_terminal = False
         with suppress(OSError, ValueError):  # closed
             self.is_terminal = stream is not None and stream.isatty()
-        self.styled = self.is_terminal or "FORCE_COLOR" in Environment.of_this_process()
+        self.styled = self.is_terminal or "FORCE_COLOR" in Environment.of_this_process("FORCE_COLOR")
 
     @property
     def width(self) -> int:

@@ -13,6 +13,7 @@ from platform_launch.jobs import (
     kubebrain,
     kubernetes,
     leaderworkerset,
+    names,
     pytorchjob,
     slurm,
     trainjob,
@@ -46,6 +47,8 @@ def render(job: Job, target: str) -> str:
     """Return the text that submits ``job`` to ``target``, and name what has no place there."""
     if target not in TARGETS:
         raise UsageError(f"target {shown(target)}: expected one of {', '.join(TARGETS)}")
+    if target != "slurm":
+        names.check_name(job.name)
     if job.spares and target not in WITH_SPARES:
         raise UsageError(
             f"target {target} with spares: its controller ends or starts all nodes when one is lost",

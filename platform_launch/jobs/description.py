@@ -74,7 +74,7 @@ def to_job(description: Description, grace_s: int) -> Job:
 def check(key: str, value: Value) -> None:
     """Raise InputError when one value cannot stand in a job, whatever the others are."""
     field, convert = _FIELDS[key]
-    Job(**{"name": "any", "entrypoint": "/any", field: convert(key, value)})
+    Job(**{"name": "any", "entrypoint": "/any", "script": "any", field: convert(key, value)})
 
 
 def seconds(text: str, key: str = "time") -> int:

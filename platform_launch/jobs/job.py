@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import InputError
 from platform_launch.jobs import names
+from platform_launch.plan.training import check_arguments
 
 GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_NOTICE_S = 120
@@ -83,7 +84,7 @@ class Job:
     which must exceed the launcher's own. ``exclude`` are nodes that it must not run on, ``quarantine`` is the
     file of more of them, where the job runs.
 
-    Raises InputError for what no scheduler would take.
+    Raises InputError for what no scheduler would take, UsageError for the arguments of no script.
     """
 
     name: str
@@ -116,7 +117,7 @@ class Job:
     arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names.check_name(self.name)
+        names.check_plain(self.name, "name")  # stricter for what is not Slurm: see render
         if self.spares and self.nodes < 2:
             raise InputError(
                 f"spares {self.spares} beside {self.nodes} node: expected at least 2 nodes that train",
@@ -150,6 +151,11 @@ class Job:
         return self.nodes + self.spares
 
     @property
+    def names_script(self) -> bool:
+        """Whether it says what to train: else the shipped example."""
+        return self.script is not None or self._has_option("--script")
+
+    @property
     def command_arguments(self) -> tuple[str, ...]:
         """What follows the entrypoint: its options, ``--``, the script's arguments."""
         script = () if self.script is None else ("--script", self.script)
@@ -164,9 +170,11 @@ class Job:
     def _spare_options(self) -> tuple[str, ...]:
         if not self.spares:
             return ()
-        told = any(option.split("=")[0] == "--max-restarts" for option in self.options)
-        restarts = () if told else ("--max-restarts", str(max(self.retries, 1)))
+        restarts = () if self._has_option("--max-restarts") else ("--max-restarts", str(max(self.retries, 1)))
         return ("--spares", str(self.spares), *restarts)
+
+    def _has_option(self, name: str) -> bool:
+        return any(option.split("=")[0] == name for option in self.options)
 
     def _check_placement(self) -> None:
         if self.image is not None:
@@ -184,7 +192,7 @@ class Job:
         for key in self.tolerations:
             names.check_qualified(key, "taint")
         for node in self.exclude:
-            names.check_node(node)
+            names.check_plain(node, "node")
         if self.quarantine is not None:
             names.check_path(self.quarantine, "quarantine")
 
@@ -201,6 +209,8 @@ class Job:
             raise InputError("script is empty: expected the path of a file")
         for text in (self.script or "", *self.options, *self.arguments):
             names.check_text(text, "argument")
+        if not self.names_script:
+            check_arguments(None, self.arguments)
         if "--" in self.options:
             raise InputError(
                 "options hold '--': expected options of the launcher only",

@@ -118,14 +118,13 @@ def check_qualified(name: str, what: str) -> str:
 
 def check_label_value(value: str, what: str) -> str:
     """Return the value of a label, which may be empty."""
+    return check_plain(value, what) if value else value
+
+
+def check_plain(name: str, what: str) -> str:
+    """Return the name of a node or a job, as every scheduler writes it."""
     expected = "at most 63 letters, digits, -, _ and ., a letter or digit at both ends"
-    return _match(value, what, _LABEL_VALUE, _LONGEST_LABEL, expected) if value else value
-
-
-def check_node(name: str) -> str:
-    """Return the name of a node, as schedulers write it."""
-    expected = "letters, digits, -, _ and ., a letter or digit at both ends"
-    return _match(name, "node", _LABEL_VALUE, _LONGEST_LABEL, expected)
+    return _match(name, what, _LABEL_VALUE, _LONGEST_LABEL, expected)
 
 
 def check_resource(name: str, what: str) -> str:

@@ -39,16 +39,16 @@ class LogView:
         lines = [f"{label}{text}"]
         if is_cause and self._cause is not None and not self._marked:
             self._marked = True
-            told = f"^^^ {_told(self._cause.verdict)}"
-            lines.append(label + (_painted(told, _CAUSE) if self._colours else told))
+            line = f"^^^ {_verdict_line(self._cause.verdict)}"
+            lines.append(label + (_painted(line, _CAUSE) if self._colours else line))
         return lines
 
     def closing(self, cause: CauseLine | None) -> str:
         """Return what names the first cause, as known at the end, where its line was not shown or marked."""
         if cause is None or self._marked:
             return ""
-        told = _told(cause.verdict, f"{cause.log}:{cause.number}")
-        return _painted(told, _CAUSE) if self._colours else told
+        line = _verdict_line(cause.verdict, f"{cause.log}:{cause.number}")
+        return _painted(line, _CAUSE) if self._colours else line
 
     def _run(self, shown: Shown, label: str) -> list[str]:
         log, entry = shown
@@ -67,7 +67,7 @@ class LogView:
         return place is not None and shown.entry.number == place.number and shown.log.path.name == place.log
 
 
-def _told(event: Event, place: str = "") -> str:
+def _verdict_line(event: Event, place: str = "") -> str:
     """Return what a verdict says, under the names that ``platform-launch why`` gives it."""
     verdict, language = Verdict.told(event.fields), current()
     colon, semicolon, at = (": ", "; ", f" ({place})") if language == "en" else ("：", "；", f"（{place}）")

@@ -64,7 +64,7 @@ def find(
     elsewhere = names_in_source(source)
     variables = build_variables(target, env)
     facts = ask_probe("ops.py", python, variables, str(source), *names)
-    known, asked = facts["known"], facts["asked"]
+    known, answers = facts["known"], facts["asked"]
     unknown = [name for name in names if name not in known and name not in elsewhere]
     if unknown:
         raise UsageError(
@@ -72,7 +72,7 @@ def find(
             f"its {target.backend} backend has {', '.join(known)}",
             "correct --ops; which ops there are differs between versions of DeepSpeed",
         )
-    ops = [Op(name, answer["variable"], answer["problem"]) for name, answer in asked.items()]
+    ops = [Op(name, answer["variable"], answer["problem"]) for name, answer in answers.items()]
     return ops, [name for name in names if name not in known]
 
 

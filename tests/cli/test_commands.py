@@ -106,8 +106,7 @@ def test_topology_prints_the_reading_alone() -> None:
     assert (reading["nnodes"], reading["node_rank"], reading["master_addr"]) == (2, 1, "10.0.0.1")
     assert reading["level"] == "node"
     assert reading["sources"]["node_rank"] == "RANK"
-    assert reading["nproc_per_node"] is None
-    assert reading["world_size"] is None
+    assert (reading["nproc_per_node"], reading["world_size"]) == (1, 2), "as a launch here, without a GPU"
 
 
 def test_topology_counts_gpus_where_the_platform_does_not_say(fake_nvml: FakeNvml) -> None:

@@ -65,7 +65,7 @@ def test_what_is_known_by_value_is_said_in_chinese() -> None:
     assert set(chinese.words("not_again")) == {kind.value for kind in NotAgainKind}
     said = event("not-restarted", reason="all 3 restarts are used", kind="used_up", max_restarts=3)
     assert languages.event_line(said) == "不再重启：3 次重启已全部用完"
-    said = event("training-finished", exit_code=0, duration="2 min 30 s", duration_s=150.2)
+    said = event("training-finished", exit_code=0, duration_s=150.2)
     assert languages.event_line(said) == "训练完成，用时 2 分 30 秒"
     said = event("leftovers-killed", what="the training", processes="sleep (pid 7)")
     assert languages.event_line(said) == "强制结束训练的残留进程：sleep (pid 7)"

@@ -134,8 +134,8 @@ def test_a_slurm_partition_may_be_a_list_of_several() -> None:
         ["--secret-env", "TOKEN=Secret:key"],
     ],
 )
-def test_check_refuses_them_as_any_input(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "kubernetes", "--name", "demo", "--image", "a/b:1", "--check", *flags]) == 66
+def test_check_refuses_them_as_any_flag(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "kubernetes", "--name", "demo", "--image", "a/b:1", "--check", *flags]) == 64
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("error: ")

@@ -67,6 +67,15 @@ def test_a_script_of_ones_own_is_a_flag_and_a_key(job_file: Path, capsys: pytest
     assert main(["job", "slurm", "--file", str(job_file), "--script", ""]) == 66
 
 
+def test_a_job_without_a_script_says_that_the_shipped_example_trains(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["job", "slurm", "--name", "demo"]) == 0
+    assert "no script: the job trains the shipped example" in capsys.readouterr().err
+    assert main(["job", "slurm", "--name", "demo", "--option=--script=/a.py", "--", "train"]) == 0
+    assert "shipped" not in capsys.readouterr().err
+
+
 def test_launcher_options_are_refused_before_the_job_waits_in_a_queue(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -96,18 +105,20 @@ def test_an_endless_grace_period_is_refused(grace: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["kubernetes", "--name", "demo"], 66, "names no image"),
-        (["kubernetes", "--image", "a"], 66, "has no name"),
-        (["kubernetes", *FLAGS, "--nodes", "0"], 66, "nodes '0'"),
-        (["kubernetes", *FLAGS, "--nodes", "two"], 66, "nodes 'two'"),
-        (["kubernetes", *FLAGS, "--volume", "data"], 66, "volume 'data'"),
+        (["kubernetes", "--name", "demo"], 64, "names no image"),
+        (["kubernetes", "--image", "a"], 64, "has no name"),
+        (["kubernetes", *FLAGS, "--nodes", "0"], 64, "nodes '0'"),
+        (["kubernetes", *FLAGS, "--nodes", "two"], 64, "nodes 'two'"),
+        (["kubernetes", *FLAGS, "--volume", "data"], 64, "volume 'data'"),
         (["kubernetes", *FLAGS, "--env", "A"], 64, "expected NAME=VALUE"),
         (["kubernetes", *FLAGS, "--secret-env", "hf_abcdef"], 64, "expected NAME=VALUE"),
-        (["kubernetes", *FLAGS, "--memory-gib", "16", "--shm-gib", "16"], 66, "does not fit"),
+        (["kubernetes", *FLAGS, "--memory-gib", "16", "--shm-gib", "16"], 64, "does not fit"),
         (["kubernetes", *FLAGS, "--file", "/nowhere.yaml"], 66, "cannot be read"),
         (["kubernets", *FLAGS], 64, "kubernets"),
         (["kubernetes", *FLAGS, "train.py"], 64, "train.py"),
-        (["slurm", "--name", "a", "--account", "a b"], 66, "account 'a b'"),
+        (["slurm", "--name", "a", "--account", "a b"], 64, "account 'a b'"),
+        (["slurm", "--name", "a", "--", "python", "train.py"], 64, "no --script, and 'python' first"),
+        (["kubernetes", *FLAGS, "--name", "my_job"], 64, "for example my-job"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_its_exit_code(
@@ -194,7 +205,7 @@ def test_what_a_target_leaves_out_is_said_aloud(capsys: pytest.CaptureFixture[st
 
 
 def test_slurm_warns_of_an_entrypoint_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "slurm", "--name", "demo"]) == 0
+    assert main(["job", "slurm", "--name", "my_demo", "--script", "/train.py"]) == 0
     said = capsys.readouterr()
     assert str(ROOT / "start_multinode_platform.sh") in said.out
     assert said.err == ""
@@ -241,7 +252,7 @@ def test_the_secret_that_nodes_share_comes_from_a_secret_or_a_file(
         "valueFrom": {"secretKeyRef": {"name": "launch", "key": "secret"}},
     } in container(said.out)["env"]  # type: ignore[operator]
     file = ["--env", "PLATFORM_LAUNCH_SECRET_FILE=/shared/home/me/launch.secret"]
-    assert main(["job", "slurm", "--name", "demo", *file]) == 0
+    assert main(["job", "slurm", "--name", "demo", "--script", "/train.py", *file]) == 0
     said = capsys.readouterr()
     assert said.err == ""
     assert "export PLATFORM_LAUNCH_SECRET_FILE=/shared/home/me/launch.secret\n" in said.out
@@ -250,7 +261,7 @@ def test_the_secret_that_nodes_share_comes_from_a_secret_or_a_file(
 def test_no_torch_is_imported() -> None:
     code = (
         "import sys; from platform_launch.cli import main;"
-        "main(['job', 'kubernetes', '--name', 'a', '--image', 'b']);"
+        "main(['job', 'kubernetes', '--name', 'a', '--image', 'b', '--script', '/c.py']);"
         "print(sorted({'torch', 'accelerate', 'deepspeed'} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(

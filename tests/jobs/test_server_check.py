@@ -94,7 +94,7 @@ def test_a_job_that_is_refused_here_is_not_shown_to_the_cluster(
     bin_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program(bin_folder, "kubectl", f"echo asked >> {tmp_path}/asked")
-    assert main([*JOB, "--namespace", "a.b", "--server-check"]) == 66
+    assert main([*JOB, "--namespace", "a.b", "--server-check"]) == 64
     assert not (tmp_path / "asked").exists()
 
 

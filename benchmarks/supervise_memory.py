@@ -35,9 +35,9 @@ for name in ("cli.run", "console", "launch.launch", "plan.render"):
     import_module(f"platform_launch.{name}")
 for name in ("pynvml", "psutil", "yaml", "rich.console", "rich.panel", "rich.rule"):
     import_module(name)
-from platform_launch.supervise import Command, supervise
+from platform_launch.supervise import Command, Supervisor
 command = Command((sys.executable, "-c", sys.argv[2]), dict(os.environ))
-sys.exit(supervise(command, log_path=Path(sys.argv[1]), prefix="[node 1] ").exit_code)
+sys.exit(Supervisor(command, log_path=Path(sys.argv[1]), prefix="[node 1] ").run().exit_code)
 """
 
 

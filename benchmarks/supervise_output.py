@@ -31,9 +31,9 @@ while left > 0:
 SUPERVISED = """
 import os, sys
 from pathlib import Path
-from platform_launch.supervise import Command, supervise
+from platform_launch.supervise import Command, Supervisor
 command = Command((sys.executable, "-S", "-c", sys.argv[3]), dict(os.environ))
-sys.exit(supervise(command, log_path=Path(sys.argv[1]), prefix=sys.argv[2]).exit_code)
+sys.exit(Supervisor(command, log_path=Path(sys.argv[1]), prefix=sys.argv[2]).run().exit_code)
 """
 
 

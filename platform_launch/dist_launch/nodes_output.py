@@ -136,11 +136,12 @@ class _NodeStream:
         self.text = LogText()
         self.lines = WholeLines()
         self.prefix = LinePrefix(f"[{name}] ")
-        self._own_prefix = re.compile(rb"(?m)^" + re.escape(node_prefix(rank)).encode())
+        self._launchers = node_prefix(rank).encode()
 
     def bare(self, lines: bytes) -> bytes:
         """Return whole lines without the prefix that a launcher on this node gave them; ours says as much."""
-        return self._own_prefix.sub(b"", lines)
+        # A regular expression looks at each beginning of a line: ten times slower on large outputs.
+        return lines.removeprefix(self._launchers).replace(b"\n" + self._launchers, b"\n")
 
 
 class _LineFolder:

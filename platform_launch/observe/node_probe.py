@@ -154,7 +154,7 @@ class NodeProbe:
             threads = parse_stacks(_tried(lambda: self._stacks(hooked), []) or "", hooked.main_thread)
             main = main_stack(threads)
             functions = main.functions if main is not None else None
-        return Sample(time.monotonic(), hooked.pid, state.main_cpu_s, state.moved_bytes, functions)
+        return _sample_of(state, functions)
 
     def _stacks(self, hooked: HookedProcess, *, surely: bool = False) -> str:
         """Return the stacks of a process; ``surely`` asks one again that was slow. Raises NoAnswerError."""
@@ -183,8 +183,7 @@ class NodeProbe:
         state = processes.read_process(hooked.pid)
         main = main_stack(threads)
         functions = main.functions if main is not None else None
-        last = Sample(time.monotonic(), hooked.pid, state.main_cpu_s, state.moved_bytes, functions)
-        samples = [*self._samples.get(hooked.pid, []), last]
+        samples = [*self._samples.get(hooked.pid, []), _sample_of(state, functions)]
         return RankSnapshot(
             rank,
             hooked.local_rank,
@@ -221,6 +220,12 @@ class NodeProbe:
                 text = _tried(partial(ask_faulthandler, hooked, pid, _SIGNAL_LIMIT_S), problems)
             children.append(ChildSnapshot(state, parse_stacks(text or "")))
         return tuple(children)
+
+
+def _sample_of(state: ProcessState, functions: tuple[tuple[str, str], ...] | None) -> Sample:
+    return Sample(
+        time.monotonic(), state.pid, state.main_cpu_s, state.moved_bytes, functions, state.main_queued_s
+    )
 
 
 def _gone(hooked: HookedProcess) -> bool:

@@ -23,7 +23,8 @@ class ProcessState:
 
     ``wchan`` names the function of the kernel in which its main thread waits, ``kernel_stack`` more of them
     (for root), ``waits_for`` the file of the system call it is in, where that can be told. ``main_cpu_s`` is
-    the CPU time of the main thread, ``cpu_s`` that of all; ``moved_bytes`` counts what was read and written.
+    the CPU time of the main thread, ``cpu_s`` that of all, ``main_queued_s`` the time that the main thread
+    waited for a processor; ``moved_bytes`` counts what was read and written.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class ProcessState:
     main_cpu_s: float = 0.0
     cpu_s: float = 0.0
     moved_bytes: int = 0
+    main_queued_s: float = 0.0
 
     @property
     def gone(self) -> bool:
@@ -75,6 +77,7 @@ def read_process(pid: int) -> ProcessState:
         main.cpu_s,
         whole.cpu_s,
         _moved_bytes(folder),
+        _queued_s(folder / "task" / str(pid)),
     )
 
 
@@ -137,6 +140,12 @@ _OF_A_DESCRIPTOR = {
     "x86_64": {"0", "1", "17", "18", "19", "20", "74", "75", "73", "45", "47"},
     "aarch64": {"63", "64", "67", "68", "65", "66", "82", "83", "32", "207", "212"},
 }
+
+
+def _queued_s(folder: Path) -> float:
+    """Read /proc/…/schedstat: nanoseconds on a processor, nanoseconds in the queue for one, turns."""
+    numbers = _read(folder / "schedstat").split()
+    return int(numbers[1]) / 1e9 if len(numbers) > 1 else 0.0
 
 
 def _moved_bytes(folder: Path) -> int:

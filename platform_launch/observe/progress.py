@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from platform_launch.observe.dumps import RankTrace
-from platform_launch.observe.snapshot import Sample, has_moved
+from platform_launch.observe.snapshot import Sample, busy_share, has_moved
 
 # A main thread that waits in a loop of short sleeps uses less of a core than this.
 BUSY_SHARE = 0.05
@@ -100,10 +100,8 @@ class Progress:
                 continue
             earlier.append(sample)
             first = earlier[0]
-            elapsed, used = sample.at - first.at, sample.main_cpu_s - first.main_cpu_s
-            if used < 0 or (
-                elapsed > 0 and used >= BUSY_SHARE * elapsed and self._is_not_in_one_place(earlier)
-            ):
+            busy = busy_share((first, sample))
+            if busy is not None and (busy < 0 or (busy >= BUSY_SHARE and self._is_not_in_one_place(earlier))):
                 self._move(sample.at, "cpu")
                 self._samples[rank] = [sample]
 

@@ -83,6 +83,7 @@ class Sample:
     main_cpu_s: float
     moved_bytes: int
     functions: tuple[tuple[str, str], ...] | None = None
+    main_queued_s: float = 0.0
 
 
 def has_moved(samples: Sequence[Sample]) -> bool | None:
@@ -94,7 +95,13 @@ def has_moved(samples: Sequence[Sample]) -> bool | None:
 
 
 def busy_share(samples: Sequence[Sample]) -> float | None:
-    """Return the share of a core that the main thread used; None for a single sample."""
+    """Return the share of a core that the main thread used; None for a single sample.
+
+    What it waited for a core is left out: on a crowded machine, too, a loop computes and a sleeper does not.
+    """
     if len(samples) < 2 or samples[-1].at <= samples[0].at:
         return None
-    return (samples[-1].main_cpu_s - samples[0].main_cpu_s) / (samples[-1].at - samples[0].at)
+    first, last = samples[0], samples[-1]
+    used = last.main_cpu_s - first.main_cpu_s
+    free_to_run = last.at - first.at - (last.main_queued_s - first.main_queued_s)
+    return used / max(free_to_run, used) if used > 0 else used

@@ -23,6 +23,16 @@ from tests.lab.waiting import LIMIT_S, until
 
 Start = Callable[..., subprocess.Popen[str]]
 SLEEP = "import time\ndef rests():\n    time.sleep(600)\nprint('ready', flush=True)\nrests()"
+# Computes for half of the time in which it is free to.
+HALF = """
+import time
+print("ready", flush=True)
+while True:
+    end = time.thread_time() + 0.01
+    while time.thread_time() < end:
+        pass
+    time.sleep(0.01)
+"""
 LOOP = "def turns():\n    while True:\n        pass\nprint('ready', flush=True)\nturns()"
 
 
@@ -218,3 +228,23 @@ def test_rank_that_left_with_a_code_of_its_own_is_not_said_to_have_finished(
     assert probe.left((), {}, failed_here=True) == []
     start(SLEEP, 2)
     assert probe.left((1,), {}, failed_here=True) == [0]
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel counts no waiting for a processor"
+)
+def test_what_computes_is_told_from_what_sleeps_on_a_crowded_core(folder: Path, start: Start) -> None:
+    computes, sleeps = start(HALF, 0), start(SLEEP, 1)
+    crowd = [start(LOOP, 2, hooked=False) for _ in range(12)]
+    core = {min(os.sched_getaffinity(0))}
+    for process in (computes, sleeps, *crowd):
+        os.sched_setaffinity(process.pid, core)
+    probe = NodeProbe(folder, 0, "host")
+    begin = probe.sample(stacks=False)[0].main_cpu_s
+    until(lambda: processes.read_process(computes.pid).main_cpu_s - begin >= 0.1, lambda: "")
+    shares = {rank.rank: rank.busy for rank in probe.snapshot().ranks}
+    # Of the whole time it had a thirteenth.
+    assert shares[0] is not None
+    assert shares[0] > 0.25
+    assert shares[1] is not None
+    assert shares[1] < 0.05

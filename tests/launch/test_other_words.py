@@ -84,8 +84,9 @@ def logs_of(folder: Path) -> list[Path]:
 
 
 def ids_of(log: Path) -> list[str]:
-    """Return what was said, but for what depends on who comes first."""
-    return [one.id for one in events.read(events.beside(log)) or () if one.id != "rendezvous-waiting"]
+    """Return what was said, but for what depends on who comes first and on how long a script ran."""
+    by_chance = ("rendezvous-waiting", "memory-peak")
+    return [one.id for one in events.read(events.beside(log)) or () if one.id not in by_chance]
 
 
 def essence(verdict: Verdict) -> tuple[object, ...]:

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from platform_launch.text import one_line, seconds
+
 SUFFIX = ".events.jsonl"
 LEVELS = ("INFO", "SUCCESS", "WARN", "ERROR")
 
 _LARGEST_FILE = 16 * 1024 * 1024
 _NOTHING: Mapping[str, object] = MappingProxyType({})
-# Controls, and signs that turn the direction of writing: what is quoted must not rule a terminal.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _MARKED = re.compile(r" ?\[(?P<id>[a-z][a-z0-9]*(?:-[a-z0-9]+)*)(?P<fields>(?: [a-z_]+=[\w.:+-]+)*)\]\s*\Z")
 _SAID_BY_US = re.compile(r"(?:\d\d:\d\d:\d\d )?(?:\[(?P<level>INFO|SUCCESS|WARN|ERROR)\] |error: )")
 _IN_A_MARK = re.compile(r"[\w.:+-]+")
@@ -118,7 +118,7 @@ CATALOGUE: dict[str, Kind] = {
     "node-suspect": Kind("WARN", "node {node} ({host}) is suspect: {reasons}", ("node", "grade")),
     "node-quarantined": Kind("WARN", "node {node_name} is in quarantine until {until} ({path})"),
     "not-quarantined": Kind("WARN", "node {node_name} could not be put in quarantine: {problem}"),
-    "nodes-well": Kind("INFO", "GPUs and ports were asked: nothing is wrong on {nodes} node(s)"),
+    "nodes-well": Kind("INFO", "GPUs and ports were asked: nothing is wrong on the job's nodes ({nodes})"),
     "not-observed": Kind("WARN", "a hang of the training would not be noticed: {problem}"),
     # Staying responsible for processes.
     "end-asked": Kind("INFO", "{reason}: asked {what} to end, {grace_s:g} s at most{again}", ("signal",)),
@@ -206,7 +206,7 @@ CATALOGUE: dict[str, Kind] = {
     ),
     # Rehearsals on one machine.
     "gpus-not-split": Kind(
-        "WARN", "{gpus} GPU(s) cannot be split among {nodes} nodes: simulating on the CPU"
+        "WARN", "GPUs ({gpus}) cannot be split among {nodes} nodes: simulating on the CPU"
     ),
     "simulation-finished": Kind("SUCCESS", "all {nodes} nodes finished after {duration}; logs: {logs}"),
     "simulated-node-lost": Kind("WARN", "{what}: the others go on, with a spare"),
@@ -235,9 +235,9 @@ def filled(event: Event, template: str) -> str:
     if isinstance(lasted := event.fields.get("duration_s"), int | float):
         shown.setdefault("duration", seconds(lasted))
     try:
-        return printable(template.format(**shown))
+        return one_line(template.format(**shown))
     except (KeyError, ValueError, IndexError):  # a field is missing: what is there is better than nothing
-        return printable(f"{event.id}: {shown}")
+        return one_line(f"{event.id}: {shown}")
 
 
 def mark(event: Event) -> str:
@@ -294,25 +294,10 @@ def read(path: Path) -> list[Event] | None:
     return [event for event in found if event is not None]
 
 
-def printable(text: str) -> str:
-    """Return a text as one line that a terminal can bear: line ends become spaces, controls are escaped."""
-    flat = text if text.isprintable() else " ".join(text.splitlines()).expandtabs(4)
-    return _UNPRINTABLE.sub(lambda sign: sign[0].encode("unicode_escape").decode(), flat)
-
-
-def seconds(value: float) -> str:
-    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def _shown(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return ", ".join(str(_shown(item)) for item in value)
-    return value if isinstance(value, (int, float)) else printable(str(value))
+    return value if isinstance(value, (int, float)) else one_line(str(value))
 
 
 def _event(data: bytes) -> Event | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from platform_launch.errors import TopologyError
+from platform_launch.text import counted
 
 DEFAULT_MASTER_PORT = 29500
 
@@ -63,7 +64,7 @@ class Topology:
         if not 0 <= self.node_rank < started:
             raise TopologyError(
                 f"node rank {self.node_rank} ({self._source('node_rank')}) is out of range for "
-                f"{started} node(s) ({self._source('nnodes')}): expected 0–{started - 1}",
+                f"{counted(started, 'node')} ({self._source('nnodes')}): expected 0–{started - 1}",
                 "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
             )
         if self.nproc_per_node is not None and self.nproc_per_node < 1:

@@ -72,7 +72,7 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
     model = DistributedDataParallel(build_model().to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     step = load(options.checkpoint, model, optimizer)
-    log(f"{world_size} process(es) on {device.type}, {local_batch} images each, from step {step}")
+    log(f"processes: {world_size} on {device.type}, {local_batch} images each, from step {step}")
     images, labels = draw(TRAINING_IMAGES, seed=0)
     stop = StopRequest(device)
     while step < options.steps:

@@ -22,6 +22,7 @@ from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import held_by, node_name
 from platform_launch.rendezvous.port_discovery import rendezvous_port
+from platform_launch.text import counted
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 
@@ -103,7 +104,7 @@ def _print(found: Examination) -> None:
             click.echo(f"{'':7}  hint: {' '.join(finding.hint.splitlines())}")
     click.echo(_summary(found.checked))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
-    click.echo(f"{counts[Level.ERROR]} error(s), {counts[Level.WARNING]} warning(s)")
+    click.echo(f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')}")
 
 
 def _summary(checked: Sequence[str]) -> str:

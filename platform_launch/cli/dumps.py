@@ -14,6 +14,7 @@ from platform_launch.observe.dumps import (
     looks_like_dump,
     read_dump,
 )
+from platform_launch.text import counted
 from platform_launch.why.sources import logs_in
 
 
@@ -41,7 +42,10 @@ class DumpReading:
         facts = [("suspects", ranks_in_words(report.suspect_ranks) if report.suspect_ranks else "")]
         if not report.suspect_ranks:
             facts = [
-                ("suspects", f"none: in the dumps of {len(self.dumps)} rank(s) nobody waits for another")
+                (
+                    "suspects",
+                    f"none: nobody waits for another in the dumps of {counted(len(self.dumps), 'rank')}",
+                )
             ]
         telling = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & {*report.suspect_ranks}]
         facts += [("waiting", str(waiting)) for waiting in telling or report.waiting]

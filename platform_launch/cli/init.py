@@ -22,6 +22,7 @@ from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.jobs.description import Value, check, write
 from platform_launch.jobs.names import check_name, suggest_name
 from platform_launch.project import project_root
+from platform_launch.text import counted
 
 KINDS = {
     "one-node": "train on this machine",
@@ -285,7 +286,7 @@ def _next(told: dict[str, Value], kind: str, target: str | None, directory: Path
     entry = [job.entrypoint]
     if kind == "debug":
         return [
-            f"# on each of the {job.nodes} node(s), as the container command:",
+            f"# on each of the {counted(job.nodes, 'node')}, as the container command:",
             "dist-launch wait",
             "# then on rank 0, as often as you like:",
             shlex.join(["dist-launch", "run", *entry, *job.command_arguments]),

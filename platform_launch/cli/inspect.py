@@ -15,6 +15,7 @@ from platform_launch.console import Console
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
+from platform_launch.text import counted
 
 
 @click.command("inspect")
@@ -72,18 +73,14 @@ def _processes(answer: Mapping[str, object]) -> str:
 def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     found, still = answer.get("nodes"), answer.get("still_s")
     nodes = found if isinstance(found, list) else []
-    ranks = _counted(sum(len(node["ranks"]) for node in nodes), "rank")
+    ranks = counted(sum(len(node["ranks"]) for node in nodes), "rank")
     since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
     findings = _texts(answer.get("finding_lines"))
     findings += [text[:width] for name in names for text in _texts(answer.get(name))]
     log = f"; log {answer['log']}" if "log" in answer else ""
-    return [f"{ranks} on {_counted(len(nodes), 'node')}; {since}{log}", *findings]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return [f"{ranks} on {counted(len(nodes), 'node')}; {since}{log}", *findings]
 
 
 def _texts(value: object) -> list[str]:

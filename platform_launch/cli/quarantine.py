@@ -17,6 +17,7 @@ from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, re
 from platform_launch.health.quarantine import add as add_node
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import quarantine_file
+from platform_launch.text import counted
 
 quarantine_file_option = click.option(
     "--quarantine",
@@ -81,7 +82,7 @@ def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: flo
             raise UsageError(f"{node!r} is no node's name: expected one name an argument")
     for node in nodes:
         add_node(path, QuarantinedNode(node, now, None if hours is None else now + hours * 3600, reason))
-    Console().success(f"{path}: {len(nodes)} node(s) put in quarantine")
+    Console().success(f"{path}: {counted(len(nodes), 'node')} put in quarantine")
     return 0
 
 
@@ -100,5 +101,5 @@ def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
         )
     for node in nodes:
         release_node(path, node, "by hand")
-    Console().success(f"{path}: {len(nodes)} node(s) released")
+    Console().success(f"{path}: {counted(len(nodes), 'node')} released")
     return 0

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from platform_launch.console.languages import box_word, event_line, stage_title, title_before
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
-from platform_launch.events import CATALOGUE, Event, mark, printable
+from platform_launch.events import CATALOGUE, Event, mark
+from platform_launch.text import one_line
 
 if TYPE_CHECKING:
     from platform_launch.console.event_file import EventFile
@@ -142,7 +143,7 @@ class Console:
             self.banner(text)
             return
         rule = "=" * (_WIDTH - len(self.prefix))
-        for part in (rule, printable(text), rule):
+        for part in (rule, one_line(text), rule):
             self._screen.write(f"{self.prefix}{part}\n")
 
     def banner(self, title: str, rows: Sequence[Row] = (), level: str = "INFO") -> None:
@@ -150,9 +151,9 @@ class Console:
         if self._screen.styled:
             from platform_launch.console import banner
 
-            facts = [(box_word(name), printable(value)) for name, value in rows if value]
+            facts = [(box_word(name), one_line(value)) for name, value in rows if value]
             self._screen.write(
-                banner.box(printable(f"{self.prefix}{title}"), facts, level, self._screen.width)
+                banner.box(one_line(f"{self.prefix}{title}"), facts, level, self._screen.width)
             )
 
     @contextmanager
@@ -164,7 +165,7 @@ class Console:
         from platform_launch.console.banner import changing_line
 
         with changing_line(first) as show:
-            yield lambda text: show(printable(text))
+            yield lambda text: show(one_line(text))
 
     def refused(self, error: LaunchError) -> None:
         """Put a refusal into the log and among the events, as :meth:`show_error` will print it at the end."""
@@ -178,7 +179,7 @@ class Console:
             self._screen.write(f"{text}\n")
 
     def _put(self, level: str, text: str, event: Event | None = None) -> None:
-        lead, flat = f"{self.prefix}{_now()} ", printable(text)
+        lead, flat = f"{self.prefix}{_now()} ", one_line(text)
         full = f"{flat} {mark(event)}" if event is not None else flat
         self._keep(f"{lead}[{level}] {full}")
         if level == "INFO" and not self._facts_are_shown:
@@ -230,7 +231,7 @@ def _refusal(error: LaunchError) -> list[str]:
 
 def _printable_lines(text: str) -> list[str]:
     """Take a text apart that may mean several lines: what a compiler said, a list of what is missing."""
-    return [printable(one) for one in text.splitlines()]
+    return [one_line(one) for one in text.splitlines()]
 
 
 def _now() -> str:

@@ -22,6 +22,7 @@ from platform_launch.errors import InputError
 from platform_launch.hardware import cgroup, running
 from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.supervise.watch import Watch
+from platform_launch.text import counted
 
 # Between the readiness of the first node and that of the last.
 _GO_S = 120.0
@@ -58,7 +59,7 @@ class JobSupervisor:
         if left:
             pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
             raise InputError(
-                f"job {self._name!r} still has {len(left)} process(es) here: {pids}; "
+                f"job {self._name!r} still has {counted(len(left), 'process')} here: {pids}; "
                 "dist-launch kill ends them"
             )
         job_records.forget(self._folder, self._name)

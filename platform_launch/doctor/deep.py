@@ -11,6 +11,7 @@ from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Command, capture
+from platform_launch.text import counted
 
 _PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
@@ -47,7 +48,7 @@ def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     if built_for_gpus and answer["devices"] != gpus:
         yield error(
             "gpu-count-differs",
-            f"NVML shows {gpus} GPU(s), torch uses {answer['devices']}",
+            f"NVML shows {counted(gpus, 'GPU')}, torch uses {answer['devices']}",
             where,
             "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; look in dmesg for Xid errors",
         )
@@ -74,16 +75,22 @@ def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
         yield error(
             "jax-devices", f"JAX finds no device it can use: {answer['device_problem']}", where, _JAX_HINT
         )
-    elif gpus and (answer["backend"] == "cpu" or answer["devices"] != gpus):
+        return
+    devices = counted(answer["devices"], f"{answer['backend']} device")
+    if gpus and (answer["backend"] == "cpu" or answer["devices"] != gpus):
         yield error(
             "jax-devices",
-            f"NVML shows {gpus} GPU(s), JAX uses {answer['devices']} {answer['backend']} device(s)",
+            f"NVML shows {counted(gpus, 'GPU')}, JAX uses {devices}",
             where,
             _JAX_HINT,
         )
     else:
         kinds = ", ".join(answer.get("kinds", ()))
-        yield info("jax-uses", f"JAX uses {answer['devices']} {answer['backend']} device(s): {kinds}", where)
+        yield info(
+            "jax-uses",
+            f"JAX uses {devices}: {kinds}",
+            where,
+        )
 
 
 def of_deepspeed(texts: list[str], where: str, *, usable: bool) -> list[Finding]:

@@ -87,7 +87,7 @@ def _without_verbs(hca_ports: tuple[HcaPort, ...], dev_root: Path) -> list[str]:
     if not active or any(dev_root.glob("infiniband/uverbs*")):
         return []
     warning = (
-        f"{active} RDMA port(s) are active, but /dev/infiniband/uverbs* is not here: NCCL would use slow "
+        f"RDMA ports are active ({active}), but /dev/infiniband/uverbs* is not here: NCCL would use slow "
         "sockets. Give this container the RDMA devices"
     )
     return [warning]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from platform_launch.errors import HardwareError
 from platform_launch.hardware.kernel_files import entries, text
+from platform_launch.text import counted
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -38,7 +39,7 @@ def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
     modaliases = [text(devices / name / "modalias") for name in entries(devices)]
     gpus = sum(alias.startswith("pci:v000010DE") and "bc03" in alias for alias in modaliases)
     if gpus:
-        return f"{gpus} NVIDIA GPU(s) are on the PCI bus"
+        return f"the PCI bus has {counted(gpus, 'NVIDIA GPU')}"
     if (proc_root / "driver/nvidia/version").exists():
         return "the NVIDIA kernel module is loaded"
     return ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings
+from platform_launch.text import counted
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 CONTAINER = "NVIDIA_VISIBLE_DEVICES"
@@ -75,7 +76,7 @@ def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
 
 
 def _hidden(devices: Sequence[Gpu], value: str) -> _Shown:
-    warning = f"{CUDA}={value!r} hides all {len(devices)} GPU(s) of this machine"
+    warning = f"{CUDA}={value!r} hides every GPU of this machine ({len(devices)})"
     return _Shown((), f"hidden by {CUDA}={value!r}", (warning,)) if devices else _Shown(())
 
 
@@ -102,7 +103,7 @@ def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
     if not named:
         indices = ", ".join(str(index) for index in sorted({gpu.index for gpu in devices}))
         raise HardwareError(
-            f"{CUDA}={value!r} names {entry!r}, but this machine shows {len(devices)} GPU(s), "
+            f"{CUDA}={value!r} names {entry!r}, but this machine shows {counted(len(devices), 'GPU')}, "
             f"index {indices}: CUDA would silently stop before it",
             f"correct {CUDA}; if the GPU should be there, look in dmesg for Xid errors and use another node",
         )
@@ -120,7 +121,7 @@ def _by_container(devices: tuple[Gpu, ...], environment: Environment) -> _Shown:
     if given is None or given.value in ("all", "void") or not devices:
         return _Shown(devices)
     if given.value == "none":
-        warning = f"{CONTAINER}=none, yet the driver shows {len(devices)} GPU(s): none of them is used"
+        warning = f"{CONTAINER}=none, yet the driver shows {counted(len(devices), 'GPU')}: none is used"
         return _Shown((), f"none granted by {CONTAINER}", (warning,))
     entries = list(dict.fromkeys(entry.strip() for entry in given.value.split(",") if entry.strip()))
     if len(entries) > len(devices):

@@ -8,6 +8,7 @@ from platform_launch.hardware.gpu_health import GpuHealth, Xid
 from platform_launch.hardware.port_health import PortHealth
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceReading
+from platform_launch.text import counted
 
 # NVML_GPU_RECOVERY_ACTION_…
 RECOVERY_ACTIONS = {
@@ -124,14 +125,18 @@ def _of_ecc(gpu: GpuHealth, first: GpuHealth | None, where: str) -> Iterator[Dev
     memory = _grown(gpu.ecc_uncorrected, first.ecc_uncorrected) - sram
     if sram > 0:
         yield DeviceFinding(
-            "gpu-ecc", Grade.BAD, where, f"{sram} uncorrectable error(s) of its on-chip memory", _RESET
+            "gpu-ecc",
+            Grade.BAD,
+            where,
+            f"{counted(sram, 'uncorrectable error')} of its on-chip memory",
+            _RESET,
         )
     elif memory > 0:
         yield DeviceFinding(
             "gpu-ecc",
             Grade.SUSPECT,
             where,
-            f"{memory} uncorrectable error(s) of its memory",
+            f"{counted(memory, 'uncorrectable error')} of its memory",
             "reset the GPU before the next job",
         )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError
-from platform_launch.events import printable
+from platform_launch.text import one_line
 
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
 NODE_NAME_VARIABLE = "PLATFORM_LAUNCH_NODE_NAME"
@@ -170,7 +170,7 @@ def _moment(value: Any) -> float:
 
 
 def _text(value: object) -> str:
-    return printable(str(value if value is not None else ""))[:_LONGEST_TEXT]
+    return one_line(str(value if value is not None else ""))[:_LONGEST_TEXT]
 
 
 def _unusable(path: Path, error: OSError) -> InputError:

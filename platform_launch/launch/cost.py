@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from platform_launch.events import seconds
 from platform_launch.launch.steps import StepReading, StepsNamed
+from platform_launch.text import seconds
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.
 _ENOUGH_READINGS = 8

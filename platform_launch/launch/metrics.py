@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from platform_launch.events import printable
 from platform_launch.health.finding import Grade
 from platform_launch.launch.run_report import RunReport
+from platform_launch.text import one_line
 
 # Of a client that asks and does not listen, and of how many at once.
 _CLIENT_LIMIT_S = 10.0
@@ -138,10 +138,10 @@ def _of_devices(report: RunReport) -> Iterator[Metric]:
         labels=[*labels, "id", "where"],
     )
     for node in report.nodes:
-        of_node = [str(node.node_rank), printable(node.host)]
+        of_node = [str(node.node_rank), one_line(node.host)]
         for grade in Grade:
             worth.add_metric([*of_node, grade.value], float(grade is node.health.grade))
-        for finding in dict.fromkeys((one.id, printable(one.where)) for one in node.findings):
+        for finding in dict.fromkeys((one.id, one_line(one.where)) for one in node.findings):
             findings.add_metric([*of_node, *finding], 1.0)
     yield worth
     yield findings

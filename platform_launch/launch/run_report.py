@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from platform_launch.events import Event
 from platform_launch.launch.cost import RunCost
 from platform_launch.launch.run_clock import RunClock
+from platform_launch.text import counted
 
 if TYPE_CHECKING:
     from platform_launch.health.comparison import NodeSample
@@ -63,7 +64,7 @@ class RunReport:
             for reason in node.health.reasons
         ]
         if not lines and self.nodes:
-            lines.append(f"devices: nothing is wrong on {len(self.nodes)} node(s)")
+            lines.append(f"devices: nothing is wrong on {counted(len(self.nodes), 'node')}")
         return lines
 
 

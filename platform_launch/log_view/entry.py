@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from platform_launch.events import LEVELS, Event, marked, printable
+from platform_launch.events import LEVELS, Event, marked
 from platform_launch.log_view.blocks import last_dated, telling_lines
+from platform_launch.text import one_line
 from platform_launch.why.line import plain
 
 _DAY_S = 86400.0
@@ -136,7 +137,7 @@ class EntryReader:
             data = data[data.rfind(b"\r") + 1 :]
         whole = plain(data)
         if not whole.isprintable():
-            whole = printable(whole)
+            whole = one_line(whole)
         text = whole
         if whole[:1] == "[" and (prefix := _PREFIX.match(whole)) is not None:
             text = whole[prefix.end() :]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from platform_launch.console.languages import current, why_word
-from platform_launch.events import Event, printable
+from platform_launch.events import Event
 from platform_launch.log_view.launch import CauseLine
 from platform_launch.log_view.merge import Shown
+from platform_launch.text import one_line
 from platform_launch.why import Verdict
 
 _LEVELS = {"SUCCESS": "32", "WARN": "33", "ERROR": "31"}
@@ -75,7 +76,7 @@ def _verdict_line(event: Event, place: str = "") -> str:
     if verdict.cause:
         words += f" [{verdict.cause}]"
     fix = verdict.to_do()
-    return printable(f"{words}{semicolon}{why_word('fix', language)}{colon}{fix}" if fix else words)
+    return one_line(f"{words}{semicolon}{why_word('fix', language)}{colon}{fix}" if fix else words)
 
 
 def _painted(text: str, colour: str | None) -> str:

@@ -54,7 +54,7 @@ WORDS: Mapping[str, str] = {
     "unheard": "{what}, and {remote} does not acknowledge what {local} sent it {times} times: packets "
     "between the two vanish (firewall, cable, switch, MTU)",
     "unheard-several": "{what}, and {remote} does not acknowledge what {local} sent it {times} times "
-    "(and {more} more connection(s)): packets between the two vanish (firewall, cable, switch, MTU)",
+    "(and so {more} more): packets between the two vanish (firewall, cable, switch, MTU)",
     "mismatch": "is in {operation}, others in another operation of the same number",
     "still-in": "is still in {operation}",
     "others-done": "{what}, which others have done: its device or its network is stuck",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan.variables import EnvVar
+from platform_launch.text import counted
 from platform_launch.topology import Topology
 
 # Shown beside NAME==value, which looks like a slip.
@@ -132,7 +133,12 @@ def _infiniband(env: Environment, hardware: Hardware) -> list[EnvVar]:
     rate = f" at {ports[0].rate_gbps:g} Gb/s" if ports[0].rate_gbps else ""
     named = ",".join(f"{port.device}:{port.port}" for port in ports)
     return [
-        EnvVar("NCCL_IB_HCA", f"={named}", _ROOM, f"{len(ports)} active {kind} port(s){rate}; {EXACTLY}"),
+        EnvVar(
+            "NCCL_IB_HCA",
+            f"={named}",
+            _ROOM,
+            f"{counted(len(ports), f'active {kind} port')}{rate}; {EXACTLY}",
+        ),
         EnvVar(
             "NCCL_IB_TIMEOUT",
             "22",

@@ -11,6 +11,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.hardware import Hardware
 from platform_launch.plan.variables import EnvVar, Removal
+from platform_launch.text import counted
 
 # torchrun sets these for each worker; the platform's node-level values would only leak into code that
 # starts before it does (accelerate's one-process launcher, site customisation).
@@ -28,7 +29,7 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
         return (gpus, f"GPUs counted ({hardware.gpus.source})") if gpus else (1, "one process: no GPU")
     if gpus and given > gpus:
         raise TopologyError(
-            f"{given} processes per node ({source}) but {gpus} GPU(s) visible: "
+            f"{given} processes per node ({source}) but {counted(gpus, 'GPU')} visible: "
             "expected at most one process a GPU",
             f"pass --nproc-per-node {gpus}, or give the container more GPUs "
             "(CUDA_VISIBLE_DEVICES limits what is visible)",
@@ -40,7 +41,8 @@ def unused_gpus(nproc_per_node: int, hardware: Hardware) -> list[str]:
     """Warn when GPUs of this node would stay idle."""
     gpus = len(hardware.gpus.devices)
     if gpus > nproc_per_node:
-        return [f"{gpus - nproc_per_node} of {gpus} GPUs stay unused: {nproc_per_node} process(es) per node"]
+        processes = counted(nproc_per_node, "process")
+        return [f"{gpus - nproc_per_node} of {gpus} GPUs stay unused: {processes} per node"]
     return []
 
 
@@ -71,7 +73,7 @@ def process_variables(
     offer(
         "OMP_NUM_THREADS",
         str(threads),
-        f"{hardware.host.cpus:g} CPUs ÷ {nproc_per_node} process(es); torchrun would set 1",
+        f"{hardware.host.cpus:g} CPUs ÷ {counted(nproc_per_node, 'process')}; torchrun would set 1",
     )
     if temporary is not None:
         reason = "local disk: build locks on a shared home block later runs"

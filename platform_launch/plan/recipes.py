@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import yaml_values
+from platform_launch.text import counted
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ class Scaling:
     def describe(self) -> str:
         """Say the rule and what it gave, in one line."""
         return (
-            f"no recipe for {self.gpus} GPU(s): the one for {self.recipe_gpus} scaled: batch per GPU kept, "
-            f"gradient accumulation {self.gradient_accumulation_steps}, global batch {self.global_batch} "
-            f"(recipe {self.recipe_global_batch}), learning rate {self.learning_rate:g} "
-            "(× square root of the change of the global batch)"
+            f"no recipe for {counted(self.gpus, 'GPU')}: the one for {self.recipe_gpus} scaled: "
+            f"batch per GPU kept, gradient accumulation {self.gradient_accumulation_steps}, "
+            f"global batch {self.global_batch} (recipe {self.recipe_global_batch}), "
+            f"learning rate {self.learning_rate:g} (× square root of the change of the global batch)"
         )
 
 
@@ -123,7 +124,7 @@ def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None
     if batch is None or steps is None or rate is None:
         raise InputError(
             f"{recipe.config} does not state batch_size, gradient_accumulation_steps and learning_rate "
-            f"as plain numbers: it cannot be scaled from {recipe.gpus} to {gpus} GPU(s)",
+            f"as plain numbers: it cannot be scaled from {recipe.gpus} to {counted(gpus, 'GPU')}",
             "write them as literals, or pass --config with one made for this number of GPUs",
         )
     wanted = recipe.gpus * batch * steps

@@ -11,6 +11,7 @@ import click
 from platform_launch.confidential import masked
 from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.text import escaped
 from platform_launch.topology import Topology
 
 Row = tuple[str, str, str]
@@ -71,17 +72,15 @@ def _section(title: str, rows: list[Row], width: int) -> str:
     fitting = [len(value) for _, value, note in rows if names + len(value) + len(note) + 6 <= width]
     values = max(fitting, default=0)
     for name, value, note in rows:
-        line = f"  {name:<{names}}  {_visible(value)}"
+        line = f"  {name:<{names}}  {escaped(value)}"
         if note and names + max(len(value), values) + len(note) + 6 <= width:
-            line += " " * (values - len(value)) + "  " + click.style(_visible(note), dim=True)
+            line += " " * (values - len(value)) + "  " + click.style(escaped(note), dim=True)
         elif note:
             import textwrap  # here: a launch shows no table
 
             margin = " " * (names + 4)
             room = max(_NARROWEST, width - len(margin))
-            broken = textwrap.wrap(
-                f"({_visible(note)})", room, break_long_words=False, break_on_hyphens=False
-            )
+            broken = textwrap.wrap(f"({escaped(note)})", room, break_long_words=False, break_on_hyphens=False)
             line += "".join(f"\n{margin}{click.style(part, dim=True)}" for part in broken)
         lines.append(line.rstrip())
     return "\n".join(lines)
@@ -90,11 +89,6 @@ def _section(title: str, rows: list[Row], width: int) -> str:
 def _is_name(text: str) -> bool:
     """Tell whether a shell takes a text for a variable's name: an environment can hold any other as well."""
     return text.isascii() and text.isidentifier()
-
-
-def _visible(text: str) -> str:
-    """Show control characters instead of obeying them: values come from outside."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def command_text(argv: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan import recipes
 from platform_launch.plan.deepspeed import AccelerateYaml, read_yaml
 from platform_launch.plan.request import AUTO, Request
+from platform_launch.text import counted
 
 # What a launcher that reads no recipe starts when no script is named, below the project's root.
 EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
@@ -199,7 +200,7 @@ def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Reci
     if request.strict and recipe.gpus != gpus and not all_named:
         known = ", ".join(str(known.gpus) for known in table.recipes)
         raise InputError(
-            f"--strict: configs/recipes.yaml has no recipe for {gpus} GPU(s), only for {known}",
+            f"--strict: configs/recipes.yaml has no recipe for {counted(gpus, 'GPU')}, only for {known}",
             "add a recipe, pass --config and --deepspeed-config, or leave --strict out to scale the nearest",
         )
     return recipe

@@ -14,6 +14,7 @@ from platform_launch.hostlist import refuse_repeats, split_host_port
 from platform_launch.platforms.aws import parse_json
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import counted
 
 _SPEC = "CLUSTER_SPEC"
 _TRAINING_POOLS = ("workerpool0", "workerpool1")  # 2 are parameter servers, 3 is the evaluator
@@ -71,7 +72,7 @@ def _vertex_rank(spec: dict[str, object], counts: list[int]) -> Sourced[int] | N
     place = _TRAINING_POOLS.index(pool)
     if index >= counts[place]:
         raise TopologyError(
-            f"{_SPEC} task.index={index}, but {pool} has {counts[place]} host(s)",
+            f"{_SPEC} task.index={index}, but {pool} has {counted(counts[place], 'host')}",
             "correct the job, or pass --node-rank",
         )
     return Sourced(sum(counts[:place]) + index, f"{_SPEC} task {pool}/{index}")

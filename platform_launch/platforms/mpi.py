@@ -18,6 +18,7 @@ from platform_launch.platforms.outer import (
     hosts_of_allocation,
 )
 from platform_launch.platforms.reading import Reading, first_integer
+from platform_launch.text import counted
 
 
 def divide(
@@ -82,7 +83,7 @@ def _refine_flux(reading: Reading, environment: Environment) -> None:
     per_node = tasks.value // reading.nnodes.value
     node = reading.attempt("node_rank", lambda: environment.integer("PALS_NODEID"), "")
     if node is None and tasks.value % reading.nnodes.value == 0:
-        node = Sourced(task.value // per_node, f"FLUX_TASK_RANK ÷ {per_node} task(s) per node")
+        node = Sourced(task.value // per_node, f"FLUX_TASK_RANK ÷ {counted(per_node, 'task')} per node")
     reading.node_rank = node
 
 

@@ -13,6 +13,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, UsageError, shown_list
 from platform_launch.hostlist import MAX_HOSTS, parse_host, position
 from platform_launch.platforms.reading import DEFAULT_PORT, FLAGS, Reading
+from platform_launch.text import counted
 from platform_launch.topology import Overrides, Topology
 
 LOOPBACK = "127.0.0.1"
@@ -102,7 +103,8 @@ def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[
         return
     hosts, source = reading.hosts.value, reading.hosts.source
     if len(hosts) != reading.nnodes.value:
-        message = f"{source} lists {len(hosts)} host(s), {reading.nnodes.source} says {reading.nnodes.value}"
+        nnodes = reading.nnodes
+        message = f"{source} lists {counted(len(hosts), 'host')}, {nnodes.source} says {nnodes.value}"
         if "nnodes" in by_flag:
             reading.warnings.append(f"{message}: the list is not used")
             reading.hosts = None
@@ -129,8 +131,8 @@ def _check_range(reading: Reading) -> None:
     if nnodes and node_rank and node_rank.value >= nnodes.value:
         reading.refuse(
             "node_rank",
-            f"node rank {node_rank.value} ({node_rank.source}) is out of range for {nnodes.value} node(s) "
-            f"({nnodes.source}): expected 0–{nnodes.value - 1}",
+            f"node rank {node_rank.value} ({node_rank.source}) is out of range for "
+            f"{counted(nnodes.value, 'node')} ({nnodes.source}): expected 0–{nnodes.value - 1}",
             "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
         )
 
@@ -174,8 +176,8 @@ def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sou
     if nnodes < 2:
         raise with_reading(
             TopologyError(
-                f"--spares {spares} leaves {max(nnodes, 0)} of {started.value} node(s) ({started.source}): "
-                "expected at least 2 that train",
+                f"--spares {spares} leaves {max(nnodes, 0)} of {counted(started.value, 'node')} "
+                f"({started.source}): expected at least 2 that train",
                 "the platform must start the nodes that train and the spares; raise its number of nodes",
             ),
             reading,

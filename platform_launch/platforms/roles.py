@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from platform_launch.environment import Sourced
 from platform_launch.errors import shown, shown_list
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import counted
 
 LEADERS = ("MASTER", "CHIEF")
 NOT_TRAINING = frozenset(
@@ -62,7 +63,7 @@ def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index:
     if index.value >= own.count.value:
         reading.refuse(
             "node_rank",
-            f"{index.source}={index.value}, but role {own_role} has {own.count.value} node(s) "
+            f"{index.source}={index.value}, but role {own_role} has {counted(own.count.value, 'node')} "
             f"({own.count.source}): expected 0–{own.count.value - 1}",
         )
     before = training[: training.index(own)]

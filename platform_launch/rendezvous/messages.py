@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
@@ -18,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from platform_launch.sentences import Sentence
+from platform_launch.text import escaped
 
 MIB = 2**20
 _LARGEST_INTEGER = 2**63
@@ -69,18 +69,6 @@ def decode(data: bytes, expected: type[M]) -> M:
             f"expected a {type(message).__name__} of at most {message.most_bytes} bytes, found {len(data)}"
         )
     return message
-
-
-def printable(text: str) -> str:
-    """Return a text with everything escaped that could steer a terminal or forge a line; tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode() for c in text)
-
-
-def _harmless(character: str) -> bool:
-    # Cc control, Cf format (it turns the direction of writing), Cs half a character, Zl and Zp line ends.
-    return character == "\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def _limit(expected: type[Message]) -> int:
@@ -137,7 +125,7 @@ def _reader(hint: Any) -> _Reader:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise _mismatch(where, "a text", value)
-    return printable(value)
+    return escaped(value)
 
 
 def _truth(value: Any, where: str) -> bool:
@@ -170,10 +158,10 @@ def _harmless_texts(value: Any, deepest: int) -> Any:
     if deepest == 0:
         raise ValueError(f"a sentence in sentences more than {_DEEPEST} deep")
     if isinstance(value, dict):
-        return {printable(name): _harmless_texts(one, deepest - 1) for name, one in value.items()}
+        return {escaped(name): _harmless_texts(one, deepest - 1) for name, one in value.items()}
     if isinstance(value, list):
         return [_harmless_texts(one, deepest - 1) for one in value]
-    return printable(value) if isinstance(value, str) else value
+    return escaped(value) if isinstance(value, str) else value
 
 
 _SCALARS: dict[type, _Reader] = {str: _text, bool: _truth, int: _integer, float: _number}
@@ -200,7 +188,7 @@ def _mapping(key_kind: type, reader: _Reader) -> _Reader:
 
     def key(name: str) -> str | int:
         if key_kind is str:
-            return printable(name)
+            return escaped(name)
         if not name.lstrip("-").isdecimal() or len(name) > 19:
             raise InvalidMessageError(f"expected whole numbers as names, found {name[:_SHOWN]!r}")
         return int(name)
@@ -236,7 +224,7 @@ def _record(kind: type) -> _Reader:
         if value.keys() - known.keys() or required - value.keys():
             expected, found = ", ".join(known), ", ".join(sorted(value))
             raise InvalidMessageError(
-                f"{where}: expected the fields {expected}, found {printable(found)[:_SHOWN]}"
+                f"{where}: expected the fields {expected}, found {escaped(found)[:_SHOWN]}"
             )
         content = {name: known[name](item, f"{where}.{name}") for name, item in value.items()}
         try:
@@ -244,7 +232,7 @@ def _record(kind: type) -> _Reader:
         except InvalidMessageError:
             raise
         except ValueError as error:  # of a class that checks what stands in it
-            raise InvalidMessageError(f"{where}: {printable(str(error))}") from error
+            raise InvalidMessageError(f"{where}: {escaped(str(error))}") from error
 
     return read
 
@@ -265,7 +253,7 @@ def _message(expected: type[Message]) -> _Reader:
 
 
 def _mismatch(where: str, expected: str, found: Any) -> InvalidMessageError:
-    return InvalidMessageError(f"{where}: expected {expected}, found {printable(repr(found)[:_SHOWN])}")
+    return InvalidMessageError(f"{where}: expected {expected}, found {escaped(repr(found)[:_SHOWN])}")
 
 
 @dataclass(frozen=True)

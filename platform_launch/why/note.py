@@ -18,7 +18,7 @@ ENGLISH = {
     "same-on": "the same on {others}",
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",
-    "oom-kills": "the cgroup counted {count} out-of-memory kill(s) during the run",
+    "oom-kills": "out-of-memory kills that the cgroup counted during the run: {count}",
     # How processes ended.
     "process-ended": "{place} ended with exit code {code}",
     "some-process-ended": "a process ended with exit code {code}",
@@ -41,7 +41,7 @@ ENGLISH = {
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
     # What the training survived, and what was not read.
-    "errors-survived": "{count} earlier error(s) were followed by more output, so training went on",
+    "errors-survived": "earlier errors were followed by more output, so training went on (errors: {count})",
     "output-follows": "{count} lines of output follow: the process may have survived this",
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
     "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",

@@ -194,7 +194,7 @@ def test_status_says_what_runs_where_since_when(cluster: list[Node], tmp_path: P
     with running(cluster, script(tmp_path / "job.sh", "sleep 3000"), "--name", "long"):
         table = cluster[0].dist_launch("status").stdout
         nodes = json.loads(cluster[0].dist_launch("status", "--format", "json").stdout)
-        assert table.count("waits  long: 2 process(es)") == 4
+        assert table.count("waits  long: 2 processes") == 4
         for node in nodes:
             (job,) = node["answer"]["jobs"]
             assert (job["name"], job["led"]) == ("long", True)

@@ -60,7 +60,7 @@ def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:
         "doctor", "--quick", "--script", script, "--log-dir", script.parent, "--master-port", free_port
     )
     *checked, counts = done.stdout.splitlines()
-    assert (done.returncode, counts) == (0, "0 error(s), 0 warning(s)"), done.stderr
+    assert (done.returncode, counts) == (0, "0 errors, 0 warnings"), done.stderr
     assert checked[0].startswith(f"{len(NAMES) + 1} checks: launch plan; variables: unknown interfaces, ")
     assert "memory: shared memory, locked memory, memory left" in " ".join(map(str.strip, checked))
 
@@ -85,7 +85,7 @@ def test_what_is_refused_does_not_hide_the_rest() -> None:
     }
     found = findings(command("doctor", "--quick", "--format", "json", "--config", "nowhere.py", env=env))
     assert {"refused-topology", "refused-input", "variable-dead"} <= found.keys()
-    assert "out of range for 2 node(s)" in found["refused-topology"]["what"]
+    assert "out of range for 2 nodes" in found["refused-topology"]["what"]
 
 
 def test_a_broken_driver_is_a_finding_with_its_code(fake_nvml: FakeNvml) -> None:
@@ -129,7 +129,7 @@ def test_a_cpu_torch_on_a_gpu_machine_is_a_finding(fake_nvml: FakeNvml) -> None:
     if torch.version.cuda is not None:
         pytest.skip("needs a torch built without CUDA")
     found = findings(command("doctor", "--quick", "--format", "json", env=fake_nvml(*fake.h100s(8))))
-    assert "8 GPU(s) of this node would not be used" in found["torch-without-cuda"]["what"]
+    assert "this node's GPUs (8) would not be used" in found["torch-without-cuda"]["what"]
 
 
 def test_torch_is_tried_in_a_process_of_its_own(script: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: Path) -> None:
     output = simulate("--launcher", "torchrun", "--", "--steps", "80", folder=tmp_path)
-    assert said(output, "2 process(es)") == ["2 process(es) on cpu, 64 images each, from step 0"]
+    assert said(output, "processes: 2") == ["processes: 2 on cpu, 64 images each, from step 0"]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.7
     assert (tmp_path / "runs" / "ddp" / "checkpoint.pt").exists()
     assert losses(output) == pytest.approx(reference, abs=0.02)

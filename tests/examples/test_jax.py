@@ -31,9 +31,7 @@ raise SystemExit(7)
 
 def test_two_nodes_train_together(tmp_path: Path) -> None:
     output = simulate("--launcher", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
-    assert said(output, "2 process(es)") == [
-        "2 process(es), 2 cpu device(s), 128 points a process, from step 0"
-    ]
+    assert said(output, "processes: 2") == ["processes: 2, cpu devices: 2, 128 points a process, from step 0"]
     assert float(said(output, "held-out accuracy: ")[0].split()[-1]) > 0.95
     assert "[node 1] Step" not in output
 
@@ -69,7 +67,7 @@ def test_several_processes_of_one_node_train_together(tmp_path: Path) -> None:
     ) as process:
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, output
-    assert said(output, "2 process(es), 2 cpu device(s)")
+    assert said(output, "processes: 2, cpu devices: 2")
 
 
 def test_processes_of_one_node_fail_together(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_adapters_that_may_not_be_opened_are_a_warning(tmp_path: Path) -> None:
     for device in (roots.dev / "infiniband").iterdir():
         device.unlink()
     [warning] = look(roots, "8xH100").warnings
-    assert warning.startswith("8 RDMA port(s) are active, but /dev/infiniband/uverbs* is not here")
+    assert warning.startswith("RDMA ports are active (8), but /dev/infiniband/uverbs* is not here")
 
 
 def test_a_bare_pod_has_no_adapters_and_nothing_to_warn_about(tmp_path: Path) -> None:

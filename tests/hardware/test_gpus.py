@@ -125,7 +125,7 @@ def test_gpus_on_the_bus_without_the_drivers_library_are_a_warning(tmp_path: Pat
     answer = read_gpus({}, tmp_path)
     assert answer["devices"] == []
     [warning] = answer["warnings"]
-    assert warning.startswith("8 NVIDIA GPU(s) are on the PCI bus, but the driver's library")
+    assert warning.startswith("the PCI bus has 8 NVIDIA GPUs, but the driver's library")
     assert "nvidia.com/gpu" in warning
 
 

@@ -52,7 +52,7 @@ def test_cuda_visible_devices_means_what_it_means_to_cuda(value: str, expected: 
 @pytest.mark.parametrize("value", ["", "-1", "NoDevFiles"])
 def test_hiding_every_gpu_is_a_warning(value: str) -> None:
     narrowed = narrow(machine(8), Environment({"CUDA_VISIBLE_DEVICES": value}, hostname="node0"))
-    assert narrowed.warnings == (f"CUDA_VISIBLE_DEVICES={value!r} hides all 8 GPU(s) of this machine",)
+    assert narrowed.warnings == (f"CUDA_VISIBLE_DEVICES={value!r} hides every GPU of this machine (8)",)
 
 
 def test_entries_after_minus_one_are_a_warning() -> None:
@@ -64,7 +64,7 @@ def test_entries_after_minus_one_are_a_warning() -> None:
 def test_a_gpu_that_is_not_there_is_a_fault_of_the_node(entry: str) -> None:
     with pytest.raises(HardwareError) as raised:
         chosen(machine(8), CUDA_VISIBLE_DEVICES=f"0,{entry}")
-    assert f"names {entry!r}, but this machine shows 8 GPU(s), index 0, 1, 2, 3, 4, 5, 6, 7" in str(
+    assert f"names {entry!r}, but this machine shows 8 GPUs, index 0, 1, 2, 3, 4, 5, 6, 7" in str(
         raised.value
     )
 
@@ -131,7 +131,7 @@ def test_a_privileged_container_uses_only_the_gpus_it_was_given(value: str) -> N
 def test_a_container_given_no_gpu_uses_none_although_it_sees_them() -> None:
     narrowed = narrow(machine(8), Environment({"NVIDIA_VISIBLE_DEVICES": "none"}, hostname="node0"))
     assert narrowed.devices == ()
-    assert "none of them is used" in narrowed.warnings[0]
+    assert "none is used" in narrowed.warnings[0]
 
 
 def test_fewer_gpus_than_the_container_was_given_is_a_warning() -> None:

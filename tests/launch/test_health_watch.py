@@ -102,7 +102,7 @@ def test_inspect_shows_the_devices_of_every_node(nodes: Nodes) -> None:
     reporter = RunReporter()
     assert reporter.overview()["health_lines"] == []
     reporter.begin(watches[1].options, nodes.said.append, watches[1])
-    assert reporter.overview()["health_lines"] == ["devices: nothing is wrong on 3 node(s)"]
+    assert reporter.overview()["health_lines"] == ["devices: nothing is wrong on 3 nodes"]
     nodes.port_is(2, "1: DOWN")
     until(lambda: "rdma-port-lost" in nodes.shared(2))
     shown = reporter.overview()

@@ -62,7 +62,7 @@ def test_more_gpus_than_the_batch_allows_raise_the_learning_rate_by_the_square_r
     assert scaling is not None
     assert scaling.global_batch == 512
     assert scaling.learning_rate == pytest.approx(1e-4 * math.sqrt(4))
-    assert "no recipe for 64 GPU(s)" in scaling.describe()
+    assert "no recipe for 64 GPUs" in scaling.describe()
 
 
 def test_a_listed_number_of_gpus_is_not_scaled() -> None:

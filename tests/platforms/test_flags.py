@@ -225,5 +225,5 @@ def test_where_a_job_goes_without_node_0_follows_from_its_hosts(
 
 
 def test_spares_that_leave_one_node_are_refused(node: Node) -> None:
-    with pytest.raises(TopologyError, match=r"--spares 1 leaves 1 of 2 node\(s\) \(WORLD_SIZE\)"):
+    with pytest.raises(TopologyError, match=r"--spares 1 leaves 1 of 2 nodes \(WORLD_SIZE\)"):
         detect(node(QUAD), Overrides(spares=1))

@@ -161,4 +161,4 @@ def test_an_ended_run_is_told_whole() -> None:
         "v",
         4,
     )
-    assert told.reason == "stopped by the server's order; 2 process(es) had to be killed"
+    assert told.reason == "stopped by the server's order; processes that had to be killed: 2"

@@ -266,7 +266,7 @@ def test_a_generation_is_higher_than_any_that_a_worker_had() -> None:
     known = both(member(A, WorkerState.EXITED, 7), WorkerSnapshot(B, generation=9))
     assert transitions.start(group, known, AT).group.generation == 10
     broken = both(member(A, WorkerState.EXITED, HIGHEST_GENERATION), member(B))
-    with pytest.raises(CannotStartError, match=f"gn6-0 .* {HIGHEST_GENERATION}"):
+    with pytest.raises(CannotStartError, match=f"gn6-0: .* {HIGHEST_GENERATION}"):
         transitions.start(group, broken, AT)
 
 

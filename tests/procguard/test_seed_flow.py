@@ -140,7 +140,7 @@ def test_two_nodes_of_two_workers_name_the_one_that_failed_and_train_once_it_is_
     for worker, rank, local_rank, _ in TWO_NODES:
         said = f"[Rank {rank}] World Size: 4, Local Rank: {local_rank}, Master Addr: gn6"
         expect_log(page, worker, said)
-    expect_log(page, "gn6-0", "4 process(es) on cpu", "Step 4/4", "held-out accuracy")
+    expect_log(page, "gn6-0", "processes: 4 on cpu", "Step 4/4", "held-out accuracy")
 
 
 def test_a_launcher_on_each_of_two_nodes_meets_the_other(page: Page) -> None:

@@ -9,7 +9,8 @@ from enum import Enum
 
 import pytest
 
-from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode, printable
+from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
+from platform_launch.text import escaped
 
 
 class Colour(str, Enum):
@@ -119,5 +120,5 @@ def test_a_message_longer_than_its_kind_allows_is_refused() -> None:
     ],
 )
 def test_texts_cannot_steer_a_terminal(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escaped(text) == shown
     assert decode(changed(text=text), Sample).text == shown

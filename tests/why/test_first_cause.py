@@ -102,7 +102,7 @@ def test_system_error_alone_asks_for_the_earlier_line(explain_text: Explain) -> 
 def test_error_that_training_survived_is_not_the_cause(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("ValueError: of yesterday") + progress(2000) + uncaught(OOM))
     assert verdict.cause == "cuda_out_of_memory"
-    assert "1 earlier error(s) were followed by more output, so training went on" not in verdict.notes
+    assert "earlier errors were followed by more output, so training went on (errors: 1)" not in verdict.notes
 
 
 def test_two_survived_errors_are_noted(explain_text: Explain) -> None:

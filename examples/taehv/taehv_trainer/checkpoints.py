@@ -109,7 +109,7 @@ def read_progress(checkpoint: Path, n_processes: int) -> Progress:
         raise TrainingError(f"{checkpoint} is no checkpoint: {error}") from error
     if progress.n_processes != n_processes:
         raise TrainingError(
-            f"{checkpoint} was written by {progress.n_processes} process(es), this job has {n_processes}: "
+            f"{checkpoint} is of a job with {progress.n_processes} processes, this job has {n_processes}: "
             "the optimizer's state is divided among them",
             "resume with as many, or start anew with --resume-from-checkpoint none and init_from its "
             "ema.safetensors",

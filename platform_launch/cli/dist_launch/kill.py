@@ -10,6 +10,7 @@ from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
 from platform_launch.errors import NodesAbsentError
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
+from platform_launch.text import counted
 
 
 @click.command("kill")
@@ -48,4 +49,4 @@ def _gpu_lines(gpus: dict[str, Any]) -> list[str]:
         return [gpus["problem"]]
     if gpus["held"]:
         return list(gpus["held"])
-    return [f"the memory of its {gpus['count']} GPU(s) is free"] if gpus["count"] else []
+    return [f"GPU memory is free ({counted(gpus['count'], 'GPU')})"] if gpus["count"] else []

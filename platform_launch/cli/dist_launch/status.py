@@ -10,6 +10,7 @@ from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
 from platform_launch.errors import NodesAbsentError
+from platform_launch.text import counted
 
 
 @click.command("status")
@@ -36,7 +37,7 @@ def _cells(node: dict[str, Any]) -> tuple[str, str, str, str]:
     if "problem" in node:
         return "unreachable", "?", "", ""
     answer = node["answer"]
-    jobs = [f"{job['name']}: {job['processes']} process(es)" for job in answer["jobs"]]
+    jobs = [f"{job['name']}: {counted(job['processes'], 'process')}" for job in answer["jobs"]]
     since = [job["since"] for job in answer["jobs"]]
     return (
         "waits" if answer["wait"] is not None else "wait has ended",

@@ -18,6 +18,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError, UsageError, shown
 from platform_launch.launch.unfit import node_name, quarantine_file
+from platform_launch.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,9 +247,10 @@ def _gpus(env: Environment, console: Console) -> Sequence[Gpu]:
 
 def _introduce(console: Console, join: JoinRequest, url: str, limits: AgentLimits, state: Path) -> None:
     """Say what this agent will do, and what it will not."""
-    last = f" to {join.node}-{join.workers - 1}" if join.workers > 1 else ""
-    console.title(f"ProcGuard agent {join.version}: node {join.node}, {join.workers} worker(s)")
-    console.info(f"worker(s) {join.node}-0{last} take their orders from {url}")
+    first, last = f"{join.node}-0", f"{join.node}-{join.workers - 1}"
+    who = f"worker {first} takes its" if first == last else f"workers {first} to {last} take their"
+    console.title(f"ProcGuard agent {join.version}: node {join.node}, {counted(join.workers, 'worker')}")
+    console.info(f"{who} orders from {url}")
     console.info(f"commands start in {limits.directory}; this agent's memory is {state}")
     if limits.command:
         console.info(f"a group that names no command runs: {shlex.join(limits.command)}")

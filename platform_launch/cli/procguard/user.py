@@ -19,6 +19,7 @@ from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.procguard.server import settings_from
 from platform_launch.cli.program import SETTINGS
 from platform_launch.errors import InputError, UsageError, shown
+from platform_launch.text import counted
 
 if TYPE_CHECKING:
     from platform_launch.procguard.database.users import Users
@@ -145,7 +146,7 @@ def _hashed(password_file: Path | None) -> str:
         raise UsageError("no terminal to ask on: expected --password-file")
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
         raise InputError(
-            f"the password has {len(password)} character(s): "
+            f"the password has {counted(len(password), 'character')}: "
             f"expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}"
         )
     return hash_password(password)

@@ -80,7 +80,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     if build.cuda is None and build.hip is None:
         yield warning(
             "torch-without-cuda",
-            f"{where} was built without CUDA: the {len(gpus.devices)} GPU(s) of this node would not be used",
+            f"{where} was built without CUDA: this node's GPUs ({len(gpus.devices)}) would not be used",
             where,
             "install a CUDA build of torch, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.plan.nccl import training_ports
+from platform_launch.text import counted
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
 # neighbours; what the training's own loader workers take comes on top, where its config says so.
@@ -53,8 +54,8 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
         return
     yield warning(
         "memlock-low",
-        f"this process may lock {limit_gib * 1024:.3g} MiB of memory, and {len(ports)} RDMA port(s) are "
-        "active: NCCL stops with 'ibv_reg_mr … Cannot allocate memory'",
+        f"this process may lock {limit_gib * 1024:.3g} MiB of memory, and this node has "
+        "active RDMA ports: NCCL stops with 'ibv_reg_mr … Cannot allocate memory'",
         "ulimit -l",
         "raise the limit (docker --ulimit memlock=-1), or grant IPC_LOCK to the container",
     )
@@ -66,7 +67,7 @@ def memory_left(facts: Facts) -> Iterator[Finding]:
     if free is not None and free < _ENOUGH_EACH_GIB * nproc:
         yield warning(
             "memory-low",
-            f"{free:.1f} GiB of memory are left on this node for {nproc} process(es)",
+            f"{free:.1f} GiB of memory are left on this node for {counted(nproc, 'process')}",
             "memory",
             "end what else runs here, or raise the container's memory limit",
         )

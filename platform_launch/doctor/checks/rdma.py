@@ -8,6 +8,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort
 from platform_launch.plan.nccl import training_ports
+from platform_launch.text import counted
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:
@@ -17,7 +18,7 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
     if down and facts.is_distributed and facts.has_gpus:
         yield warning(
             "rdma-port-down",
-            f"{len(down)} of {len(ports)} InfiniBand port(s) are not active: {', '.join(down)}",
+            f"{len(down)} of {counted(len(ports), 'InfiniBand port')} are not active: {', '.join(down)}",
             ", ".join(down),
             "check cable, switch port and subnet manager (ibstat); other nodes will wait for this one's rest",
         )

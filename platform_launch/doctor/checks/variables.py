@@ -9,6 +9,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
 from platform_launch.plan.nccl import exact_interface
+from platform_launch.text import counted
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
 _DEBUGGING = {
@@ -111,7 +112,7 @@ def too_many_threads(facts: Facts) -> Iterator[Finding]:
     if value.isdecimal() and int(value) > 1 and int(value) * nproc > 2 * cpus:
         yield warning(
             "variable-contradiction",
-            f"OMP_NUM_THREADS={value} for each of {nproc} process(es) is {int(value) * nproc} threads on "
+            f"OMP_NUM_THREADS={value} in {counted(nproc, 'process')} makes {int(value) * nproc} threads on "
             f"{cpus:g} CPUs",
             "OMP_NUM_THREADS",
             f"unset it: {max(1, int(cpus / nproc))} is then chosen",

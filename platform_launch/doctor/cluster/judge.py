@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
+from platform_launch.text import counted
 
 Endpoints = Mapping[int, Endpoint]
 
@@ -163,7 +164,8 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
         if not good:
             continue
         rates = [result.bandwidth_gbps for result in good]
-        what = f"{len(good)} pair(s) of nodes" if not whole else f"all {len(good[0].group)} nodes together"
+        pairs = f"{counted(len(good), 'pair')} of nodes"
+        what = f"all {len(good[0].group)} nodes together" if whole else pairs
         spread = f" (slowest {_rate(min(rates))}, fastest {_rate(max(rates))})" if len(rates) > 1 else ""
         latency_us = statistics.median(result.latency_us for result in good)
         yield info(

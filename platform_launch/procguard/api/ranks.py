@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from platform_launch.procguard.api.shapes import Problem
+from platform_launch.text import counted
 from platform_launch.topology import Topology
 
 PLATFORM = "procguard"
@@ -234,8 +235,9 @@ def _master(
 def _too_large(size: int, count: int) -> Problem:
     return Problem(
         "world-size-above",
-        f"World Size is {size}, but the group has {count} worker(s): the others would be waited for in vain",
-        f"add {size - count} worker(s), or lower World Size",
+        f"World Size is {size}, but the group has {counted(count, 'worker')}: "
+        "the others would be waited for in vain",
+        f"add {counted(size - count, 'worker')}, or lower World Size",
         {"world_size": str(size), "workers": str(count), "missing": str(size - count)},
     )
 
@@ -253,7 +255,7 @@ def _some_idle(size: int, idle: Sequence[WorkerName]) -> Problem:
     names = ", ".join(map(str, idle))
     return Problem(
         "world-size-below",
-        f"World Size is {size}: {names} stand(s) by as spares",
+        f"World Size is {size}; left over as spares: {names}",
         "a spare takes over at the next start from a node that is drained, in quarantine or not heard; "
         "leave World Size empty to use every worker",
         {"world_size": str(size), "workers": names},

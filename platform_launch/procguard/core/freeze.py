@@ -123,7 +123,7 @@ def _too_high(workers: tuple[WorkerName, ...], members: Members, generation: int
     names = shown_list([str(worker) for worker in workers if _highest(members[worker]) + 1 == generation])
     return Problem(
         "generation-too-high",
-        f"{names} report(s) generation {generation - 1}: expected less",
+        f"{names}: generation reported: {generation - 1}, expected less",
         "its agent's folder is damaged: stop that agent, remove the folder and start it again",
         {"workers": names, "generation": str(generation - 1)},
     )

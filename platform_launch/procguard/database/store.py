@@ -32,6 +32,7 @@ from platform_launch.procguard.database.engine import transaction
 from platform_launch.procguard.database.tables import events, groups, nodes, runs, workers
 from platform_launch.procguard.database.writer import Writer
 from platform_launch.sentences import Sentence
+from platform_launch.text import escaped
 
 _LOG = logging.getLogger("procguard.events")
 _LOGGED = 1_000
@@ -201,7 +202,7 @@ class DatabaseChange:
         event = audit_event(detail, "", id=key[0] if key else 0, at=at, **clean)
         self.events.append(event)
         text = " ".join(f"{who}: {action} {on}: {event.detail}".removesuffix(": ").split())
-        self.lines.append("".join(one if one.isprintable() else "\ufffd" for one in text[:_LOGGED]))
+        self.lines.append(escaped(text[:_LOGGED]))
 
     def _forget(self, which: ColumnElement[bool], kept: int) -> None:
         """Remove all but the newest entries of one kind."""

@@ -9,6 +9,7 @@ from platform_launch.errors import InputError
 from platform_launch.procguard.api.wire import JOIN_TOKEN
 from platform_launch.procguard.server.private import read_or_make, read_secret
 from platform_launch.procguard.server.settings import ServerSettings
+from platform_launch.text import counted
 
 SHORTEST = 16
 """Characters: shorter ones can be guessed."""
@@ -40,7 +41,8 @@ def join_token(settings: ServerSettings, env: Environment) -> tuple[str, Path | 
 def _long_enough(token: str, source: str) -> str:
     if len(token) < SHORTEST:
         raise InputError(
-            f"the join token of {source} has {len(token)} character(s): expected at least {SHORTEST}",
+            f"the join token of {source} has {counted(len(token), 'character')}: "
+            f"expected at least {SHORTEST}",
             "take a random one: openssl rand -hex 32",
         )
     return token

@@ -46,7 +46,7 @@ def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
             return found
 
         until(seen, "the ranks")
-        expect(page.locator("#inspect-status")).to_contain_text("Ranks seen: 1, on 1 node(s).")
+        expect(page.locator("#inspect-status")).to_contain_text("Ranks seen: 1; nodes: 1.")
         page.locator("#inspect-more summary").press("Enter")
         expect(page.locator("#inspect-stacks")).to_contain_text("main thread")
 

@@ -12,6 +12,7 @@ from platform_launch.cli.procguard.ctl.tokens import server
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, UsageError
+from platform_launch.text import escaped
 
 if TYPE_CHECKING:
     import httpx
@@ -39,7 +40,7 @@ class ApiClient:
         try:
             self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.InvalidURL, ValueError, OSError) as error:
-            raise UsageError(f"server {url!r}: {plain(str(error))}") from error
+            raise UsageError(f"server {url!r}: {escaped(str(error))}") from error
 
     def __enter__(self) -> ApiClient:
         return self
@@ -63,7 +64,7 @@ class ApiClient:
         try:
             response = self._http.request(method, f"/api/v1{path}", **more)
         except httpx.HTTPError as error:
-            reason = plain(str(error)) or type(error).__name__
+            reason = escaped(str(error)) or type(error).__name__
             hint = "is it running, and is this its address? --server or PROCGUARD_SERVER names another"
             if "CERTIFICATE_VERIFY_FAILED" in reason:
                 hint = "SSL_CERT_FILE names the file with a certificate of your own"
@@ -80,10 +81,10 @@ class ApiClient:
         refusal = answer if isinstance(answer, dict) else {}
         problems = refusal.get("problems", ())
         if flags := "; ".join(filter(None, map(_of_flag, problems))):
-            raise UsageError(plain(flags), f"{click.get_current_context().command_path} --help lists them")
-        text = plain(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
+            raise UsageError(escaped(flags), f"{click.get_current_context().command_path} --help lists them")
+        text = escaped(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
         hints = [one["hint"] for one in problems if one["hint"]]
-        hint = plain("; ".join(hints) or str(refusal.get("hint") or ""))
+        hint = escaped("; ".join(hints) or str(refusal.get("hint") or ""))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
             hint = f"procguard ctl login --server {self.url}"
         if response.status_code >= 500:
@@ -115,8 +116,3 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 def segment(name: str) -> str:
     """Return a name as a part of an address."""
     return quote(name, safe="")
-
-
-def plain(text: str) -> str:
-    """Return text that commands no terminal: what a training or a host calls itself comes from outside."""
-    return "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
 from platform_launch.errors import UsageError
+from platform_launch.text import escaped
 
 _AGAIN_S = 1.0
 
@@ -81,7 +82,7 @@ def _echo(text: str) -> None:
 
 def _print_matches(found: dict[str, Any]) -> None:
     for match in found["matches"]:
-        click.echo(f"{match['line']}: {plain(match['text'])}")
+        click.echo(f"{match['line']}: {escaped(match['text'])}")
     if found["more"]:
         click.echo("there are more: search for something rarer", err=True)
 
@@ -89,6 +90,6 @@ def _print_matches(found: dict[str, Any]) -> None:
 def _write(text: str) -> None:
     # A file gets the log as it is; to a terminal it is text, and commands nothing.
     if sys.stdout.isatty():
-        text = plain(text.replace("\r\n", "\n").replace("\r", "\n"))
+        text = "\n".join(map(escaped, text.replace("\r\n", "\n").replace("\r", "\n").split("\n")))
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, plain, segment
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
+from platform_launch.text import escaped
 
 
 @click.command()
@@ -113,9 +114,9 @@ def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: 
     if number is None:
         return
     for key, value in found["settings"].items():
-        click.echo(plain(f"{key}: {value}"))
+        click.echo(escaped(f"{key}: {value}"))
     for place in found["places"]:
-        click.echo(plain(f"rank {place['rank']}: {place['worker']}"))
+        click.echo(escaped(f"rank {place['rank']}: {place['worker']}"))
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
@@ -143,7 +144,7 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     print_table(titles, rows, "no ranks can be given out")
     for one in (*found["problems"], *found["notes"]):
-        click.echo(plain(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
+        click.echo(escaped(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
 
 
 @click.command()
@@ -164,11 +165,11 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
     since = "" if moved is None else f"; last output or collective {moved:.0f} s ago"
     click.echo(f"{found['ranks']} ranks on {found['nodes']} nodes{since}")
     for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
-        click.echo(plain(line))
+        click.echo(escaped(line))
     if found["more_places"] and not stacks:
         click.echo(f"and {found['more_places']} more places (--stacks shows all)")
     if found["silent"]:
-        click.echo(plain(f"no answer from {shown_list(found['silent'])}"))
+        click.echo(escaped(f"no answer from {shown_list(found['silent'])}"))
 
 
 @click.command()

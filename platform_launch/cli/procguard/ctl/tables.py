@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from platform_launch.cli.procguard.ctl.client import plain
+from platform_launch.text import escaped
 
 _COLOURS = {
     "running": "green",
@@ -35,7 +35,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        cells = [plain(str(cell)) for cell in row]
+        cells = [escaped(str(cell)) for cell in row]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
     console.print(table if table.row_count else empty, markup=False)

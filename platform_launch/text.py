@@ -1,0 +1,36 @@
+"""Text for people: what comes from outside commands no terminal, and numbers read as English."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def escaped(text: str) -> str:
+    """Return a text with everything escaped that could steer a terminal or forge a line; tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if _harmless(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line: line ends become spaces, the rest is escaped."""
+    return text if text.isprintable() else escaped(" ".join(text.splitlines()).expandtabs(4))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 node``, ``2 nodes``, ``3 processes``."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def seconds(value: float) -> str:
+    """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _harmless(character: str) -> bool:
+    # Cc control, Cf format (it turns the direction of writing), Cs half a character, Zl and Zp line ends.
+    return character == "\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -71,10 +71,12 @@ def command(
     **flags: Any,
 ) -> int:
     """Launch training on this node. The platform runs the same command on every node."""
-    if not print_env and (assume_gpus is not None or form is not None):
+    rehearsing = [f"--{name}" for name, value in (("assume-gpus", assume_gpus), ("format", form)) if value]
+    if rehearsing and not print_env:
+        given = " and ".join(rehearsing)
         raise UsageError(
-            "--assume-gpus and --format only rehearse: expected --print-env beside them",
-            "add --print-env, or leave them out to launch",
+            f"{given} without --print-env: expected --print-env, which prints what would run",
+            f"add --print-env to rehearse, or leave {given} out to launch",
         )
     if print_env and ranks_from is not None:
         raise UsageError(

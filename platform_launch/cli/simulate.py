@@ -19,6 +19,12 @@ from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import LAUNCHERS
 from platform_launch.project import project_root
 
+_PLACES = "simulate itself tells each node its place; --nodes says how many there are"
+_INSTEAD = {
+    "print_env": "platform-launch run --print-env shows what one node would run",
+    "assume_gpus": "simulate trains on what this machine has; platform-launch run --print-env pretends",
+}
+
 
 @click.command(
     "simulate",
@@ -54,7 +60,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     ):
         if values[name]:
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} cannot be used with simulate", "simulate decides it; see --nodes")
+            raise UsageError(f"{flag} cannot be used with simulate", _INSTEAD.get(name, _PLACES))
     options = list(run_options)
     root = project_root()
     if values["launcher"] == LAUNCHERS[0] and values["script"] is None and values["config"] is None:

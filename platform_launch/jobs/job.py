@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from platform_launch.errors import InputError
+from platform_launch.errors import InputError, shown
 from platform_launch.jobs import names
-from platform_launch.plan.training import check_arguments
+from platform_launch.plan.training import lacks_script
 
 GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_NOTICE_S = 120
@@ -84,7 +84,7 @@ class Job:
     which must exceed the launcher's own. ``exclude`` are nodes that it must not run on, ``quarantine`` is the
     file of more of them, where the job runs.
 
-    Raises InputError for what no scheduler would take, UsageError for the arguments of no script.
+    Raises InputError for what no scheduler would take, and for the arguments of no script.
     """
 
     name: str
@@ -209,8 +209,13 @@ class Job:
             raise InputError("script is empty: expected the path of a file")
         for text in (self.script or "", *self.options, *self.arguments):
             names.check_text(text, "argument")
-        if not self.names_script:
-            check_arguments(None, self.arguments)
+        if not self.names_script and lacks_script(None, self.arguments):
+            raise InputError(
+                f"the job has no script, and its arguments begin with {shown(self.arguments[0])}: expected "
+                "arguments of a script that is named",
+                "add --script FILE, or script: FILE to the job file; without one a shipped example trains, "
+                "which takes options only",
+            )
         if "--" in self.options:
             raise InputError(
                 "options hold '--': expected options of the launcher only",

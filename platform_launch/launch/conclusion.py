@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from platform_launch.console import Console
+from platform_launch.console import Console, in_a_log
 from platform_launch.console.languages import box_word, cost_words, event_line
 from platform_launch.events import event
 from platform_launch.launch.memory_peak import MemoryPeak
@@ -138,8 +138,14 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
     def explained() -> Verdict:
         if outcome.log_path is not None:
             # The log holds no end of the launch yet: this is a part of it.
-            return explain_file(outcome.log_path, oom_kills).without_note("no-end")
-        return explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
+            found = explain_file(outcome.log_path, oom_kills).without_note("no-end")
+        else:
+            found = explain([LogSource("the end of the output", io.BytesIO(outcome.tail))], oom_kills)
+        if found.kind != "nothing":
+            return found
+        # The training said nothing: how it ended is what is known, and no launcher below it has written that.
+        ended = in_a_log(ending(outcome, outcome.exit_code)).encode()
+        return explain([LogSource("how it ended", io.BytesIO(ended))], oom_kills)
 
     found: list[Verdict] = []
     failed: list[Exception] = []

@@ -131,9 +131,14 @@ def _without_yaml(request: Request) -> Training:
     )
 
 
+def lacks_script(script: Path | str | None, arguments: Sequence[str]) -> bool:
+    """Tell whether somebody forgot the script: the shipped trainings take options only."""
+    return script is None and bool(arguments) and not arguments[0].startswith("-")
+
+
 def check_arguments(script: Path | str | None, arguments: Sequence[str]) -> None:
-    """Raise UsageError where somebody forgot --script: the shipped trainings take options only."""
-    if script is None and arguments and not arguments[0].startswith("-"):
+    """Raise UsageError where somebody forgot --script."""
+    if lacks_script(script, arguments):
         raise UsageError(
             f"no --script, and {shown(arguments[0])} first behind --: expected the script as --script FILE",
             "behind -- stand the script's own arguments; without --script a shipped example trains, "

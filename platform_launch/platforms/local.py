@@ -72,10 +72,11 @@ def settle(reading: Reading, environment: Environment) -> None:
     if hint is None:
         reading.nnodes = Sourced(1, "no variable speaks of several nodes")
         return
-    message = f"{hint} speaks of several nodes, but the rest of a known platform's variables is not there"
     missing = [name for name in _QUAD if name not in environment]
+    message = f"{hint} speaks of several nodes, but no known platform's variables are complete"
     if missing and len(missing) < len(_QUAD):
-        message += f" (no {', '.join(missing)})"
+        unset = f"{missing[0]} is" if len(missing) == 1 else f"{' and '.join(missing)} are"
+        message = f"{hint} speaks of several nodes, but {unset} not set"
     advice = "set WORLD_SIZE (nodes), RANK (this node), MASTER_ADDR and MASTER_PORT on every node"
     if hint.startswith("FLUX_URI"):
         reading.platform = "flux"

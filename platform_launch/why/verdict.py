@@ -250,6 +250,10 @@ class Verdict:
         if self.kind == "unknown":
             if self.first_error:
                 return f"{why_word('no known cause; this line may tell it:', language)} {self.first_error}"
+            for one in self.noted:
+                if one.id in ("process-ended", "some-process-ended"):
+                    unsaid = why_word("unknown: nothing was printed that tells why", language)
+                    return f"{unsaid}{'; ' if language == 'en' else '；'}{one.render(language)}"
             ended = why_word("unknown: these logs only tell that processes ended", language)
             return ended + _at(self.where, language)
         return f"{self.short_title(language)} [{self.cause}]" + _at(self.where, language)

@@ -117,7 +117,11 @@ def test_an_endless_grace_period_is_refused(grace: str, capsys: pytest.CaptureFi
         (["kubernets", *FLAGS], 64, "kubernets"),
         (["kubernetes", *FLAGS, "train.py"], 64, "train.py"),
         (["slurm", "--name", "a", "--account", "a b"], 64, "account 'a b'"),
-        (["slurm", "--name", "a", "--", "python", "train.py"], 64, "no --script, and 'python' first"),
+        (
+            ["slurm", "--name", "a", "--", "python", "train.py"],
+            64,
+            "no script, and its arguments begin with 'python'",
+        ),
         (["kubernetes", *FLAGS, "--name", "my_job"], 64, "for example my-job"),
     ],
 )
@@ -306,3 +310,12 @@ def test_a_job_keeps_off_the_nodes_in_quarantine(tmp_path: Path, capsys: pytest.
             ]
             named = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
             assert {"PLATFORM_LAUNCH_QUARANTINE", "PLATFORM_LAUNCH_NODE_NAME"} <= named
+
+
+def test_arguments_in_a_job_file_need_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: demo\narguments: [train.py, --lr, 1e-3]\n", encoding="utf-8")
+    assert main(["job", "slurm", "--file", str(file)]) == 66
+    said = capsys.readouterr().err
+    assert "arguments begin with 'train.py'" in said
+    assert "script: FILE to the job file" in said

@@ -89,6 +89,20 @@ def test_a_training_that_failed_in_silence_is_not_said_to_run_still(script: Path
     (log,) = logs.glob("*.log")
     assert {told["id"] for told in map(json.loads, beside(log).read_text().splitlines())} >= {"verdict"}
     assert "nothing tells that this launch ended" not in log.read_text()
+    assert "a process ended with exit code 3 [verdict]" in log.read_text()
+
+
+def test_a_training_that_was_killed_in_silence_is_said_to_be_killed(script: Path) -> None:
+    script.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    logs = script.parent / "logs"
+    done = subprocess.run(
+        command(logs, script), env=environment(), capture_output=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 137
+    (log,) = logs.glob("*.log")
+    told = [json.loads(line) for line in beside(log).read_text().splitlines()]
+    (verdict,) = [one for one in told if one["id"] == "verdict"]
+    assert verdict["fields"]["cause"] in ("killed", "killed_from_outside")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -221,3 +221,18 @@ def test_a_server_that_is_not_there_or_is_another(ctl: Ctl, tmp_path: Path) -> N
         code, _, said = ctl("groups", "--server", f"http://127.0.0.1:{other.getsockname()[1]}")
         thread.join(LIMIT_S)
     assert (code, "is this a ProcGuard server" in said) == (64, True), said
+
+
+def test_what_ctl_refuses_it_says_in_words_with_the_command_that_helps(ctl: Ctl) -> None:
+    code, _, said = ctl("create", "a b")
+    assert (code, "--name" in said) == (64, False)
+    assert "name: expected 1 to 64 letters, digits" in said
+    assert "procguard ctl groups" in ctl("start", "nowhere")[2]
+    assert "procguard ctl workers" in ctl("move", "nobody-0", "--out")[2]
+    assert ctl("create", "bare")[0] == 0
+    said = ctl("start", "bare")[2]
+    assert "procguard ctl move WORKER… --group bare" in said
+    assert "procguard ctl set bare --master-addr NODE" in said
+    assert "procguard ctl move WORKER… --group bare" in ctl("ranks", "bare")[1]
+    assert "procguard ctl runs bare" in ctl("runs", "bare", "7")[2]
+    assert ctl("delete", "bare")[0] == 0

@@ -33,7 +33,7 @@ _in_place = flags(
     click.option("--database", metavar="URL", help="The server's database."),
 )
 _PASSWORD = click.option(
-    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="Instead of being asked."
+    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password."
 )
 
 

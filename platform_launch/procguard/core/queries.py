@@ -130,7 +130,10 @@ class Queries:
         """Return a run of a group. Raises NotFound."""
         record = self._ledger.store.run(name, number)
         if record is None:
-            raise NotFound(f"no run {number} of {shown(name)}", "look at the list of its runs")
+            text = f"no run {number} of {shown(name)}"
+            raise NotFound(
+                text, "look at the list of its runs", code="no-run", number=str(number), group=name[:80]
+            )
         return run_detail(record)
 
     def run_names(self, worker: str, generations: Sequence[int]) -> list[LogRun]:

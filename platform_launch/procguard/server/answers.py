@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from platform_launch.procguard.api.refused import RequestRefused
 from platform_launch.procguard.api.shapes import Problem, Refusal
+from platform_launch.procguard.api.wire import NODE_PATTERN
 
 _LOG = logging.getLogger(__name__)
 _MEANINGS = {
@@ -29,7 +30,9 @@ _MEANINGS = {
     507: "The disk is full.",
 }
 
-
+_NAME_IN_WORDS = (
+    "expected 1 to 64 letters, digits and _ . - between them, beginning and ending with a letter or digit"
+)
 _LIMITS = ("min_length", "max_length", "ge", "gt", "le", "lt")
 _KINDS_OF_INPUT = {
     "missing": "input-missing",
@@ -80,13 +83,19 @@ async def _invalid(_request: Request, error: Exception) -> Response:
 
 def invalid(errors: Sequence[Mapping[str, Any]]) -> Response:
     """Return the answer to a document that is not as expected, from pydantic's errors. No input is shown."""
-    found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors[:10])
+    found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {_message(one)}" for one in errors[:10])
     # Names of unknown fields come from outside: half of a surrogate pair cannot be encoded.
     text = found[:2_000].encode(errors="replace").decode()
     hint = "the fields are described in /openapi.json"
     problems = [_input_problem(one) for one in errors[:10]]
     refusal = Refusal(error=text, hint=hint, problems=problems, code="bad-input", values={"fields": text})
     return JSONResponse(refusal.model_dump(), 422)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    """Return what pydantic says, but a name's pattern in words."""
+    is_name = (error.get("ctx") or {}).get("pattern") == NODE_PATTERN
+    return _NAME_IN_WORDS if is_name else str(error["msg"])
 
 
 def _input_problem(error: Mapping[str, Any]) -> Problem:
@@ -96,7 +105,7 @@ def _input_problem(error: Mapping[str, Any]) -> Problem:
     limit = next((f"{limits[name]:g}" for name in _LIMITS if name in limits), "")
     kind = str(error["type"])
     code = _KINDS_OF_INPUT.get(kind, "input-form")
-    message = str(error["msg"])[:500].encode(errors="replace").decode()
+    message = _message(error)[:500].encode(errors="replace").decode()
     return Problem(code=code, text=f"{field}: {message}", values={"field": field, "limit": limit})
 
 

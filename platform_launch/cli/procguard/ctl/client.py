@@ -23,6 +23,18 @@ SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the s
 _JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers it.")
 
 
+# What the page offers by a click, by the code of the problem.
+_COMMANDS = {
+    "no-group": "groups lists them",
+    "no-worker": "workers lists them",
+    "no-node": "workers lists them: a worker's name begins with its node's",
+    "no-run": "runs {group} lists them",
+    "no-workers": "move WORKER… --group {group}",
+    "no-master": "set {group} --master-addr NODE, the one that rank 0 runs on",
+    "group-active": "stop {group}",
+}
+
+
 class ServerUnreachableError(LaunchError):
     """The server does not answer, or cannot do its work now. Try again."""
 
@@ -83,13 +95,20 @@ class ApiClient:
         if flags := "; ".join(filter(None, map(_of_flag, problems))):
             raise UsageError(escaped(flags), f"{click.get_current_context().command_path} --help lists them")
         text = escaped(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
-        hints = [one["hint"] for one in problems if one["hint"]]
-        hint = escaped("; ".join(hints) or str(refusal.get("hint") or ""))
+        hints = [hint for one in problems if (hint := hint_here(one))]
+        hint = escaped("; ".join(hints) or hint_here(refusal))
         if response.status_code == 401 and not response.request.url.path.endswith("/login"):
             hint = f"procguard ctl login --server {self.url}"
         if response.status_code >= 500:
             raise ServerUnreachableError(text, hint or "try again")
         raise UsageError(text, hint or ("" if refusal else "is this a ProcGuard server's address?"))
+
+
+def hint_here(problem: dict[str, Any]) -> str:
+    """Return what to do about a refusal or a problem: where this has a command for it, that command."""
+    name = click.get_current_context().params.get("name")
+    known = _COMMANDS.get(str(problem.get("code")), "")
+    return f"procguard ctl {known.format(group=name or 'GROUP')}" if known else str(problem.get("hint") or "")
 
 
 def _of_flag(problem: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.client import ApiClient, connected, hint_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
 from platform_launch.text import escaped
@@ -113,10 +113,23 @@ def runs(client: ApiClient, name: str, number: int | None, limit: int, as_json: 
     print_table(titles, map(_run_row, [found] if number else found), f"{name} has not run yet")
     if number is None:
         return
-    for key, value in found["settings"].items():
-        click.echo(escaped(f"{key}: {value}"))
-    for place in found["places"]:
-        click.echo(escaped(f"rank {place['rank']}: {place['worker']}"))
+    click.echo()
+    print_table(("setting", "value"), map(_setting_row, found["settings"].items()), "")
+    click.echo()
+    print_table(("rank", "worker"), ((one["rank"], one["worker"]) for one in found["places"]), "no ranks")
+
+
+def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
+    """Return a setting by the name of its flag, and its value as that flag takes it."""
+    name, value = setting
+    if name == "world_size" and value is None:
+        value = "all"
+    elif isinstance(value, dict):
+        value = " ".join(f"{key}={one}" for key, one in value.items())
+    elif isinstance(value, list):
+        value = " ".join(map(str, value))
+    flag = "env" if name == "environment" else name.removesuffix("_s").replace("_", "-")
+    return flag, str(value)
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
@@ -144,7 +157,8 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
     titles = ("worker", "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")
     print_table(titles, rows, "no ranks can be given out")
     for one in (*found["problems"], *found["notes"]):
-        click.echo(escaped(f"{one['text']}: {one['hint']}" if one["hint"] else one["text"]))
+        hint = hint_here(one)
+        click.echo(escaped(f"{one['text']}: {hint}" if hint else one["text"]))
 
 
 @click.command()

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+import click
+
 from platform_launch.text import escaped
 
 _COLOURS = {
@@ -38,7 +40,10 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
         cells = [escaped(str(cell)) for cell in row]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
-    console.print(table if table.row_count else empty, markup=False)
+    with console.capture() as capture:
+        console.print(table if table.row_count else empty, markup=False)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())  # the last column needs no padding
 
 
 def local(at: str | None) -> str:

@@ -12,11 +12,12 @@ from pydantic_core import PydanticCustomError
 from platform_launch.procguard.api.ranks import WorkerKind
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
-from platform_launch.procguard.api.wire import PLACE_VARIABLES
+from platform_launch.procguard.api.wire import NODE_PATTERN, PLACE_VARIABLES
 from platform_launch.sentences import Value
 from platform_launch.why.verdict import Verdict
 
-GroupName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$")]
+GroupName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
+"""What a group may be called: the same as a node."""
 
 
 def _not_of_the_rank(name: str) -> str:

@@ -5,6 +5,24 @@ from __future__ import annotations
 import unicodedata
 
 
+class Advice(str):
+    """A text that still knows the words and values it was filled from, so that other languages can say it.
+
+    A value may be such a text itself, or one without values.
+    """
+
+    __slots__ = ("template", "values")
+
+    template: str
+    values: dict[str, object]
+
+    def __new__(cls, template: str, **values: object) -> Advice:
+        """Fill the words."""
+        text = super().__new__(cls, template.format(**values))
+        text.template, text.values = template, values
+        return text
+
+
 def escaped(text: str) -> str:
     """Return a text with everything escaped that could steer a terminal or forge a line; tabs stay."""
     if text.isprintable():

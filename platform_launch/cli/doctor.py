@@ -15,7 +15,7 @@ from platform_launch.cli.output import print_json
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.console import Console
-from platform_launch.console.languages import title_before
+from platform_launch.console.languages import advice_words, title_before
 from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
@@ -101,7 +101,7 @@ def _print(found: Examination) -> None:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
         click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{' '.join(finding.what.splitlines())}")
         if finding.hint:
-            click.echo(f"{'':7}  hint: {' '.join(finding.hint.splitlines())}")
+            click.echo(f"{'':7}  hint: {' '.join(advice_words(finding.hint).splitlines())}")
     click.echo(_summary(found.checked))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
     click.echo(f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')}")

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platform_launch.console.languages import box_word, event_line, stage_title, title_before
+from platform_launch.console.languages import advice_words, box_word, event_line, stage_title, title_before
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE, Event, mark
@@ -226,7 +226,7 @@ def _refusal(error: LaunchError) -> list[str]:
     lines = _printable_lines(f"error: {title_before(error.event)}{error.message}")
     if error.marked:
         lines[-1] += f" [{error.event}]"
-    return [*lines, *(_printable_lines(f"hint:  {error.hint}") if error.hint else ())]
+    return [*lines, *(_printable_lines(f"hint:  {advice_words(error.hint)}") if error.hint else ())]
 
 
 def _printable_lines(text: str) -> list[str]:

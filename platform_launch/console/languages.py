@@ -13,6 +13,7 @@ from dataclasses import replace
 from platform_launch.environment import Environment
 from platform_launch.events import CATALOGUE, Event, filled, line
 from platform_launch.sentences import Sentence, SentenceRenderer
+from platform_launch.text import Advice
 
 VARIABLE = "PLATFORM_LAUNCH_LANG"
 LANGUAGES = ("en", "zh")
@@ -46,7 +47,10 @@ def event_line(event: Event) -> str:
         if event.id == "run-cost":
             event = replace(event, fields={"text": cost_words("", event.fields)})
         return filled(_with_ranks_in_chinese(_with_words_in_chinese(event)), template)
-    return line(event) if event.id in CATALOGUE else title_before(event.id) + line(event)
+    if event.id in CATALOGUE:
+        return line(event)
+    fields = {**event.fields, "hint": _advice(event.fields.get("hint", ""))}
+    return title_before(event.id) + line(replace(event, fields=fields))
 
 
 def _with_words_in_chinese(event: Event) -> Event:
@@ -120,6 +124,21 @@ def title_before(event_id: str) -> str:
     """Return what stands before the text of a finding or a refusal of this id: nothing in English."""
     title = _word("titles", event_id, "")
     return f"{title}：" if title else ""
+
+
+def advice_words(advice: str) -> str:
+    """Return what to do about a finding; what has no words in this language stays English."""
+    return str(_advice(advice))
+
+
+def _advice(value: object) -> object:
+    if current() == "en" or not isinstance(value, str):
+        return value
+    from platform_launch.console import chinese
+
+    template, values = (value.template, value.values) if isinstance(value, Advice) else (str(value), {})
+    words = chinese.words("advice").get(template)
+    return value if words is None else words.format(**{name: _advice(one) for name, one in values.items()})
 
 
 def why_word(english: str, language: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event
+from platform_launch.text import Advice
 
 
 class Level(enum.IntEnum):
@@ -75,7 +76,8 @@ def refuse(findings: Iterable[Finding]) -> None:
     """Raise the first error among the findings, in the family its id belongs to, if there is any."""
     first = next((finding for finding in findings if finding.level is Level.ERROR), None)
     if first is not None:
-        refusal = REFUSALS[first.id](first.what, f"{first.hint} (--no-doctor starts nevertheless)")
+        hint = Advice("{hint} (--no-doctor starts nevertheless)", hint=first.hint)
+        refusal = REFUSALS[first.id](first.what, hint)
         raise refusal.known_as(first.id)
 
 

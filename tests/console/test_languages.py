@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.rendezvous.restarts import NotAgainKind
 from platform_launch.sentences import sentence
+from platform_launch.text import Advice
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.exception_rules import rules
 from platform_launch.why.line import Location
@@ -177,3 +180,51 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
     unknown = Verdict("cause", "python_exception", "T", fix=rule.fix, advice=rule.id, details={"name": "x"})
     assert Verdict.told(unknown.as_dict()).to_do() == unknown.to_do()
     assert re.search(r"[\u4e00-\u9fff]", unknown.to_do())
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _advice_given(tree: ast.AST) -> Iterator[str]:
+    """Yield what stands as advice in a finding, or in words with values."""
+    place = {"error": 3, "warning": 3, "level": 3, "info": 3, "DeviceFinding": 4, "Advice": 0}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in place:
+            for hint in node.args[place[node.func.id] :][:1]:
+                assert not isinstance(hint, ast.JoinedStr), f"{ast.unparse(hint)}: expected an Advice"
+                parts = (hint.body, hint.orelse) if isinstance(hint, ast.IfExp) else (hint,)
+                yield from (str(part.value) for part in parts if isinstance(part, ast.Constant))
+
+
+def test_advice_of_every_finding_is_known_in_chinese_by_its_words_and_values() -> None:
+    package = Path(languages.__file__).parents[1]
+    files = [
+        *package.glob("doctor/**/*.py"),
+        *package.glob("health/*.py"),
+        package / "launch/health_watch.py",
+    ]
+    trees = [ast.parse(file.read_text()) for file in files]
+    known = chinese.words("advice")
+    assert set(known) <= {text for tree in trees for text in _texts(tree)}
+    assert {hint for tree in trees for hint in _advice_given(tree)} <= {"", *known}
+    for english, words in known.items():
+        assert sorted(FIELD.findall(words)) == sorted(FIELD.findall(english)), english
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() -> None:
+    more = Advice(
+        "give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there",
+        size=16,
+    )
+    both = Advice("{more}; or lower num_workers or batch_size in the training config", more=more)
+    assert both.startswith("give the container more: docker --shm-size=16g, ")
+    assert both.endswith("there; or lower num_workers or batch_size in the training config")
+    assert languages.advice_words(both).startswith("请为容器分配更多共享内存：docker 用 --shm-size=16g，")
+    assert languages.advice_words(both).endswith("；或在训练配置中减小 num_workers 或 batch_size")
+    assert languages.advice_words("{of} unset}") == "{of} unset}"
+    finding = Event("shm-small", "WARN", fields={"what": "little", "hint": more})
+    assert "little; 请为容器分配" in languages.event_line(finding)

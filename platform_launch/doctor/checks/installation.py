@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.text import Advice
 
 
 def missing_packages(facts: Facts) -> Iterator[Finding]:
@@ -18,13 +19,22 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     beside = f" (the folder {', '.join(folders)} is not the library)" if folders else ""
     # What torchrun, which comes with torch, does without.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
-    without = f", pass --launcher torchrun, which needs no {' and no '.join(spared)}" if spared else ""
+    without = (
+        Advice(", pass --launcher torchrun, which needs no {names}", names=" and no ".join(spared))
+        if spared
+        else ""
+    )
     yield error(
         "package-missing",
         f"{python} has no {', '.join(missing)}{beside}",
         python,
-        f"{python} -m pip install {' '.join(missing)}{without}, "
-        "or name another environment for start_multinode_platform.sh in configs/platform.env",
+        Advice(
+            "{python} -m pip install {packages}{without}, "
+            "or name another environment for start_multinode_platform.sh in configs/platform.env",
+            python=python,
+            packages=" ".join(missing),
+            without=without,
+        ),
     )
 
 
@@ -90,7 +100,9 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
             f"{where} was built for CUDA {build.cuda}, the driver {gpus.driver} knows CUDA up to "
             f"{gpus.cuda}: without NVIDIA's compatibility package CUDA does not start",
             where,
-            f"update the driver, or install a torch built for CUDA {_major(gpus.cuda)}",
+            Advice(
+                "update the driver, or install a torch built for CUDA {version}", version=_major(gpus.cuda)
+            ),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.plan.nccl import training_ports
-from platform_launch.text import counted
+from platform_launch.text import Advice, counted
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
 # neighbours; what the training's own loader workers take comes on top, where its config says so.
@@ -29,11 +29,14 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
     used = shm.size_gib - shm.free_gib
     left_behind = used > 0.5 * shm.size_gib
     size = max(16, math.ceil(2 * needed_gib))
-    give_more = (
-        f"give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there"
+    give_more = Advice(
+        "give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there",
+        size=size,
     )
     if batches_gib:
-        give_more += "; or lower num_workers or batch_size in the training config"
+        give_more = Advice(
+            "{more}; or lower num_workers or batch_size in the training config", more=give_more
+        )
     yield warning(
         "shm-small",
         f"{shm.free_gib * 1024:.0f} MiB are free in {shm.folder} of {shm.size_gib * 1024:.0f} MiB"
@@ -41,7 +44,7 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
         + ": NCCL and DataLoader workers share data there, and die of 'Bus error' or "
         "'No space left on device'",
         str(shm.folder),
-        f"remove what ended runs left in {shm.folder}" if left_behind else give_more,
+        Advice("remove what ended runs left in {folder}", folder=shm.folder) if left_behind else give_more,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.hardware.names import is_loopback
+from platform_launch.text import Advice
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
@@ -16,7 +17,9 @@ def own_name(facts: Facts) -> Iterator[Finding]:
         return
     if master.found and all(is_loopback(address) for address in master.found):
         return  # all nodes are on this machine
-    hint = f"set GLOO_SOCKET_IFNAME, or write this node's address beside {own.query} in /etc/hosts"
+    hint = Advice(
+        "set GLOO_SOCKET_IFNAME, or write this node's address beside {name} in /etc/hosts", name=own.query
+    )
     if not own.found:
         yield warning(
             "hostname-unresolved",

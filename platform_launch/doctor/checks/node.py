@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, Level, error, warning
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.text import Advice
 
 # Before this project was written no clock can be right.
 _EARLIEST_YEAR = 2025
@@ -72,7 +73,7 @@ def build_locks(facts: Facts) -> Iterator[Finding]:
                 f"{lock.path} is {_age(lock.age_s)} old and no process of this node holds it: a training "
                 f"that needs {lock.path.parent.name} would wait for it for ever",
                 str(lock.path),
-                f"remove it if no other node is compiling there: rm {lock.path}",
+                Advice("remove it if no other node is compiling there: rm {path}", path=lock.path),
             )
 
 

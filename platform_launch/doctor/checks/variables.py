@@ -9,7 +9,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
 from platform_launch.plan.nccl import exact_interface
-from platform_launch.text import counted
+from platform_launch.text import Advice, counted
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
 _DEBUGGING = {
@@ -101,7 +101,10 @@ def debugging_left_on(facts: Facts) -> Iterator[Finding]:
         value = facts.env.get(name, "")
         if value.strip().upper() not in _OFF:
             yield warning(
-                "variable-debug-only", f"{name}={value} is meant for debugging: {cost}", name, f"unset {name}"
+                "variable-debug-only",
+                f"{name}={value} is meant for debugging: {cost}",
+                name,
+                Advice("unset {name}", name=name),
             )
 
 
@@ -115,5 +118,5 @@ def too_many_threads(facts: Facts) -> Iterator[Finding]:
             f"OMP_NUM_THREADS={value} in {counted(nproc, 'process')} makes {int(value) * nproc} threads on "
             f"{cpus:g} CPUs",
             "OMP_NUM_THREADS",
-            f"unset it: {max(1, int(cpus / nproc))} is then chosen",
+            Advice("unset it: {threads} is then chosen", threads=max(1, int(cpus / nproc))),
         )

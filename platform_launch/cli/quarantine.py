@@ -12,7 +12,7 @@ from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import InputError, UsageError
+from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, read
 from platform_launch.health.quarantine import add as add_node
 from platform_launch.health.quarantine import release as release_node
@@ -95,8 +95,9 @@ def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
     held = {node.node for node in read(path)}
     unknown = [node for node in nodes if node not in held]
     if unknown:
+        known = f"expected one of {shown_list(sorted(held))}" if held else "no node is in quarantine there"
         raise InputError(
-            f"{path} does not hold {', '.join(unknown)}: expected one of {', '.join(sorted(held)) or 'none'}",
+            f"{path} does not hold {shown_list(unknown)}: {known}",
             "platform-launch quarantine list shows them",
         )
     for node in nodes:

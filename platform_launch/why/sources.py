@@ -149,7 +149,7 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
     if job is None:
         job = max(ours, key=lambda one: one[0]["started"])[0]["job"]
     elif job not in names:
-        raise InputError(f"{folder} holds no log of the job {job!r}: expected one of {', '.join(names)}", "")
+        raise InputError(f"{folder} holds no log of the job {job!r}: it holds logs of {', '.join(names)}", "")
     launches: dict[int, list[tuple[str, Path]]] = {}
     for found, log in ours:
         if found["job"] == job:

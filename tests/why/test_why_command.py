@@ -81,7 +81,7 @@ def test_job_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> No
     (tmp_path / "train_mine_node0_20261122-100000.log").touch()
     done = why("--job", "other", str(tmp_path))
     assert done.returncode == 66
-    assert b"holds no log of the job 'other': expected one of mine" in done.stderr
+    assert b"holds no log of the job 'other': it holds logs of mine" in done.stderr
 
 
 def test_job_beside_standard_input_is_an_error_of_usage() -> None:

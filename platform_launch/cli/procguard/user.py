@@ -33,7 +33,10 @@ _in_place = flags(
     click.option("--database", metavar="URL", help="The server's database."),
 )
 _PASSWORD = click.option(
-    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password."
+    "--password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file with the password; else you are asked.",
 )
 
 

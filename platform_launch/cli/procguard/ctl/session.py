@@ -18,7 +18,10 @@ from platform_launch.errors import UsageError
 @SERVER_OPTION
 @click.option("--name", metavar="NAME", help="Who you are there.")
 @click.option(
-    "--password-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with the password."
+    "--password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file with the password; else you are asked.",
 )
 def login(url: str | None, name: str | None, password_file: Path | None) -> None:
     """Log in, and keep the token for later calls."""

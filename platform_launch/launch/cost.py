@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from platform_launch.launch.steps import StepReading, StepsNamed
-from platform_launch.text import seconds
+from platform_launch.text import counted, seconds
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.
 _ENOUGH_READINGS = 8
@@ -66,7 +66,7 @@ class RunCost:
         parts = []
         if self.steps is not None:
             again = f", {self.lost_steps} of them lost by restarts" if self.lost_steps else ""
-            parts.append(f"{self.steps} steps{again}")
+            parts.append(f"{counted(self.steps, 'step')}{again}")
         if self.first_step_s is not None:
             parts.append(f"the first after {seconds(self.first_step_s)}")
         spent = {

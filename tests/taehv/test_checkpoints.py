@@ -93,7 +93,7 @@ def test_a_checkpoint_that_was_named_must_exist(tmp_path: Path) -> None:
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     path = open_checkpoints(tmp_path).save(Progress(1, 1, 16), write_parts)
-    with pytest.raises(TrainingError, match=r"written by 16 process\(es\), this job has 8"):
+    with pytest.raises(TrainingError, match=r"of a job with 16 processes, this job has 8"):
         read_progress(path, 8)
 
 

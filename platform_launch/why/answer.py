@@ -20,6 +20,12 @@ _MOST_OPEN = 8
 _CLOSE_LINES = 8
 # A signal reached the process there, in whatever line it was.
 _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
+# What the ranks' table makes of a timeout.
+_TOLD_BY_THE_TABLE = {
+    "ran-another": "collective_mismatch",
+    "none-completed": "first_collective",
+    "waited-alike": "collective_stuck",
+}
 
 
 def verdict_of(
@@ -35,9 +41,10 @@ def verdict_of(
     event.where = event.where.filled(_twin(event, nodes))
     where, notes = fill_place(event, _exit_of(nodes, event), nodes)
     role = event.role
-    if any(told.id == "ran-another" for told in notes):
-        # Ranks of different groups may happen to be at the same number.
-        signature, role = catalogue["collective_mismatch"], SignatureRole.SUSPECT
+    for told in notes:
+        signature = catalogue[_TOLD_BY_THE_TABLE.get(told.id, signature.id)]
+        if told.id == "ran-another":  # ranks of different groups may happen to be at the same number
+            role = SignatureRole.SUSPECT
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}

@@ -179,8 +179,12 @@ class Collectives:
         if whole and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
             return alone, note("no-timeout", ranks=ranks_named(missing))
-        if len(rows) > 1 and all(row.completed in (-1, 0) for row in rows.values()):
+        if len(rows) < 2:
+            return None, None
+        if all(row.completed in (-1, 0) or sequences.get(rank) == 1 for rank, row in rows.items()):
             return None, note("none-completed")
+        if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
+            return None, note("waited-alike", ranks=ranks_named(sorted(rows)), number=min(sequences.values()))
         return None, None
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:

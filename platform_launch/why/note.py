@@ -53,8 +53,8 @@ ENGLISH = {
     "timed-out-behind": "{ranks} timed out at number {number} ({operation}), the others at {others}",
     "ran-another": "{ranks} ran {operation}; {other_ranks} ran {others}",
     "no-timeout": "{ranks} reported no timeout: look there first",
-    "none-completed": "not one collective was completed: the ranks never got through to each other "
-    "(network, InfiniBand, peer access), or one of their GPUs or nodes is faulty",
+    "none-completed": "every rank that reports timed out in its first collective",
+    "waited-alike": "{ranks} all timed out at number {number}: none is behind",
     "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",
     "did-not-come": "of {size} ranks these did not come, as far as the logs tell: {ranks}",
     "rank": "rank {numbers}",

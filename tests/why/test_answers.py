@@ -95,6 +95,23 @@ def test_sizes_of_pipeline_stages_and_messages_between_two_are_no_mismatch(expla
     assert explain_text(messages).cause == "nccl_watchdog"
 
 
+def test_first_collective_that_no_rank_got_through_is_told_as_such(explain_text: Explain) -> None:
+    ranks = [LATE.format(rank, 1, "ALLREDUCE") for rank in range(4)]
+    verdict = explain_text("".join(ranks))
+    assert (verdict.kind, verdict.cause) == ("consequence", "first_collective")
+    assert "nccl-tests" in verdict.fix
+    without_one = explain_text("".join(ranks[1:]))
+    assert without_one.cause == "nccl_watchdog"
+    assert "rank 0 reported no timeout: look there first" in without_one.notes
+
+
+def test_collective_that_all_ranks_are_in_is_nobodys_delay(explain_text: Explain) -> None:
+    ranks = "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(4))
+    assert explain_text("world_size=4\n" + ranks).cause == "collective_stuck"
+    assert explain_text("world_size=8\n" + ranks).cause == "nccl_watchdog"
+    assert explain_text(ranks).cause == "nccl_watchdog"
+
+
 def test_rank_that_reports_no_timeout_is_named_where_the_world_size_is_known(explain_text: Explain) -> None:
     log = "world_size=8\n" + "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(8) if rank != 6)
     assert explain_text(log).where.rank == 6

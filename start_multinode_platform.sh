@@ -6,7 +6,7 @@
   _signals_held=1 exec env --block-signal={TERM,INT,HUP,QUIT} "$BASH" "$0" "$@"
 unset _signals_held && trap 'exit 143' TERM # the trap is for an env that is too old
 set -eo pipefail +u && n=0 # BASH_ENV or SHELLOPTS may have set -u
-fail() { printf 'error: %s\nhint:  %s\n' "$1" "$2" >&2 && exit 67; }
+fail() { printf 'error: %s [refused-installation]\nhint:  %s\n' "$1" "$2" >&2 && exit 67; }
 names() { for e in "$@"; do [[ ! -e $e ]] || { e=${e%/*} && printf '%s ' "${e##*/}"; }; done; } # folders of the files given
 root=$(cd -P -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")" && pwd)
 settings=${PLATFORM_LAUNCH_ENV_FILE:-$root/configs/platform.env}

@@ -77,9 +77,10 @@ def _keep_signals(keep: bool) -> None:
 
 
 def _refuse(what: str, todo: str) -> int:
-    print(f"error: {sys.executable} is {what}: platform_launch cannot start", file=sys.stderr)  # noqa: T201
-    print(f"hint:  {todo}", file=sys.stderr)  # noqa: T201
-    return 67  # errors.InstallationError, which may not be importable here
+    # As errors.InstallationError would say it, which may not be importable here.
+    what = f"{sys.executable} is {what}: platform_launch cannot start"
+    print(f"error: {what} [refused-installation]\nhint:  {todo}", file=sys.stderr)  # noqa: T201
+    return 67
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.why import LogSource, explain
 from tests.lab.needs import requires_pid_namespace
 from tests.lab.waiting import LIMIT_S, until
 
@@ -220,6 +222,9 @@ def test_another_settings_file_can_be_named(project: Path, tmp_path: Path) -> No
     refused = start(project, env=env)
     assert refused.returncode == 67
     assert "none.env cannot be read" in refused.stderr
+    verdict = explain([LogSource("pod.log", io.BytesIO(refused.stderr.encode()), None)])
+    assert verdict.cause == "launch_refused"
+    assert verdict.details["hint"] == "restore it, or correct PLATFORM_LAUNCH_ENV_FILE"
 
 
 def test_python_replaces_the_shell_so_that_signals_reach_it(project: Path) -> None:

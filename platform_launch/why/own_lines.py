@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from platform_launch.events import Event, in_text, marked
 from platform_launch.why.endings import ending_of
@@ -27,13 +27,16 @@ class OwnLines:
     print one as well. Without them (None) the mark is all there is.
     """
 
-    def __init__(self, launched: Iterable[Event] | None, catalogue: Catalogue, events: LogEvents) -> None:
+    def __init__(
+        self, launched: Iterable[Event] | None, catalogue: Catalogue, prefixes: Prefixes, events: LogEvents
+    ) -> None:
         self._marks_suffice = launched is None
         self._expected = defaultdict[str, deque[Event]](deque)
         for event in launched or ():
             self._expected[event.id].append(event)
         self._seen: set[str] = set()
         self._catalogue = catalogue
+        self._prefixes = prefixes
         self._events = events
 
     def read(self, text: str) -> Event | None:
@@ -51,8 +54,8 @@ class OwnLines:
         # An event of several lines stands at the head until another one of its kind follows.
         return waiting.popleft() if len(waiting) > 1 else waiting[0]
 
-    def take(self, line: Line, event: Event) -> bool:
-        """Read the event of a line; return False if it meant nothing."""
+    def take(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
+        """Read the event of a line, and the lines ``below`` it; return False if it meant nothing."""
         if event.id == "launch-opened":
             self._events.of(line.where).is_open = True
             return True
@@ -77,11 +80,13 @@ class OwnLines:
         # All nodes of a job name the one that failed first, that one too.
         elif node == str(line.where.filled(self._events.source.where).node):
             return False
-        self._events.add(Match(signature, 0, where), signature.role, line, where)
+        texts = (parse(0, data, self._prefixes).text for data in below)
+        match = self._catalogue.goes_on(Match(signature, 0, where), texts)
+        self._events.add(match, signature.role, line, where)
         return True
 
-    def take_unread(self, number: int, prefixes: Prefixes) -> None:
+    def take_unread(self, number: int) -> None:
         """Take the events of kinds that no line of the log showed: its end was lost."""
         for event_id in self._expected.keys() - self._seen:
             for event in self._expected[event_id]:
-                self.take(parse(number, in_text(event).encode(), prefixes), event)
+                self.take(parse(number, in_text(event).encode(), self._prefixes), event)

@@ -76,7 +76,7 @@ class LogReader:
         self._prefixes = Prefixes()
         self._clock = Clock(self._scanner)
         self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
-        self._own = OwnLines(source.events, catalogue, self._events)
+        self._own = OwnLines(source.events, catalogue, self._prefixes, self._events)
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
@@ -100,7 +100,7 @@ class LogReader:
             reporting = bool(self._summaries) or self._steps.expects(raw.number)
             self._scanner.everything = self._tracebacks.is_open or reporting
         self._close_tracebacks()
-        self._own.take_unread(self._scanner.lines_read + 1, self._prefixes)
+        self._own.take_unread(self._scanner.lines_read + 1)
         return self._events.finished(self._job[1])
 
     def _close_tracebacks(self) -> None:
@@ -137,7 +137,7 @@ class LogReader:
     def _take(self, line: Line) -> bool:
         """Give a line to the first who knows what it means; return False if it meant nothing."""
         if (event := self._own.read(line.text)) is not None:
-            return self._own.take(line, event)
+            return self._own.take(line, event, self._scanner.following(1))
         if self._scanner.skipped and self._take_recovered(line):
             return True
         if self._tracebacks.take(line):

@@ -20,6 +20,8 @@ from platform_launch.why.signatures import catalogue
 from platform_launch.why.sources import LogSource, events_of, logs_in, where_of_log
 from platform_launch.why.verdict import Verdict
 
+_MOST_LAST_LINES = 8
+
 __all__ = ["LogSource", "Verdict", "explain", "explain_file", "explain_paths"]
 
 
@@ -33,15 +35,19 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
     nodes: list[NodeEvents] = []
     names: list[str] = []
     remarks: list[Note] = []
+    last_lines: list[Note] = []
     for source in sources:
         names.append(source.name)
         try:
             reader = LogReader(source, catalogue())
             nodes += reader.read()
             remarks += reader.remarks()
+            last_lines += reader.last_line()
         except OSError as error:
             raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
     verdict = judge(nodes, catalogue(), oom_kills)
+    if verdict.kind == "nothing":
+        remarks += last_lines[:_MOST_LAST_LINES]
     return replace(verdict, logs=tuple(names)).with_notes(remarks)
 
 

@@ -46,6 +46,7 @@ ENGLISH = {
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",
     "tracebacks-left-out": "{log} is full of tracebacks: not all of them were read",
     "empty": "{log} is empty",
+    "ends-with": "{log} ends with line {line}: {text}",
     "no-end": "{log}: nothing tells that this launch ended: it still runs, its launcher was killed "
     "(SIGKILL), or its node was lost",
     # Who is behind.

@@ -40,6 +40,7 @@ _OUTRIGHT = re.compile(
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_OF_A_REPORT = 12
+_LINES_OF_A_PAGE = 50
 # Of a box that rich draws around a traceback, and the line that ends it.
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
@@ -120,6 +121,14 @@ class LogReader:
         if "traceback" in self._scanner.worn:
             remarks.append(note("tracebacks-left-out", log=self._name))
         return remarks
+
+    def last_line(self) -> list[Note]:
+        """Quote the line that the log ends with, unless it ends with a page of empty ones."""
+        for distance, data in enumerate(self._scanner.preceding(_LINES_OF_A_PAGE), 1):
+            if data.strip():
+                last = parse(self._scanner.number - distance, data, self._prefixes)
+                return [note("ends-with", log=shown(self._name), line=last.number, text=last.shown)]
+        return []
 
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""

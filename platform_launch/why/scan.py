@@ -87,6 +87,9 @@ class Scanner:
                 self._segments = []
             self.lines_read += block.count(b"\n")
             self._before = block[-_LOOKBACK_BYTES:]
+        if self._before and not self._before.endswith(b"\n"):  # the last line counts without its end too
+            self._before += b"\n"
+            self.lines_read += 1
         self.number = self.lines_read + 1
 
     @property

@@ -45,7 +45,7 @@ def test_where_work_goes_on_to_the_end_of_a_log_nothing_failed(explain_text: Exp
     assert explain_text(warned).cause == "ib_not_found"
     assert explain_text(warned + progress(1)).kind == "nothing"
     verdict = explain_text(FAULT + progress(12))
-    assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["errors-survived"])
+    assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["errors-survived", "ends-with"])
     assert explain_text("ERROR cache: shard 3 is stale\n" + progress(12)).kind == "nothing"
     assert explain_text(uncaught("KeyError: 'x'") + progress(12)).kind == "cause"
     assert explain_text(progress(12) + WATCHDOG).cause == "nccl_watchdog"
@@ -57,7 +57,7 @@ def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explai
     for line, cause in ((moved, "slurm_folder"), (warned, "nccl_warning")):
         assert explain_text(line).cause == cause
         verdict = explain_text(line + "4 8.60\n" * 5)
-        assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["perhaps"])
+        assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["perhaps", "ends-with"])
     assert explain_text(moved + "8.60\n" * 5 + ENDED).cause == "exited_first"
 
 

@@ -194,3 +194,11 @@ def test_what_sagemaker_reports_of_a_script_is_read(explain_text: Explain) -> No
     memory = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB"
     assert explain_text(report.format(memory)).cause == "cuda_out_of_memory"
     assert "rows differ" in explain_text(report.format("ValueError: rows differ")).title
+
+
+def test_what_a_log_ends_with_is_quoted_where_nothing_looks_like_an_error(explain_text: Explain) -> None:
+    for ending in ("", "\n", "\n\n \n"):
+        verdict = explain_text("starting\nloading shard 3 of 9" + ending)
+        assert verdict.notes == ("log0 ends with line 2: loading shard 3 of 9",), repr(ending)
+    many = explain_text(*["loading\n"] * 20)
+    assert len(many.notes) == 8

@@ -21,8 +21,8 @@ _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "step_task_failed", "l
 # What partners of a task suffer that ended.
 SUFFERED = frozenset(
     (
-        "abort", "connection_lost", "experts_exchange", "gloo_timeout", "nccl_aborted", "nccl_watchdog",
-        "store_lost", "store_timeout",
+        "abort", "connection_lost", "experts_exchange", "gloo_timeout", "nccl_aborted", "nccl_heartbeat",
+        "nccl_watchdog", "store_lost", "store_timeout",
     )
 )  # fmt: skip
 # What no process goes on after.

@@ -13,7 +13,16 @@ from platform_launch.why.note import Note, NoteValue, counted_off, note
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import StepEnd
 
-_WAITED = frozenset(("nccl_watchdog", "hccl_timeout", "nccl_aborted", "experts_exchange", "ddp_verification"))
+_WAITED = frozenset(
+    (
+        "nccl_watchdog",
+        "nccl_heartbeat",
+        "hccl_timeout",
+        "nccl_aborted",
+        "experts_exchange",
+        "ddp_verification",
+    )
+)
 _ENDS = frozenset(
     ("job_cancelled", "step_task_failed", "lsf_killed", "time_limit", "terminated", "interrupted", "killed")
 )

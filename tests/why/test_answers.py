@@ -259,3 +259,13 @@ def test_the_command_that_starts_the_ranks_tells_how_many_there_are(
     )
     assert explain_text(stalled).where.rank is None
     assert explain_text(f"{command} python train.py\n{stalled}").where.rank == 3
+
+
+def test_the_master_s_endpoint_stands_in_the_advice(explain_text: Explain) -> None:
+    waited = "The client socket has timed out after 60s while trying to connect to ({}, 29500).\n"
+    elsewhere = explain_text(waited.format("gn7"))
+    assert "nc -zv gn7 29500" in elsewhere.fix
+    assert "nc -zv gn7 29500" in elsewhere.to_do("zh")
+    assert explain_text(waited.format("localhost")).cause == "master_local"
+    hostile = explain_text(waited.format("$(reboot)"))
+    assert (hostile.cause, "reboot" in hostile.fix) == ("master_unreachable", False)

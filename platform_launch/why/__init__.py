@@ -2,6 +2,25 @@
 
 It never claims more than its evidence: what no signature knows is "no known cause; this line may tell it: …".
 Nothing here imports torch, and the signatures are read only when a log is.
+
+From a log to the answer:
+
+sources, opening        which files, and their bytes
+sieve, broken_lines     of a big file the parts that may matter, found by grep
+scan, vocabulary        of these the lines that may matter
+rejoin, unwrap          lines that were cut, and lines that hold others
+prefixes, line          a line taken apart: who wrote it, when, what it says; location_patterns
+reader                  reads one log, and asks of each line:
+    signatures          ... is it a known failure? signatures.yaml; literals makes hundreds of patterns fast
+    assembly            ... is it part of a traceback? exceptions; exception_rules for those nobody knows
+    endings, steps      ... does a launcher or a scheduler say how a process ended? batch, pods
+    own_lines           ... is it this launcher's own?
+    collectives         ... does it tell how far a rank is?
+    error_lines         ... does it say an error at all?
+log_events, events      what one log tells; claims, clock: which of it its processes got over
+judge                   decides between all logs: order, candidates, unexplained
+answer, verdict         the answer; place, note, other_events, fingerprint: what stands in it
+hang_records            what the hang monitor left beside the logs
 """
 
 from __future__ import annotations

@@ -266,7 +266,15 @@ def best_suspect(
     # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
     plain = [e for e in suspects if not e.mention and (e.signature.specificity >= _VAGUE or e in printed)]
     at_the_end = [event for event in suspects if _lines_after(nodes, event) < _FEW_LINES]
-    return earliest(plain or at_the_end, offsets)[0] if plain or at_the_end else None
+    return _warned_above(earliest(plain or at_the_end, offsets)[0], suspects) if plain or at_the_end else None
+
+
+def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:
+    """Return the warning right above a traceback that was cut off, which tells more; else what was chosen."""
+    if chosen.signature.id != "traceback_cut":
+        return chosen
+    above = (e for e in suspects if e.log == chosen.log and e.mention and e.last == chosen.start - 1)
+    return next(above, chosen)
 
 
 def _lines_after(nodes: Sequence[NodeEvents], event: Occurrence) -> int:

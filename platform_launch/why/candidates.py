@@ -54,6 +54,27 @@ def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence |
     return min(fatal, key=lambda event: event.start, default=None)
 
 
+def cancelled_before(first: Occurrence, nodes: Sequence[NodeEvents]) -> Occurrence | None:
+    """Return the cancellation of a job that stands above an exception which may only come of it.
+
+    Slurm's daemons say it with the node. A task that ended with an error above it was the reason.
+    """
+    vague = first.signature.id == "python_exception" and first.raised is not None
+    if not vague or first.raised is None or first.raised.type.rpartition(".")[2] in OF_THE_CODE:
+        return None
+    told = [one for one in nodes if one.log == first.log]
+    above = [
+        event
+        for one in told
+        for event in one.episode.of_role(SignatureRole.CONSEQUENCE)
+        if event.start < first.start
+    ]
+    failed = any(s.exit_code and s.line.number < first.start for one in told for s in one.episode.steps)
+    if failed or any(event.signature.id != "job_cancelled" for event in above):
+        return None
+    return next((event for event in above if any(where.host for where in event.wheres)), None)
+
+
 def is_sequel(cause: Occurrence, events: Iterable[Occurrence]) -> bool:
     """Tell whether a cause only says how a process ended that had suffered a consequence before."""
     return any(_is_sequel_of(cause, event) for event in events)

@@ -10,6 +10,7 @@ from platform_launch.why.candidates import (
     best_consequence,
     best_suspect,
     broken_before,
+    cancelled_before,
     caught_last,
     ended_before,
     is_sequel,
@@ -102,6 +103,8 @@ def _choose(
                     cause.where = first.where
         elif waited_for := broken_before(first, events) or ended_before(first, nodes, catalogue):
             return waited_for, [note("went-on-until", event=named(first))]
+        elif cancelled := cancelled_before(first, nodes):
+            return cancelled, [note("also", event=named(first))]
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]

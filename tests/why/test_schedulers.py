@@ -206,3 +206,49 @@ def test_a_node_that_ssh_loses_while_it_runs_is_not_one_that_never_started(expla
     lost = "Connection to gpu-7 closed by remote host.\n"
     verdict = explain_text(lost + "ORTE was unable to reliably start one or more daemons.\n")
     assert (verdict.kind, verdict.cause, verdict.where.host) == ("consequence", "mpi_daemon_lost", "gpu-7")
+
+
+CANCELLED = "slurmstepd-gn04: error: *** STEP 81.0 ON gn04 CANCELLED AT 2026-03-03T09:10:11 ***\n"
+
+
+def test_what_a_process_raises_when_its_step_was_cancelled_is_no_cause(explain_text: Explain) -> None:
+    left = uncaught("async_loop.TimeoutError: gave up after None seconds")
+    ended = "srun: error: gn04: task 0: Exited with exit code 1\n"
+    verdict = explain_text(CANCELLED + left + ended)
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("consequence", "job_cancelled", "gn04")
+    assert "async_loop.TimeoutError: gave up" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "srun: error: gn04: task 1: Exited with exit code 1\n"
+        + CANCELLED
+        + uncaught("RuntimeError: odd batch"),
+        uncaught("RuntimeError: odd batch") + CANCELLED,
+        CANCELLED + uncaught("KeyError: 'mean'"),
+        "srun: Job step aborted: Waiting up to 32 seconds\n" + uncaught("RuntimeError: odd batch"),
+    ],
+)
+def test_what_was_raised_before_a_step_was_cancelled_or_by_the_code_stays_the_cause(
+    explain_text: Explain, log: str
+) -> None:
+    assert explain_text(log).cause == "python_exception"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_spool"),
+    [
+        ("slurmstepd: error: execve(): /var/spool/slurm/d/tools/run.sh: {}", True),
+        ("/s/slurm/var/spool/job7/slurm_script: line 3: /s/slurm/var/spool/job7/env.sh: {}", True),
+        ("python: can't open file '/var/spool/slurmd/job9/train.py': [Errno 2] {}", True),
+        ("/var/spool/slurmd/job9/slurm_script: line 3: /opt/env.sh: {}", False),
+        ("slurmstepd: error: execve(): /data/spool/run.sh: {}", False),
+        ("slurmstepd: error: execve(): /var/spool/slurmd/job9/slurm_script: {}", False),
+    ],
+)
+def test_a_file_beside_the_copy_of_a_batch_script_is_sought_in_the_wrong_folder(
+    explain_text: Explain, line: str, is_spool: bool
+) -> None:
+    verdict = explain_text(f"{line.format('No such file or directory')}\n")
+    assert (verdict.cause == "slurm_spool") == is_spool

@@ -71,7 +71,7 @@ FEW_STEPS = 10
 _FEW_LINES = 3
 # Not of one process, nor of what is done beside or after the work.
 _ENDED_WELL = re.compile(
-    rb"(?i)^(?!.*(?:\b(?:process|rank|task|worker|node)\W{0,2}\d|clean-?up|epilog|upload|sync|mlflow|wandb))"
+    rb"(?i)^(?!.*(?:\b(?:process|rank|task|worker|node)\W{0,2}\d|clean-?up|epilog|upload|sync|mlflow|wandb|\babort))"
     rb".*(?:\bexit(?:ed)? (?:with )?(?:code|status):? 0\b|\b(?:completed|finished) successfully\b)"
 )
 # Nothing of the same process can follow such a line but what it had held back.

@@ -86,3 +86,31 @@ def test_memory_that_nccl_did_not_get_is_likely_what_failed(explain_text: Explai
 def test_a_bus_error_alone_does_not_tell_whether_another_node_helps(explain_text: Explain) -> None:
     verdict = explain_text("[gpu-3:189:0:189] Caught signal 7 (Bus error: nonexistent physical address)\n")
     assert (verdict.cause, verdict.retry) == ("bus_error", None)
+
+
+def test_number_of_an_amd_node_is_not_that_of_a_gpu(explain_text: Explain) -> None:
+    hung = (
+        "HW Exception by GPU {} (Agent handle: 0x51) reason :GPU Hang\nsrun: error: gn07: task 3: Aborted\n"
+    )
+    by_agent, by_number = explain_text(hung.format("node-4")), explain_text(hung.format("2"))
+    assert (by_agent.cause, by_agent.where.host, by_agent.where.gpu) == ("gpu_hung", "gn07", None)
+    assert by_number.where.gpu == "2"
+
+
+def test_nccl_tests_ask_for_more_gpus_than_the_node_has(explain_text: Explain) -> None:
+    said = "Invalid number of GPUs: 24 requested but only 8 were found.\n .. gn07 pid 4: Test failure"
+    assert explain_text(f"{said} common.cu:1454\n").cause == "invalid_device"
+
+
+def test_io_error_of_a_network_is_none_of_the_storage(explain_text: Explain) -> None:
+    stack = (
+        "MPICH ERROR [Rank 31] [job id 881.0] [Tue Mar  3 09:10:11 2026] [gn07]\n"
+        "Fatal error in PMPI_Waitall: Other MPI error\n"
+        "MPIDI_OFI_handle_cq_error(1310): OFI poll failed\n"
+        "   Input/output error - Invalid request descriptor)\n"
+    )
+    verdict = explain_text(stack + "srun: error: gn07: task 31: Aborted\n")
+    assert (verdict.kind, verdict.cause) == ("consequence", "mpi_error")
+    assert (verdict.where.host, verdict.where.rank) == ("gn07", 31)
+    asked = " - Abort(1) (rank 31 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 31\n"
+    assert explain_text(stack.splitlines()[0] + asked).cause == "mpi_abort"

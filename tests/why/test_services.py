@@ -97,3 +97,13 @@ def test_what_wandb_loses_and_refuses_is_told_by_where_it_was_raised(explain_tex
     )
     key = "ValueError: API key must have 40+ characters, has 9"
     assert explain_text(traceback + frame.format(wandb) + key + "\n").cause == "wandb_login"
+
+
+def test_limit_of_a_registry_is_told_from_an_image_that_is_not_there(explain_text: Explain) -> None:
+    refused = (
+        "FATAL:   Unable to handle docker://lab/net:3 uri: reading manifest 3 in docker.io/lab/net: {}\n"
+    )
+    limited = explain_text(refused.format("toomanyrequests: You have reached your pull rate limit."))
+    assert (limited.cause, limited.retry) == ("image_rate_limit", "same_node")
+    absent = explain_text(refused.format("manifest unknown"))
+    assert (absent.cause, absent.retry) == ("image_pull", "no")

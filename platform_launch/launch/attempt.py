@@ -236,9 +236,9 @@ class Attempt:
         """Tell how the training ended, and return what that means for the whole job."""
         if was_failure(outcome):
             self.health = self._watched.ask_devices()
-        ending = self._left if outcome.stopped_by is not None else None
-        ending = ending or of_training(self._task.node, outcome, self.output, self.health)
-        self._link.tell(TrainingEnded(ending, not_again))
+        left = self._left if outcome.stopped_by is not None else None
+        ended = left or of_training(self._task.node, outcome, self.output, self.health)
+        self._link.tell(TrainingEnded(ended, not_again))
         alone = RunOutcome(0)
         while not self._alone and self._lost is None:
             try:
@@ -248,6 +248,10 @@ class Attempt:
             if isinstance(message, ConsoleLine):
                 self._hear(message)
             elif isinstance(message, Settled):
+                ending = message.outcome.ending
+                # A training may fail of the others' end before its launcher hears what that is for.
+                if ending is not None and ending.kind is EndKind.HUNG:
+                    self._reporter.clock.hung(ending.silent_s)
                 return message.outcome
             if message is None:  # the helper broke when it was no longer needed for the run
                 return alone
@@ -371,8 +375,6 @@ class Attempt:
         self._link.keep(self._task, self._training.command.env, self._supervisor)
 
     def _stop_for(self, ending: NodeEnding) -> None:
-        if ending.kind is EndKind.HUNG:
-            self._watched.hang_s = ending.silent_s
         grace_s = None if ending.in_good_order else stop_grace_s(self._task.node.gpus)
         self._supervisor.stop(event_line(ending_event(ending)), grace_s, ending.stopped_by)
 

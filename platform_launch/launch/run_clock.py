@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.launch.cost import RunCost, StartCost, run_cost
@@ -27,14 +28,19 @@ class RunClock:
         watch.start()
         self._watch = watch
 
-    def end(self, hang_s: float = 0.0) -> None:
-        """It has ended; nothing had moved for ``hang_s`` before."""
+    def end(self) -> None:
+        """It has ended."""
         if self._watch is None:
             return
         now = self._clock()
-        start = StartCost(self._began - self._since, now - self._began, self._watch.stop(), hang_s)
+        start = StartCost(self._began - self._since, now - self._began, self._watch.stop())
         self._starts.append(start)
         self._watch, self._since = None, now
+
+    def hung(self, still_s: float) -> None:
+        """The start that ended last was ended for a hang: nothing had moved for ``still_s`` before."""
+        if self._starts:
+            self._starts[-1] = replace(self._starts[-1], hang_s=still_s)
 
     def so_far(self) -> RunCost:
         """Return what the run cost until now."""

@@ -28,8 +28,7 @@ _HANG_GRACE_S = 5.0
 class WatchedTraining:
     """For one start. ``send`` reaches the other nodes, and ``end()`` ends it on all of them for its ``hang``.
 
-    Both are None where there are no others. ``on_ending`` and ``on_exit`` are as the Supervisor's. ``hang_s``
-    is for how long nothing had moved when it was ended for that, here or elsewhere.
+    Both are None where there are no others. ``on_ending`` and ``on_exit`` are as the Supervisor's.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class WatchedTraining:
         self._hangs: HangWatch | None = None
         self._has_folder = self._exited = self._failed = False
         self.hang: HangReport | None = None
-        self.hang_s = 0.0
         self.supervisor = Supervisor(
             training.command,
             log_path=training.log_path,
@@ -82,7 +80,9 @@ class WatchedTraining:
         try:
             return training.exit_file.corrected(self.supervisor.run(), self._console.tell)
         finally:
-            self._reporter.clock.end(self.hang_s)
+            self._reporter.clock.end()
+            if self.hang is not None:
+                self._reporter.clock.hung(self.hang.still_s)
             if self._hangs is not None:
                 self._hangs.stop()
             elif training.hangs is not None:
@@ -164,7 +164,7 @@ class WatchedTraining:
                 self._hangs.start()
 
     def _on_hang(self, report: HangReport) -> None:
-        self.hang, self.hang_s = report, report.still_s
+        self.hang = report
         if self._end is not None:
             self._end()
         else:

@@ -104,8 +104,9 @@ def test_a_run_is_counted_while_it_goes_on(tmp_path: Path) -> None:
     clock.begin(log)
     now += 60
     assert clock.so_far().in_words() == "time: waiting for nodes 5 s, training 1 min 0 s"
-    clock.end(hang_s=20.0)
+    clock.end()
     clock.end()  # a training that has ended ends once
+    clock.hung(20.0)
     now += 7
     clock.begin(log)
     now += 10

@@ -86,7 +86,6 @@ class ShellCommand:
             [member.rank for member in self._members],
             fold=False,
             logs={},
-            throttle=self._throttle,
         )
 
     async def run(self) -> dict[str, Any]:
@@ -114,6 +113,7 @@ class ShellCommand:
                 here=False,
             )
             self._programs.append(program)
+            self._output.comes_from(member.rank, program)
             program.close()
             code = await asyncio.shield(program.done)
         except NodeUnreachableError as error:
@@ -121,7 +121,3 @@ class ShellCommand:
             return NodesAbsentError.exit_code
         self._output.finish(member.rank)
         return code
-
-    def _throttle(self, slow: bool) -> None:
-        for program in self._programs:
-            program.throttle(slow)

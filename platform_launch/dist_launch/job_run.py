@@ -61,9 +61,7 @@ class JobRun:
             member.rank: _JobPart(member, AnswerReader(self.run_id)) for member in cluster.chosen(job.nodes)
         }
         logs = {rank: self._log(rank) for rank in self._parts}
-        self._output = NodesOutput(
-            descriptors, self._parts, fold=job.fold, logs=logs, throttle=self._throttle
-        )
+        self._output = NodesOutput(descriptors, self._parts, fold=job.fold, logs=logs)
         for log in logs.values():
             log.open()
         self._going = False
@@ -173,6 +171,7 @@ class JobRun:
         await asyncio.wait(waited, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         stopping.cancel()
+        self._output.comes_from(rank, part.program)  # not before: its answer must not wait for a slow reader
         if part.reader.answer is not None:
             part.refusal = part.reader.answer.get("refused", "")
         elif not self._stopping.is_set():
@@ -243,11 +242,6 @@ class JobRun:
         for part in parts:
             if part.program is not None:
                 part.program.send(f"{word}\n".encode())
-
-    def _throttle(self, slow: bool) -> None:
-        for part in self._parts.values():
-            if part.program is not None and part.code is None:
-                part.program.throttle(slow)
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
+from platform_launch.dist_launch.programs import NodeProgram
 from platform_launch.rendezvous.ranks import compact
 from platform_launch.supervise.text import LinePrefix, LogText, WholeLines
 from platform_launch.topology import node_prefix
@@ -24,8 +25,8 @@ _TIME = re.compile(rb"^\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d+)?\]? 
 class NodesOutput:
     """Writes to two descriptors without ever waiting inside a write, and to a log for each node.
 
-    ``names`` are those of the nodes, where a line is not to say its rank. ``throttle(True)`` is called when a
-    reader is slow and nothing more should be brought, ``throttle(False)`` when it has caught up.
+    ``names`` are those of the nodes, where a line is not to say its rank. The programs whose output it is
+    (``comes_from``) pause while a reader is slow.
     """
 
     def __init__(
@@ -36,13 +37,12 @@ class NodesOutput:
         fold: bool,
         logs: Mapping[int, LogFile],
         names: Mapping[int, str] | None = None,
-        throttle: Callable[[bool], None],
     ) -> None:
         out = Outlet(descriptors[0], lambda _error: None)
         same = os.path.sameopenfile(*descriptors)
         self._outlets = (out, out if same else Outlet(descriptors[1], lambda _error: None))
         self._is_terminal = os.isatty(descriptors[1])
-        self._throttle = throttle
+        self._programs: dict[int, NodeProgram] = {}
         self._streams = {
             (rank, is_stderr): _NodeStream(rank, is_stderr, (names or {}).get(rank, f"rank-{rank}"))
             for rank in ranks
@@ -52,6 +52,12 @@ class NodesOutput:
         self._fold = _LineFolder({rank for rank, _ in self._streams}, self._show) if fold else None
         self._slow = False
 
+    def comes_from(self, rank: int, program: NodeProgram) -> None:
+        """Take a node's output from this program until ``finish``."""
+        self._programs[rank] = program
+        if self._slow:
+            program.throttle(True)
+
     def feed(self, rank: int, data: bytes, is_stderr: bool) -> None:
         """Take a chunk of a node's output."""
         stream = self._streams[rank, is_stderr]
@@ -59,6 +65,7 @@ class NodesOutput:
 
     def finish(self, rank: int) -> None:
         """Take the end of a node's output."""
+        self._programs.pop(rank, None)
         for is_stderr in (False, True):
             stream = self._streams[rank, is_stderr]
             self._write(stream, stream.lines.feed(stream.text.finish()) + stream.lines.finish())
@@ -95,7 +102,6 @@ class NodesOutput:
         outlet = self._outlets[is_stderr]
         outlet.write(data)
         if outlet.blocked and not self._slow:
-            self._slow = True
             self._throttle(True)
             self._when_ready()
 
@@ -111,8 +117,12 @@ class NodesOutput:
         if not outlet.blocked:
             asyncio.get_running_loop().remove_writer(fd)
         if self._slow and not any(outlet.blocked for outlet in self._outlets):
-            self._slow = False
             self._throttle(False)
+
+    def _throttle(self, slow: bool) -> None:
+        self._slow = slow
+        for program in self._programs.values():
+            program.throttle(slow)
 
     def abandon(self) -> None:
         """Drop what cannot be written: the reader is gone, or does not matter any more."""
@@ -123,7 +133,6 @@ class NodesOutput:
                     loop.remove_writer(outlet.fd)
             outlet.close()
         if self._slow:
-            self._slow = False
             self._throttle(False)
 
 

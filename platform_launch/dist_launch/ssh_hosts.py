@@ -45,7 +45,7 @@ class _HostsRun:
     async def run(self) -> tuple[int, Event]:
         loop = asyncio.get_running_loop()
         names = dict(enumerate(self._hosts))
-        self._output = NodesOutput((1, 2), names, fold=False, logs={}, names=names, throttle=self._throttle)
+        self._output = NodesOutput((1, 2), names, fold=False, logs={}, names=names)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._interrupt, 128 + number)
         began = time.monotonic()
@@ -66,6 +66,7 @@ class _HostsRun:
         argv = ssh_command(host, self._folder, self._commands[host])
         program = await start_here(argv, lambda data, is_stderr: self._output.feed(number, data, is_stderr))
         self._programs[number] = program
+        self._output.comes_from(number, program)
         if self._stopping:  # a signal came while it was started
             program.close()
         code = await program.done
@@ -100,7 +101,3 @@ class _HostsRun:
         self._stopping = True
         for number in self._running & self._programs.keys():
             self._programs[number].close()
-
-    def _throttle(self, slow: bool) -> None:
-        for number in self._running & self._programs.keys():
-            self._programs[number].throttle(slow)

@@ -18,9 +18,7 @@ def write(
 ) -> list[str]:
     async def main() -> None:
         with path.open("wb") as file:
-            output = NodesOutput(
-                (file.fileno(), file.fileno()), range(ranks), fold=fold, logs={}, throttle=lambda _: None
-            )
+            output = NodesOutput((file.fileno(), file.fileno()), range(ranks), fold=fold, logs={})
             talk(output)
             for rank in range(ranks):
                 output.finish(rank)
@@ -110,22 +108,43 @@ def test_a_line_of_our_own_carries_the_time_in_a_file_and_none_on_a_terminal(tmp
         os.close(terminal)
 
 
+class PausedProgram:
+    """Stands for a program on a node, and notes when it is to pause and to go on."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.get_running_loop().create_future()
+        self.paused: list[bool] = []
+
+    def send(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def throttle(self, slow: bool) -> None:
+        self.paused.append(slow)
+
+
 def test_a_slow_reader_stops_the_nodes_and_loses_nothing() -> None:
-    async def main() -> tuple[list[bool], bytes]:
+    async def main() -> tuple[dict[str, list[bool]], bytes]:
         reading, writing = os.pipe()
-        slow: list[bool] = []
-        output = NodesOutput((writing, writing), range(2), fold=False, logs={}, throttle=slow.append)
+        output = NodesOutput((writing, writing), range(3), fold=False, logs={})
         os.close(writing)
+        programs = {name: PausedProgram() for name in ("running", "ended", "late")}
+        output.comes_from(0, programs["running"])
+        output.comes_from(1, programs["ended"])
+        output.finish(1)
         for _ in range(100):
             output.feed(0, b"x" * 9999 + b"\n", False)
+        output.comes_from(2, programs["late"])
         loop = asyncio.get_running_loop()
         closing = asyncio.ensure_future(output.close())
         received = await loop.run_in_executor(None, read_all, reading)
         await closing
-        return slow, received
+        return {name: program.paused for name, program in programs.items()}, received
 
-    slow, received = asyncio.run(main())
-    assert slow == [True, False]
+    paused, received = asyncio.run(main())
+    assert paused == {"running": [True, False], "ended": [], "late": [True, False]}
     assert received == (b"[rank-0] " + b"x" * 9999 + b"\n") * 100
 
 

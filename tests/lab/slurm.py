@@ -224,6 +224,7 @@ def _processes_on(node: Host) -> set[int]:
 @contextmanager
 def slurm(nodes: int, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Give a Slurm of hosts node0, node1, …, all idle, and take everything away again."""
+    assert not why_no_slurm(), f"{why_no_slurm()}: this test lacks the mark requires_slurm"
     with hosts(nodes) as made:
         cluster = Cluster(made, folder, env or {})
         try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.lab.slurm import Cluster
+from tests.lab.slurm import Cluster, requires_slurm
+
+pytestmark = requires_slurm
 
 ROOT = Path(__file__).parents[2]
 JOB = [sys.executable, "-m", "platform_launch", "job", "slurm", "--name", "lab", "--gpus-per-node", "1"]

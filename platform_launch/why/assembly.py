@@ -161,6 +161,8 @@ class Assembly:
     def _give(self, line: Line, reading: OpenTraceback) -> bool:
         links = len(reading.traceback.chain.links)
         consumed = reading.traceback.take(line)
+        if consumed:
+            reading.traceback.end = line.number
         if links == 0 and reading.traceback.chain.links:
             # Printed up to here: only a later time bounds it.
             self._clock.keep_open(reading.span)
@@ -206,7 +208,9 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     known = [(link, found) for one in own for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:
-        return max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
+        best = max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
+        same = (one for one in causes if one[1].signature is best[1].signature and one[1].details)
+        return best if best[1].details else next(same, best)
     summed_up = bool(known) and known[-1][1].signature.role is SignatureRole.SUMMARY
     if known and (not summed_up or chain.root == 0 or known[-1][0] is root):
         return known[-1]

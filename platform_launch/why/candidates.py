@@ -14,6 +14,7 @@ from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _FEW_LINES = 2
+_LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
@@ -291,11 +292,17 @@ def best_suspect(
 
 
 def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:
-    """Return the warning right above a traceback that was cut off, which tells more; else what was chosen."""
+    """Return what is said close above a traceback that was cut off, which tells more; else what was chosen."""
     if chosen.signature.id != "traceback_cut":
         return chosen
-    above = (e for e in suspects if e.log == chosen.log and e.mention and e.last == chosen.start - 1)
-    return next(above, chosen)
+    above = {chosen.start - e.last: e for e in suspects if e.log == chosen.log and e.mention}
+    close = (e for distance, e in above.items() if 0 < distance <= _reach_of(e))
+    return next(close, chosen)
+
+
+def _reach_of(said: Occurrence) -> int:
+    """Return within how many lines a traceback follows from what is said, a warning or the error itself."""
+    return _LINES_OF_AN_ERROR if said.signature.role is SignatureRole.CAUSE else 1
 
 
 def _lines_after(nodes: Sequence[NodeEvents], event: Occurrence) -> int:

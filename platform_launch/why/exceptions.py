@@ -238,7 +238,7 @@ class Chain:
 
 
 class Traceback:
-    """One writer's traceback while it is read: takes lines until :attr:`done`."""
+    """One writer's traceback while it is read: takes lines until :attr:`done`, so far up to line :attr:`end`."""
 
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
@@ -255,6 +255,7 @@ class Traceback:
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._idle_lines = 0
         self.last_line = line
+        self.end = line.number
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""

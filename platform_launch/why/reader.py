@@ -33,7 +33,7 @@ from platform_launch.why.unwrap import unwrap
 
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(
-    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: |.*(?:NCCL WARN|\|CCL_ERROR\|)"
+    r"[\w./-]*(?:Error|Exception)\b|\s*\[Errno \d+\] |\s*what\(\): |\S*python[\d.]*: |.*(?:NCCL WARN|\|CCL_ERROR\|)"
     r"|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
@@ -349,4 +349,5 @@ class LogReader:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
-        self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
+        event = self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
+        event.last = max(event.last, reading.traceback.end)

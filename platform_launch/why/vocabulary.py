@@ -42,15 +42,15 @@ STEMS = """
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
-    extensions ez file finished flag full hnp inf link locks lost many mce memory minimum module nan nfs npu
-    oom orte outside pipe port prte ready registered same see slots space stale such terminate terminated
-    timed unhealthy use using wandb warn xid
+    extensions ez file find finished flag full hnp inf link locks lost many mce memory minimum module nan nfs
+    npu oom orte outside override pipe port prte ready registered same see slots space stale such terminate
+    terminated timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
-    "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env", "dead",
-    "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
+    "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env",
+    "could not find '", "could not override", "dead", "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
     "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
     "memory access",

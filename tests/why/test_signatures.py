@@ -154,6 +154,17 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ('[02:11:09] x.cc:8: Check  notnull: Environment::Get()->find("DMLC_ROLE")', "rendezvous_variables"),
         ("[02:11:09] src/van.cc:8: Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "port_in_use"),
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
+        ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit", "extension_build"),
+        ("y.cu:7:10: fatal error: THC/THC.h: No such file or directory", "extension_source"),
+        ("y.cpp:7:10: fatal error: cuda_runtime.h: No such file or directory", "compiler_missing"),
+        ("RESOURCE_EXHAUSTED: TPU compile error. Ran out of memory in memory space vmem.", "jax_out_of_memory"),
+        ("PermissionError: [Errno 1] Operation not permitted: '/nfs/c/x_3.lock'", "file_lock"),
+        ("PermissionError: [Errno 1] Operation not permitted: '/nfs/c/x_3.arrow'", "permission_denied"),
+        ("ConnectionError: Couldn't reach 'out/step2' on the Hub (ConnectionError)", "hub_offline"),
+        ("ConnectionError: Couldn't reach https://raw.example.org/a.py", "server_unresolved"),
+        ("In 'config': Could not find 'model/large'", "config_key"),
+        ("ModuleNotFoundError: No module named 'encodings'", "python_home"),
+        ("ModuleNotFoundError: No module named 'encodings_of_mine'", "missing_module"),
     ],
 )  # fmt: skip
 def test_known_message_is_recognised(line: str, expected: str) -> None:

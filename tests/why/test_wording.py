@@ -141,7 +141,7 @@ def test_node_that_mindspore_waited_for_is_named(explain_text: Explain) -> None:
 
 def test_line_that_a_signal_interrupted_is_not_blamed(explain_text: Explain) -> None:
     verdict = explain_text(IN_HANDLER)
-    assert (verdict.kind, verdict.cause) == ("cause", "killed")
+    assert (verdict.kind, verdict.cause) == ("cause", "worker_exited")
     assert not [line for line in verdict.lines("en") if line.startswith("raised at:")]
 
 

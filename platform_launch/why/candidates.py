@@ -292,7 +292,7 @@ def best_suspect(
 
 
 def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:
-    """Return what is said close above a traceback that was cut off, which tells more; else what was chosen."""
+    """Return what is said close above a traceback that was cut off, and tells more; else what was chosen."""
     if chosen.signature.id != "traceback_cut":
         return chosen
     above = {chosen.start - e.last: e for e in suspects if e.log == chosen.log and e.mention}

@@ -238,7 +238,7 @@ class Chain:
 
 
 class Traceback:
-    """One writer's traceback while it is read: takes lines until :attr:`done`, so far up to line :attr:`end`."""
+    """One writer's traceback while it is read: takes lines until :attr:`done`; :attr:`end` is the last."""
 
     def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
         """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""

@@ -50,7 +50,8 @@ WHOLE_WORDS = """
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
     "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env",
-    "could not find '", "could not override", "dead", "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
+    "could not find '", "could not override", "dead",
+    "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
     "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
     "memory access",

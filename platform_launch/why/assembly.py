@@ -19,8 +19,6 @@ _MOST_OPEN = 4096
 _TAGGED = re.compile(rb"\[rank\d{1,7}\]: (?![ \t]|Traceback)")
 _LINES_ABOVE = 100
 _MOST_TAGGED = 12
-# What code tries on purpose: the handler's own exception then says what is wrong.
-_LOOKUPS = frozenset(("AttributeError", "IndexError", "KeyError", "StopIteration"))
 # What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
 HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
 # What stands above a traceback that ended its process, though code caught it to print it: serving engines say
@@ -223,7 +221,7 @@ def _root(chain: Chain) -> Raised:
     root = chain.links[index]
     for link in chain.links[index + 1 :]:
         on_purpose = link.handling and link.innermost and link.innermost.source.startswith("raise ")
-        if not on_purpose or root.type not in _LOOKUPS:
+        if not on_purpose or not root.is_lookup:
             break
         root = link
     return root

@@ -61,6 +61,8 @@ _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
 _USER_CODE = re.compile(r"from user code:\s*$")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
+# What code tries on purpose: the handler's own exception then says what is wrong.
+_LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
@@ -148,6 +150,11 @@ class Raised:
         return f"{self.type}: {self.message}" if self.message else self.type
 
     @property
+    def is_lookup(self) -> bool:
+        """Tell whether it only says that something sought is not there."""
+        return self.type.rpartition(".")[2] in _LOOKUPS
+
+    @property
     def has_frames(self) -> bool:
         """Tell whether its traceback was printed, not its last line alone."""
         return self.frame is not None or self.innermost is not None
@@ -201,7 +208,8 @@ class Chain:
 
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
     it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
-    the function that the last traceback begins in, whose own end may be cut off.
+    the function that the last traceback begins in, whose own end may be cut off. ``handler``: the frames of a
+    handler's own traceback, until its exception is read.
     """
 
     start: int
@@ -215,6 +223,12 @@ class Chain:
     hooked: bool = False
     mild: bool = False
     begun: str = ""
+    handler: list[TracebackFrame] = field(default_factory=list)
+
+    @property
+    def lost_its_end(self) -> bool:
+        """Tell whether it is cut off in the handler of a lookup, which was to say what is wrong."""
+        return bool(self.handler) and all(link.is_lookup for link in self.links)
 
     @property
     def is_wrapper(self) -> bool:
@@ -233,8 +247,9 @@ class Chain:
     @property
     def place(self) -> TracebackFrame | None:
         """The innermost place in the user's own code, as far as it was printed before the first exception."""
-        own = [frame for frame in self.frames if not frame.is_library]
-        return own[-1] if own else self.frames[-1] if self.frames else None
+        frames = self.handler or self.frames
+        own = [frame for frame in frames if not frame.is_library]
+        return own[-1] if own else frames[-1] if frames else None
 
 
 class Traceback:
@@ -276,6 +291,8 @@ class Traceback:
             self.chain.begun = frames[0].function
             if not self.chain.links or self.chain.is_wrapper:
                 self.chain.frames = frames
+            elif self._handling:
+                self.chain.handler = frames
         elif quoted := _QUOTES_TASK.match(text):
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
@@ -301,6 +318,7 @@ class Traceback:
     def _end(self, raised: Raised) -> None:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
+        self.chain.handler = []
         self._compiled = None
 
     def _between(self, text: str, line: Line) -> bool:

@@ -323,6 +323,9 @@ class LogReader:
             self._conclude_cut(chain, reading)
             return
         raised, match, role = meaning_of(chain, self._catalogue)
+        if chain.lost_its_end and not match.signature.patterns:
+            self._conclude_cut(chain, reading)
+            return
         if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
             self._events.end(ending)
         if not match.signature.patterns and self._events.had_consequence(chain.where):
@@ -339,9 +342,10 @@ class LogReader:
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
-        if len(chain.frames) < 2 and not chain.headless:
+        frames = chain.handler or chain.frames
+        if len(frames) < 2 and not chain.headless:
             return
-        last, line = chain.frames[-1], reading.traceback.last_line
+        last, line = frames[-1], reading.traceback.last_line
         if last.is_launcher:
             told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
             match, role, raised = Match(told, 0, chain.where), told.role, None

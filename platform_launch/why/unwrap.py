@@ -21,6 +21,9 @@ _LINE_ENDS = re.compile(
 )
 _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
 
+# What Spark says above the traceback of a task, whose own last line it repeats here.
+_OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
+
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
@@ -35,6 +38,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
     if _LINE_ENDS.search(data) and (reported := _REPORTED.search(data)):
         return _of_report(data[: reported.start()], data[reported.end() :])
+    if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
+        return [found[1]]
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b" " * 10 in data and _GLUED.search(data):

@@ -252,3 +252,30 @@ def test_a_file_beside_the_copy_of_a_batch_script_is_sought_in_the_wrong_folder(
 ) -> None:
     verdict = explain_text(f"{line.format('No such file or directory')}\n")
     assert (verdict.cause == "slurm_spool") == is_spool
+
+
+def test_cgroup_for_which_the_kernel_has_no_space_is_no_full_disk(explain_text: Explain) -> None:
+    added = (
+        "slurmstepd: error: common_file_write_uints: write value '9' to "
+        "'/sys/fs/cgroup/cpuset/slurm/uid_7/job_8/step_batch/cgroup.procs' failed: No space left on device\n"
+        "slurmstepd: error: job_manager: exiting abnormally: Slurmd could not execve job\n"
+    )
+    made = "slurmstepd: error: xcgroup_instantiate: unable to create cgroup '{}' : No space left on device\n"
+    assert explain_text(added).cause == "slurm_cgroup"
+    assert explain_text(made.format("/sys/fs/cgroup/memory/slurm/uid_7")).cause == "slurm_cgroup"
+
+
+def test_number_of_slots_that_became_part_of_a_hosts_name_is_told(explain_text: Explain) -> None:
+    unknown = "ssh: Could not resolve hostname {}: Name or service not known\n"
+    assert explain_text(unknown.format("gpu-1:4")).cause == "ssh_host_slots"
+    assert explain_text(unknown.format("gpu-1")).cause == "ssh_name_unknown"
+
+
+def test_list_of_hosts_that_is_not_in_the_container_is_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[mpiexec@gn4] HYDU_parse_hostfile (utils/args/args.c:319): unable to open host file: /spool/aux/7\n"
+        "[mpiexec@gn4] HYDT_bsci_query_node_list (tools/bsci.c:19): RMK returned error while querying nodes\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.details["path"]) == (
+        "mpi_hostfile", "gn4", "/spool/aux/7",
+    )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.why.conftest import Explain
 
 UNRESOLVED = (
@@ -107,3 +109,54 @@ def test_limit_of_a_registry_is_told_from_an_image_that_is_not_there(explain_tex
     assert (limited.cause, limited.retry) == ("image_rate_limit", "same_node")
     absent = explain_text(refused.format("manifest unknown"))
     assert (absent.cause, absent.retry) == ("image_pull", "no")
+
+
+def test_notebook_whose_process_is_gone_is_told_as_such_and_not_as_the_runners_own_exception(
+    explain_text: Explain,
+) -> None:
+    said = "E0102 03:04:05.1 139 execute.py:509] Kernel died while waiting for execute reply.\n"
+    reply = (
+        'Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/nbclient/client.py", '
+        "line 9, in _poll\n    raise Empty\nqueue.Empty\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "/run/execute.py", line 7, in <module>\n    main()\n'
+        '  File "/run/execute.py", line 5, in main\n    run(notebook)\n'
+    )
+    assert explain_text(said + reply).cause == "notebook_died"
+    whole = f"{reply}nbclient.exceptions.DeadKernelError: Kernel died\n"
+    assert explain_text(whole).cause == "notebook_died"
+
+
+def test_exception_of_a_spark_task_is_told_though_its_traceback_is_cut_off(explain_text: Explain) -> None:
+    failed = (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed "
+        "barrier ResultStage. Most recent failure reason: Stage failed because barrier task ResultTask(3, 0) "
+        "finished unsuccessfully.\norg.apache.spark.api.python.PythonException: 'ValueError: no data'. Full "
+        "traceback below:\n"
+    )
+    frames = 'Traceback (most recent call last):\n  File "/spark/worker.py", line 9, in main\n    run()\n'
+    for log in (failed + frames, f"{failed}{frames}ValueError: no data\n"):
+        assert explain_text(log).title == "ValueError: no data"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("initialization error: nvml error: driver not loaded", "container_gpu"),
+        ("requirement error: unsatisfied condition: cuda>=13.0, please update your driver", "driver_too_old"),
+        ("mount error: failed to add device rules: open /sys/fs/cgroup/a: denied", "container_gpu_files"),
+        ("mount error: file creation failed: /a/b/socket: no such device or address", "container_gpu_files"),
+        ("ldcache error: process /sbin/ldconfig failed with error code: 1", "container_gpu_files"),
+    ],
+)
+def test_what_hinders_nvidias_container_toolkit_is_told_apart(
+    explain_text: Explain, reason: str, cause: str
+) -> None:
+    said = "slurmstepd: error: pyxis:"
+    hook = f"{said}     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\n"
+    assert explain_text(f"{said}     nvidia-container-cli: {reason}\n{hook}").cause == cause
+
+
+def test_image_that_is_a_broken_file_was_not_to_be_pulled(explain_text: Explain) -> None:
+    verdict = explain_text("FATAL:   could not open image /img/a.sif: image format not recognized\n")
+    assert (verdict.cause, verdict.details["image"]) == ("image_file", "/img/a.sif")

@@ -94,3 +94,13 @@ def test_an_exception_that_two_processes_wrote_at_once_is_read_as_one(explain_te
     one, *_, last = uncaught("KeyErrorKeyError: : 'lr''lr'", line=31).splitlines(keepends=True)
     verdict = explain_text(one + uncaught("x", line=31).split("\n", 1)[1].removesuffix("x\n") + last)
     assert verdict.title == "KeyError: 'lr'"
+
+
+def test_traceback_cut_inside_of_a_handler_does_not_blame_what_was_only_sought(explain_text: Explain) -> None:
+    handling = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    begun = "\n".join(uncaught("x", file="build.py", line=8).splitlines()[:2]) + "\n    make()\n"
+    cut = begun + '  File "build.py", line 3, in make\n'
+    verdict = explain_text(uncaught("KeyError: 'cuda'") + handling + cut)
+    assert (verdict.cause, verdict.details["innermost"]) == ("traceback_cut", "build.py:3 in make")
+    assert explain_text(uncaught("ValueError: bad") + handling + cut).title == "ValueError: bad"
+    assert explain_text(uncaught("KeyError: 'RANK'") + handling + cut).cause == "rendezvous_variables"

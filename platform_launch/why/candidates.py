@@ -42,14 +42,23 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
     explaining = [
         event
         for event in events
-        if event.role is SignatureRole.CAUSE and first.signature.id in event.signature.explains
+        if first.signature.id in event.signature.explains
+        and (event.role is SignatureRole.CAUSE or _led_to(event, first))
     ]
-    return max(explaining, key=lambda event: event.signature.specificity, default=first)
+    cause = max(explaining, key=lambda event: event.signature.specificity, default=first)
+    cause.role = SignatureRole.CAUSE
+    return cause
+
+
+def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
+    """Tell whether a suspect that explains a cause stands above it."""
+    above = suspect.log == first.log and suspect.start < first.start
+    return suspect.role is SignatureRole.SUSPECT and not suspect.mention and above
 
 
 def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
-    """Return the error of MPI that ended a process, where the others then waited for the end of the job."""
-    if end.signature.id not in _ENDS_OF_JOBS:
+    """Return the error of MPI that ended a process, where the others then were killed or waited."""
+    if end.signature.id not in _ENDS_OF_JOBS | {"killed"}:
         return None
     fatal = [e for e in events if e.signature.id in _FATAL and e.log == end.log and e.start < end.start]
     return min(fatal, key=lambda event: event.start, default=None)
@@ -106,7 +115,7 @@ def ended_before(
 
     That is the end of the job, or what others suffered who waited for it.
     """
-    if end is not None and end.signature.id not in _ENDS_OF_JOBS | SUFFERED:
+    if end is not None and end.signature.id not in _ENDS_OF_JOBS | SUFFERED | {"exited_first"}:
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:

@@ -59,6 +59,9 @@ _OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
 _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
 # Between a message of torch.compile's and where in the compiled code it came up.
 _USER_CODE = re.compile(r"from user code:\s*$")
+# What TensorFlow puts in place of a message; places in the code follow, and then the exception once more.
+_IN_USER_CODE = "in user code:"
+_GRAPH_FRAME = re.compile(r"\s+(/\S+\.py):(\d+) (\S+)")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 # What code tries on purpose: the handler's own exception then says what is wrong.
@@ -170,7 +173,8 @@ class Raised:
         """Tell whether code raised it by name that the package it is named after does not belong to."""
         if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
             return False
-        return self.innermost.package != self.type.split(".", 1)[0]
+        package = self.innermost.package
+        return not package or package not in self.type  # which may be torn
 
     def go_on(self, text: str, line: Line, *, whole: bool = False) -> bool:
         """Take the next line as more of the message where that had not ended; return False if it had.
@@ -319,7 +323,7 @@ class Traceback:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
         self.chain.handler = []
-        self._compiled = None
+        self._compiled = [] if raised.message == _IN_USER_CODE else None
 
     def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):
@@ -341,7 +345,7 @@ class Traceback:
         elif _USER_CODE.match(text):
             self._compiled = []
         elif self._compiled is not None and text.startswith("  "):
-            self._within_compiled(text, self._compiled)
+            self._within_compiled(text, line, self._compiled)
         elif text.strip():
             self._compiled = None
             self._go_on(text, line)
@@ -352,10 +356,15 @@ class Traceback:
             return False
         return True
 
-    def _within_compiled(self, text: str, frames: list[TracebackFrame]) -> None:
-        """Take a line of where in the user's compiled code an exception of torch.compile's came up."""
-        if frame := _FRAME.match(text):
-            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
+    def _within_compiled(self, text: str, line: Line, frames: list[TracebackFrame]) -> None:
+        """Take a line of where in compiled code an exception of torch's or TensorFlow's came up."""
+        raised = self.chain.links[-1]
+        again = _ENDING.match(text.strip()) if raised.message == _IN_USER_CODE else None
+        if again and again[2]:
+            innermost = frames[-1] if frames else raised.innermost
+            self.chain.links[-1] = replace(raised, message=shown(again[2]), line=line, innermost=innermost)
+        elif frame := _FRAME.match(text) or _GRAPH_FRAME.match(text):
+            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip(" *")))
         elif frames and not frames[-1].source:
             frames[-1] = replace(frames[-1], source=shown(text))
         if own := [frame for frame in frames if not frame.is_library]:

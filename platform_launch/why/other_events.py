@@ -14,6 +14,8 @@ from platform_launch.why.verdict import Consequence
 
 MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
+# What a job's script loads first: what follows runs in another environment where that failed.
+_PREPARES = frozenset(("conda_not_initialised", "environment_missing", "environment_module"))
 
 
 def named(event: Occurrence) -> Note:
@@ -56,7 +58,8 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     others = []
     for event in sorted(events, key=lambda e: -e.signature.specificity):
         told = event.role is SignatureRole.CAUSE or (not event.mention and event.start < first.start)
-        strong = told and event.signature.role is SignatureRole.CAUSE and event.signature.specificity > 1
+        heavy = event.signature.role is SignatureRole.CAUSE or event.signature.id in _PREPARES
+        strong = told and heavy and event.signature.specificity > 1
         if strong and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)
             others.append(note("also", event=named(event)))

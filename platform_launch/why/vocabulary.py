@@ -31,9 +31,9 @@ STEMS = """
     forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc identification illegal
     imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
     invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mklthread mlx mnnvl mountnfs mpiexec mpirun munge must nbytes netcc neth ninja nodenotready
-    noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic
-    permitted pickling pluginload pmix populate preempt pressure pullaccess quota ratelimit rdzvendpoint
+    missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge must nbytes netcc neth ninja
+    nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme
+    panic permitted pickling pluginload pmix populate preempt pressure pullaccess quota ratelimit rdzvendpoint
     readonly recognized reduction refused remapp requeue reset resolve resource retrieved retrying route
     runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal
     sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint
@@ -49,12 +49,12 @@ WHOLE_WORDS = """
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
-    "api key", "be the same", "bootstrapping phase", "can't", "communication on port", "conda env",
-    "could not find '", "could not override", "dead",
+    "after mpi_f", "api key", "be the same", "before mpi_i", "bootstrapping phase", "can't",
+    "communication on port", "conda env", "could not find '", "could not override", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
     "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
-    "memory access",
+    "memory access", "mpi routine",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no space", "no such", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.why.conftest import Explain, uncaught
 
 WORKER = """RuntimeError: Caught RuntimeError in DataLoader worker process 0.
@@ -65,6 +67,27 @@ def test_place_in_compiled_code_that_torch_adds_to_its_message(explain_text: Exp
     assert (verdict.cause, verdict.where.rank) == ("torch_compile", 1)
     assert verdict.exception is not None
     assert verdict.exception.file == "/workspace/model.py"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    ["    /env/lib/python3.9/site-packages/{}:{} {}  *\n",
+     '    File "/env/lib/python3.9/site-packages/{}", line {}, in {}  *\n'],
+)  # fmt: skip
+def test_message_that_tensorflow_puts_below_places_in_the_code(explain_text: Explain, frame: str) -> None:
+    verdict = explain_text(
+        uncaught("ValueError: in user code:")
+        + "\n"
+        + frame.format("keras/engine/training.py", 805, "train_function")
+        + "        return step_function(self, iterator)\n"
+        + frame.format("keras/engine/input_spec.py", 219, "assert_input_compatibility")
+        + "        raise ValueError('Input ' + str(input_index) + ' of layer ' +\n"
+        "\n    ValueError: Input 0 of layer pool_2 is incompatible with the layer: expected ndim=4\n"
+    )
+    assert verdict.title.startswith("ValueError: Input 0 of layer pool_2 is incompatible")
+    assert verdict.advice == "layer_input"
+    assert verdict.exception is not None
+    assert verdict.exception.package == "keras"
 
 
 REFUSED = (

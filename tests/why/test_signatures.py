@@ -17,7 +17,7 @@ EXAMPLES = [(signature, example) for signature in ALL for example in signature.e
 MESSAGES = [(s, e) for s, e in EXAMPLES if s.role is not SignatureRole.NOISE]
 # Chosen by other means than a line of the log.
 WITHOUT_PATTERN = {
-    "killed_from_outside", "caught_exception", "python_exception", "rank_exited", "exited_first",
+    "killed_from_outside", "caught_exception", "python_exception", "rank_exited",
     "traceback_cut", "parent_gone", "unknown_error", "first_collective", "collective_stuck",
 }  # fmt: skip
 

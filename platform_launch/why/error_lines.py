@@ -52,6 +52,8 @@ _HINTS = re.compile(
     r"|^\s{0,8}what\(\): ",
     re.I,
 )
+# Code that rich shows around a frame.
+_CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
 # What could happen has not.
 _SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)")
 # What torch's communication says is of other processes as often as of its own.
@@ -154,7 +156,7 @@ def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
 
 def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
-    if line.mild or HARMLESS.match(line.text):
+    if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text):
         return False
     if line.grave or not _HINTS.search(line.text):
         return line.grave

@@ -21,7 +21,7 @@ _RICH_END = re.compile(r"\s*[╰└]─")
 _ENDING = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
-    r"(?::(?: |$)(.*)|$)"
+    r"(?::(?: |$)(.*)|[ \t]*$)"
 )
 # Two processes that wrote the same into one pipe at once, piece by piece.
 _TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")

@@ -13,6 +13,8 @@ from platform_launch.why.prefixes import Prefixes, time_of, where_of
 _SHOWN_CHARACTERS = 400
 # Of logs that were pasted into a page; arguments (f(**given)) and powers have no second pair at a word's end.
 _EMPHASIS = re.compile(r"(?<![\w*(,=])\*\*(?=[^\s*])([^*]{0,200}[^\s*(,=])\*\*(?![\w*])")
+# And the addresses and names in which a page saw links: [10.0.0.1](http://10.0.0.1/).
+_LINKED = re.compile(r"\[([^\s\[\]()]{1,200})\]\(https?://\1/?\)")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 # Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
 _UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -150,9 +152,10 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
 
 
 def plain(data: bytes) -> str:
-    """Return a line as text, without the escape sequences that colour it and Markdown's emphasis."""
+    """Return a line as text, without the escape sequences that colour it, Markdown's emphasis and links."""
     text = data.decode(errors="replace")
     text = _ESCAPE.sub("", text) if "\x1b" in text else text
+    text = _LINKED.sub(r"\1", text) if "](http" in text else text
     return _EMPHASIS.sub(r"\1", text) if "**" in text else text
 
 

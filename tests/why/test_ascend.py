@@ -73,7 +73,16 @@ def test_what_an_error_code_of_ascend_says_is_told(explain_text: Explain) -> Non
     verdict = explain_text(
         "RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64\n"
         "[ERROR] 2026-03-01-08:04:31 (PID:97, Device:5, RankID:5) ERR02200 DIST call hccl api failed.\n"
-        "EC0010: [PID: 97] 2026-03-01-08:04:31.16 Failed to import Python module [te.platform].\n"
+        "EE1001: [PID: 97] 2026-03-01-08:04:31.16 The argument is invalid.\n"
     )
     assert (verdict.cause, verdict.where.rank) == ("npu_error", 5)
-    assert dict(verdict.details)["reason"] == "Failed to import Python module [te.platform]."
+    assert dict(verdict.details)["reason"] == "The argument is invalid."
+
+
+def test_toolkit_that_is_not_set_up_explains_why_hccl_failed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "RuntimeError: [ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64\n"
+        "[ERROR] 2026-03-01-10:06:30 (PID:97, Device:1, RankID:1) ERR02200 DIST call hccl api failed.\n"
+        "EC0010: Failed to import Python module [ModuleNotFoundError: No module named 'tbe.common.x'.].\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("npu_setup", 1)

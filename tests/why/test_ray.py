@@ -82,3 +82,19 @@ def test_node_whose_memory_ray_watched_is_named_though_its_message_takes_two_lin
         said + where + "was running was 63.1GB / 64.0GB (0.98), which exceeds the threshold.\n"
     )
     assert (verdict.cause, verdict.where.host) == ("ray_memory", "10.0.0.7")
+
+
+LEFT = (
+    "(raylet) A worker died or was killed while executing a task by an unexpected system error. "
+    "Worker IP address: [10.0.0.4](http://10.0.0.4/) Worker port: 10009 Worker PID: 4711 "
+    "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits unexpectedly by a signal. "
+    "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.\n"
+)
+
+
+def test_worker_that_was_asked_to_end_did_not_crash(explain_text: Explain) -> None:
+    verdict = explain_text(LEFT)
+    assert (verdict.cause, verdict.where.host) == ("ray_worker_left", "10.0.0.4")
+    assert "worker-*4711.err" in verdict.fix
+    crashed = explain_text(LEFT.replace("by a signal. SystemExit is raised", "with a connection error"))
+    assert (crashed.cause, crashed.where.host) == ("ray_actor_died", "10.0.0.4")

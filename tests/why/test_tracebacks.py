@@ -104,3 +104,28 @@ def test_traceback_cut_inside_of_a_handler_does_not_blame_what_was_only_sought(e
     assert (verdict.cause, verdict.details["innermost"]) == ("traceback_cut", "build.py:3 in make")
     assert explain_text(uncaught("ValueError: bad") + handling + cut).title == "ValueError: bad"
     assert explain_text(uncaught("KeyError: 'RANK'") + handling + cut).cause == "rendezvous_variables"
+
+
+def test_code_in_a_box_of_which_a_part_is_left_is_no_error(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "│ C:\\tools\\launch.py:6 │\n│ 04 in start   │\n│   603 │   │   try:  │\n"
+        "│ ❱ 604 │   │   │   run(args) │\n"
+        "│   605 │   │   except Exception: │\n"
+    )
+    assert verdict.kind == "nothing"
+
+
+def test_traceback_that_a_torn_frame_ends_is_cut_off_there(explain_text: Explain) -> None:
+    cut = uncaught("ValueError: bad").splitlines(keepends=True)[:5]
+    verdict = explain_text("".join(cut) + '  File "/env/lib/pyth')
+    assert (verdict.kind, verdict.cause) == ("suspect", "traceback_cut")
+
+
+def test_blanks_after_an_exception_without_a_message_are_no_text(explain_text: Explain) -> None:
+    prefix = "2026-11-21 03:04:05,123 - Trainer - INFO - [rank2]: "
+    frame = (
+        '  File "/env/lib/python3.11/site-packages/torch/distributed/checkpoint/loader.py", line 9, in step'
+    )
+    lines = ["    result = func()", frame, "    assert metadata is not None", "AssertionError"]
+    verdict = explain_text("".join(f"{prefix}{line}{' ' * 20}\n" for line in lines))
+    assert (verdict.advice, verdict.where.rank) == ("checkpoint_metadata_missing", 2)

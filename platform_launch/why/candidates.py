@@ -91,7 +91,9 @@ def is_sequel(cause: Occurrence, events: Iterable[Occurrence]) -> bool:
 
 
 def _is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
-    same_writer = cause.raised is not None or (cause.where == event.where != NOWHERE)
+    # A line below that names nobody goes on with what stands above it.
+    goes_on = event.start == cause.number + 1 and NOWHERE in (cause.where, event.where)
+    same_writer = cause.raised is not None or goes_on or (cause.where == event.where != NOWHERE)
     goes_on_until = cause.number + _LINES_OF_A_MESSAGE if same_writer else cause.start
     return (
         event.role in (SignatureRole.CONSEQUENCE, SignatureRole.SUMMARY)

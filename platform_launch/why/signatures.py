@@ -35,6 +35,7 @@ _DETAIL_NAMES = {
     "waited_for": "waited for",
     "peer_operation": "peer's operation",
     "peer_shape": "peer's shape",
+    "remote_rank": "remote rank",
 }
 
 

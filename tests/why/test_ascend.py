@@ -86,3 +86,13 @@ def test_toolkit_that_is_not_set_up_explains_why_hccl_failed(explain_text: Expla
         "EC0010: Failed to import Python module [ModuleNotFoundError: No module named 'tbe.common.x'.].\n"
     )
     assert (verdict.cause, verdict.where.rank) == ("npu_setup", 1)
+
+
+def test_line_below_an_error_that_names_nobody_is_its_reason(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[ERROR] 2026-03-01-15:09:34 (PID:29, Device:0, RankID:13) ERR00100 PTA call acl api failed.\n"
+        "EI0002: [PID: 29] 2026-03-01-15:09:34.7 The wait execution of the Notify register times out. "
+        "Reason: The Notify register has not received the Notify record from remote rank: [6].\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "hccl_timeout", 13)
+    assert verdict.details["remote rank"] == "6"

@@ -137,3 +137,42 @@ def test_io_error_of_a_network_is_none_of_the_storage(explain_text: Explain) -> 
     assert (verdict.where.host, verdict.where.rank) == ("gn07", 31)
     asked = " - Abort(1) (rank 31 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 31\n"
     assert explain_text(stack.splitlines()[0] + asked).cause == "mpi_abort"
+
+
+def test_nccl_names_the_gpu_that_is_full(explain_text: Explain) -> None:
+    verdict = explain_text("gn07:30:66 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n")
+    assert (verdict.cause, verdict.where.host, verdict.where.gpu) == ("cuda_out_of_memory", "gn07", "3")
+
+
+PLUGIN = "gn07:95:31 [6] nccl_net_ofi_create_plugin:10 NCCL WARN NET/OFI aws-ofi-nccl initialization failed\n"
+SOCKETS = (
+    "gn07:95:31 [6] NCCL INFO net.cc:56 -> 2\n"
+    "gn07:95:31 [6] NCCL INFO NET/IB : No device found.\n"
+    "gn07:95:31 [6] NCCL INFO Using network Socket\n"
+)
+
+
+def test_network_that_nccl_does_without_is_no_cause(explain_text: Explain) -> None:
+    assert explain_text(PLUGIN).cause == "efa"
+    assert explain_text(PLUGIN + SOCKETS).cause in (None, "ib_not_found")
+
+
+def test_network_that_is_closed_in_use_is_a_first_sign(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "gn07:2:8 [0] recv_close:32 NCCL WARN NET/OFI Attempt to call recv_close with outstanding requests!\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("consequence", "nccl_aborted")
+
+
+NVSHMEM = (
+    "{}/src/host/transport/transport.cpp:nvshmemi_transport_init:275: init failed for transport: IBGDA\n"
+    "/src/host/init/init.cu:nvshmemi_check_state_and_init:1080: nvshmem initialization failed, exiting\n"
+)
+
+
+def test_reason_why_nvshmem_did_not_start(explain_text: Explain) -> None:
+    assert explain_text(NVSHMEM.format("")).cause == "nvshmem_transport"
+    peermem = "/src/ibgda.cpp:36: neither nv_peer_mem, or nvidia_peermem detected. Skipping transport.\n"
+    assert explain_text(NVSHMEM.format(peermem)).cause == "nvshmem_peermem"
+    unreached = "/src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 ibv_modify_qp failed\n"
+    assert explain_text(NVSHMEM.format(unreached)).cause == "ib_modify_qp"

@@ -82,8 +82,8 @@ _ADVICE = re.compile(
 )
 # Bars of progress, Java's stack, and lines of Python's loggers.
 _NO_MESSAGE = re.compile(r"\d%\||^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:")
-# What torch adds to an error of NCCL.
-_OF_NCCL = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:")
+# What torch adds to an error of NCCL, and torch_npu to one of CANN.
+_ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")
 # A place in compiled code, below which its macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
@@ -189,7 +189,7 @@ class Raised:
             (whole and not _ADVICE.match(text))
             or ended.endswith(_GOES_ON)
             or text.startswith((" ", "\t"))
-            or _OF_NCCL.match(text) is not None
+            or _ADDED.match(text) is not None
             or _COMPILED_PLACE.search(ended) is not None
             or _LISTS.search(ended) is not None
         )

@@ -96,3 +96,26 @@ def test_line_below_an_error_that_names_nobody_is_its_reason(explain_text: Expla
     )
     assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "hccl_timeout", 13)
     assert verdict.details["remote rank"] == "6"
+
+
+def test_npu_and_reason_stand_below_the_exception(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("RuntimeError: operator() NPU function error: synchronize, error code is 507035")
+        + "[ERROR] 2026-04-29-18:46:11 (PID:24, Device:1, RankID:-1) ERR00100 PTA call acl api failed\n"
+        "[Error]: The vector core execution is abnormal.\n"
+    )
+    assert verdict.cause == "npu_error"
+    assert verdict.details == {
+        "code": "507035",
+        "device": "1",
+        "reason": "The vector core execution is abnormal",
+    }
+
+
+def test_kernels_that_are_not_installed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[E OpParamMaker.cpp:273] call aclnnCast failed, detail:EZ9999: Inner Error!\n"
+        "EZ9999: 2026-05-17-01:30:26.960.959  Op Cast does not has any binary.\n"
+        "        Kernel Run failed. opType: 53, Cast\n"
+    )
+    assert (verdict.cause, verdict.details["operation"]) == ("npu_kernel_missing", "Cast")

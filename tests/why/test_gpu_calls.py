@@ -118,6 +118,8 @@ def test_number_of_an_amd_node_is_not_that_of_a_gpu(explain_text: Explain) -> No
     by_agent, by_number = explain_text(hung.format("node-4")), explain_text(hung.format("2"))
     assert (by_agent.cause, by_agent.where.host, by_agent.where.gpu) == ("gpu_hung", "gn07", None)
     assert by_number.where.gpu == "2"
+    fault = explain_text("Memory access fault by GPU node-1 (Agent handle: 0x51) on address (nil).\n")
+    assert (fault.cause, fault.where.gpu) == ("hip_fault", None)
 
 
 def test_nccl_tests_ask_for_more_gpus_than_the_node_has(explain_text: Explain) -> None:
@@ -176,3 +178,20 @@ def test_reason_why_nvshmem_did_not_start(explain_text: Explain) -> None:
     assert explain_text(NVSHMEM.format(peermem)).cause == "nvshmem_peermem"
     unreached = "/src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 ibv_modify_qp failed\n"
     assert explain_text(NVSHMEM.format(unreached)).cause == "ib_modify_qp"
+
+
+def test_gpu_that_is_not_ready_whoever_says_it(explain_text: Explain) -> None:
+    burn = "  what():  Error (gpu_burn-drv.cpp:298): system not yet initialized\n"
+    assert explain_text(f"terminate called\n{burn}").cause == "fabric_manager"
+
+
+LAST = (
+    "jaxlib.XlaRuntimeError: INTERNAL: NCCL operation ncclCommInitRank(&comm) failed: internal error - "
+    "please report this issue to the NCCL. Last NCCL warning(error) log entry (may be unrelated) '{}'.; up"
+)
+
+
+def test_machine_that_nccl_does_not_make_out(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught(LAST.format("Attribute busid of node nic not found")))
+    assert (verdict.cause, verdict.retry) == ("nccl_machine", None)
+    assert explain_text(uncaught(LAST.format("Error: no way"))).cause == "nccl_system_error"

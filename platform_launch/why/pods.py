@@ -1,4 +1,4 @@
-"""Which pod and node the lines of `kubectl describe pod` and of a pod's events are about."""
+"""Which pod and node the lines of kubectl are about: of lists of pods, of their descriptions and events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from itertools import takewhile
 
-from platform_launch.why.line import Location
+from platform_launch.why.line import NOWHERE, Location
 
 LINES_OF_A_DESCRIPTION = 200
 _OF_A_POD = re.compile(r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet ")
@@ -16,7 +16,19 @@ _ASSIGNED = re.compile(
 _NAMED = re.compile(r"\b[Pp]ods?[/=]")
 _EVENT_OF = re.compile(rb"\bpod/[\w.-]+")
 _NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
+# NAMESPACE NAME READY STATUS RESTARTS AGE, and of `-o wide` IP NODE and two columns more.
+_ROW = re.compile(
+    r"(?:[a-z0-9][a-z0-9-]{0,62}[ \t]+)?(?P<pod>[a-z0-9][a-z0-9.-]{0,252})[ \t]+\d{1,3}/\d{1,3}[ \t]+"
+    r"[A-Z][A-Za-z:0-9]{1,60}[ \t]+\d{1,9}(?: \(\w{1,20} ago\))?[ \t]+\w{1,20}"
+    r"(?:[ \t]+(?:[\da-f.:]+|<none>)[ \t]+(?P<host>[a-z0-9][\w.-]{0,252}))?(?:[ \t]|$)"
+)
 _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
+
+
+def pod_in_row(text: str) -> Location:
+    """Return the pod, and its node if it tells it, that a row of `kubectl get pods` is about."""
+    row = _ROW.match(text)
+    return Location(pod=row["pod"], host=row["host"]) if row else NOWHERE
 
 
 def speaks_of_a_pod(text: str) -> bool:

@@ -20,6 +20,7 @@ from platform_launch.why.pods import (
     LINES_OF_A_DESCRIPTION,
     of_same_pod,
     pod_above,
+    pod_in_row,
     speaks_of_a_pod,
     was_placed,
 )
@@ -268,6 +269,8 @@ class LogReader:
             where = where.filled(self._stack[1])
         elif where == NOWHERE and speaks_of_a_pod(line.text):
             where = pod_above(self._scanner.preceding(LINES_OF_A_DESCRIPTION))
+        elif where == NOWHERE:
+            where = pod_in_row(line.text)
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS

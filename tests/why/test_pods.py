@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.line import Location
+from platform_launch.why.line import NOWHERE, Location
 from platform_launch.why.pods import pod_above, speaks_of_a_pod
 from tests.why.conftest import Explain
 
@@ -85,3 +85,21 @@ def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:
     assert explain_text(events.replace("train-1", "train-0")).kind == "nothing"
     assert explain_text(events.replace("train-1", "train-01")).cause == "pod_unschedulable"
     assert explain_text(events.replace("train-1", "big-train-0")).cause == "pod_unschedulable"
+
+
+@pytest.mark.parametrize(
+    ("row", "where"),
+    [
+        ("sft-worker-1   0/1   OOMKilled   2 (3m ago)   25m", Location(pod="sft-worker-1")),
+        ("ml  sft-worker-1  0/2  OOMKilled  0  25m", Location(pod="sft-worker-1")),
+        (
+            "sft-worker-1  0/1  OOMKilled  0  25m  10.2.0.7  gpu-17.lan  <none>  <none>",
+            Location(pod="sft-worker-1", host="gpu-17.lan"),
+        ),
+        ("step 3/9 OOMKilled is what the kubelet calls it", NOWHERE),
+    ],
+)
+def test_row_in_a_list_of_pods_names_the_pod(row: str, where: Location, explain_text: Explain) -> None:
+    head = "NAME  READY  STATUS  RESTARTS  AGE\n"
+    verdict = explain_text(f"{head}sft-master-0  1/1  Running  0  25m\n{row}\n")
+    assert (verdict.cause, verdict.where) == ("out_of_memory_kill", where)

@@ -214,6 +214,22 @@ def left_by_itself(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurre
     return None
 
 
+def ended_alike(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
+    """Return how all processes ended that torchrun lists, where what it says of the first one is cut off."""
+    endings = [(one, ending) for one in nodes for ending in one.episode.endings]
+    codes = {ending.exit_code for _, ending in endings}
+    signature = catalogue.of_exit_code(codes.pop()) if len(codes) == 1 else None
+    if signature is None or any(ending.is_root for _, ending in endings):
+        return None
+    node_events, first = endings[0]
+    event = Occurrence(
+        signature, signature.role, node_events.log,
+        first.line.number, first.line.number, first.line.shown, first.where,
+    )  # fmt: skip
+    event.wheres |= {ending.where for _, ending in endings}
+    return event
+
+
 def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
     """Return the roll call of processes that was not complete, where the logs end with it.
 

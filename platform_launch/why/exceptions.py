@@ -12,6 +12,7 @@ _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most rec
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
+_FLUSH_FRAME = re.compile('File "')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
@@ -19,10 +20,17 @@ _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _RICH_BEGIN = re.compile(r"\s*[╭┌]")
 _RICH_END = re.compile(r"\s*[╰└]─")
 _ENDING = re.compile(
-    r"((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
+    r"(?!self\.|cls\.)((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
     r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
     r"(?::(?: |$)(.*)|[ \t]*$)"
 )
+# What is an exception's line wherever it stands.
+_RAISES = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::|\s*$)")
+# Code that raises an exception with its words in the same line, of which an f-string fills in some.
+_SAYS = re.compile(
+    r"""raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\([rf]{0,2}(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
+)
+_FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
 # Two processes that wrote the same into one pipe at once, piece by piece.
 _TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
 # An exception right behind a call, where an export of a log lost the newlines; and what then follows.
@@ -272,6 +280,7 @@ class Traceback:
         self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
+        self._flush = -1  # the frame above, where a page took the indentation off
         self._idle_lines = 0
         self.last_line = line
         self.end = line.number
@@ -291,6 +300,7 @@ class Traceback:
         if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or _RICH_FRAME.match(text):
             frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
+            self._flush = line.number if _FLUSH_FRAME.match(text) else -1
             self.last_line = line
             self.chain.begun = frames[0].function
             if not self.chain.links or self.chain.is_wrapper:
@@ -300,6 +310,8 @@ class Traceback:
         elif quoted := _QUOTES_TASK.match(text):
             self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
             return False
+        elif line.number == self._flush + 1 and text.strip() and not _RAISES.match(text):
+            frames[-1] = replace(frames[-1], source=shown(text))
         elif ending := _ENDING.match(text, self._name_at(text)):
             self._end(_raised(ending, line, frames, handling=self._handling))
         elif frames and (glued := _GLUED.match(text)) and (ending := _ENDING.match(text, glued.end())):
@@ -407,6 +419,18 @@ def _boxed(above: list[Line]) -> list[TracebackFrame]:
         if found := _RICH_FRAME.match(before.text):
             frames.insert(0, TracebackFrame(found[1], int(found[2]), found[3].strip("│|")))
     return frames
+
+
+def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
+    """Return the exception that the code raises where a traceback was cut off below it, with what it says."""
+    says = _SAYS.match(frames[-1].source)
+    if says is None:
+        return None
+    own = [frame for frame in frames if not frame.is_library]
+    message = _FILLED_IN.sub("…", says["words"])
+    return Raised(
+        says["type"], shown(message), line, own[-1] if own else None, frames[0].function, innermost=frames[-1]
+    )
 
 
 def is_frame(text: str) -> bool:

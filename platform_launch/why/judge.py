@@ -12,6 +12,7 @@ from platform_launch.why.candidates import (
     broken_before,
     cancelled_before,
     caught_last,
+    ended_alike,
     ended_before,
     is_sequel,
     left_by_itself,
@@ -120,5 +121,7 @@ def _choose(
         return chosen, also(chosen, chosen, beside)
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
+    if alike := ended_alike(nodes, catalogue):
+        return alike, []
     perhaps = [note("perhaps", event=named(event)) for event in suspects[:MOST_OTHERS]]
     return None, [*perhaps, *survived(nodes, None)]

@@ -42,6 +42,8 @@ _MILD_FIELD = re.compile(
 _WITHIN_OBJECT = 1000
 # What NCCL and Ray call a warning is the reason of a failure.
 _GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
+# glog's handler of signals writes at the level of warnings.
+_CRASHED, _NEAR = "] *** SIG", 60
 _GRAVE = ("E", "F", "ERROR", "CRITICAL")
 YEAR_S = 366 * 86400.0
 
@@ -156,6 +158,8 @@ def plain(data: bytes) -> str:
     text = data.decode(errors="replace")
     text = _ESCAPE.sub("", text) if "\x1b" in text else text
     text = _LINKED.sub(r"\1", text) if "](http" in text else text
+    if text[-1:] == "`" and text.count("`") == 1:
+        text = text[:-1]  # the end of what a page shows as code
     return _EMPHASIS.sub(r"\1", text) if "**" in text else text
 
 
@@ -166,6 +170,8 @@ def shown(text: str) -> str:
 
 
 def _is_mild(text: str, found: dict[str, str]) -> bool:
+    if _CRASHED in text[:_NEAR]:
+        return False
     if _GETS_OVER.search(text, 0, _WITHIN_OBJECT):
         return True
     if "severity" in found:

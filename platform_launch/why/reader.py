@@ -11,7 +11,7 @@ from platform_launch.why.clock import Clock
 from platform_launch.why.endings import SummaryBlock, ending_in, opens_block
 from platform_launch.why.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.events import MOST_REPEATS, NodeEvents
-from platform_launch.why.exceptions import Chain, Raised, is_frame, lone, opens
+from platform_launch.why.exceptions import Chain, Raised, about_to_raise, is_frame, lone, opens
 from platform_launch.why.line import NOWHERE, Line, Location, parse, plain, shown
 from platform_launch.why.log_events import LogEvents
 from platform_launch.why.note import Note, note
@@ -83,6 +83,7 @@ class LogReader:
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._recovered = 0
+        self._at_end = False
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
         self._job = 0, NOWHERE  # the line in which a scheduler's report told of its end, and where it ran
@@ -101,6 +102,7 @@ class LogReader:
                 self._conclude(reading)
             reporting = bool(self._summaries) or self._steps.expects(raw.number)
             self._scanner.everything = self._tracebacks.is_open or reporting
+        self._at_end = True
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
         return self._events.finished(self._job[1])
@@ -346,12 +348,17 @@ class LogReader:
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         frames = chain.handler or chain.frames
-        if len(frames) < 2 and not chain.headless:
+        if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
             return
         last, line = frames[-1], reading.traceback.last_line
         if last.is_launcher:
             told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
             match, role, raised = Match(told, 0, chain.where), told.role, None
+        elif (raised := about_to_raise(frames, line)) is not None:
+            found = self._catalogue.match(raised.text)
+            told = found.signature if found else self._catalogue["python_exception"]
+            match, role = Match(told, 0, chain.where), told.role
+            role = SignatureRole.SUSPECT if role is SignatureRole.CAUSE else role
         else:
             place = ("innermost", f"{last.file}:{last.line} in {last.function}")
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))

@@ -46,6 +46,7 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
         ("assertion_of_sizes", ("/a/t.py: assert model_parallel_is_initialized()", "AssertionError")),
         ("value_not_finite", ("ValueError: cannot convert float NaN to integer",)),
         ("value_not_finite", ("ValueError: Input X contains NaN.",)),
+        ("checkpoint_entry_missing", ("/a/t.py: name = stateful['name']", "KeyError: 'name'")),
         ("data_ran_out", ("/a/t.py: chosen = next(p for p in data_parts if p.ok)", "StopIteration")),
         ("waited_in_vain", ("/usr/lib/python3.11/queue.py: raise Empty", "_queue.Empty")),
         ("waited_in_vain", ("asyncio.exceptions.CancelledError",)),

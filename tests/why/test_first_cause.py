@@ -122,6 +122,14 @@ def test_output_after_the_last_error_is_noted(explain_text: Explain) -> None:
     assert any("may have survived" in note for note in verdict.notes)
 
 
+def test_a_summary_whose_first_failure_is_cut_off_still_tells_the_signal(explain_text: Explain) -> None:
+    failure = "[{0}]:\n  host      : gn05\n  rank      : {0} (local_rank: {0})\n  exitcode  : {1} (pid: 7)\n"
+    log = "ChildFailedError: \ntrain.py FAILED\nFailures:\n" + "".join(failure.format(n, -7) for n in (1, 2))
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.host) == ("bus_error", "gn05")
+    assert explain_text(log + failure.format(3, -9)).cause is None
+
+
 @pytest.mark.parametrize(
     ("name", "number", "expected"),
     [

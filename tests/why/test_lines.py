@@ -89,9 +89,10 @@ def test_line_without_time_has_none() -> None:
         ("[node 1] [WARN] x", True),
         ("WARNING:root:x", True),
         ("gpu-7:1:2 [0] NCCL WARN x", False),
+        ("W1121 03:04:05.123456 42 init.cc:2] *** SIGBUS (@0x7) received by PID 42; stack trace: ***", False),
         ("x", False),
     ],
 )
-def test_warnings_are_mild_except_those_of_nccl(data: str, mild: bool) -> None:
+def test_warnings_are_mild_except_those_of_nccl_and_of_crashes(data: str, mild: bool) -> None:
     line: Line = parse(1, data.encode())
     assert line.mild is mild

@@ -48,6 +48,23 @@ def test_rich_traceback_is_read(explain_text: Explain) -> None:
     assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 88)
 
 
+def test_traceback_cut_off_below_a_raise_says_what_was_raised(explain_text: Explain) -> None:
+    head = "".join(uncaught("x").splitlines(keepends=True)[:4])
+    verdict = explain_text(head + '    raise ValueError(f"no shards for {split} in {folder}")\n')
+    assert (verdict.kind, verdict.title) == ("cause", "ValueError: no shards for … in …")
+    known = explain_text(head + '    raise ValueError(f"Can\'t find a valid checkpoint at {path}")\n')
+    assert (known.cause, known.details) == ("checkpoint_missing", {})
+    assert explain_text(head + "    raise ValueError(message)\n").cause == "traceback_cut"
+
+
+def test_traceback_of_which_a_page_took_the_indentation_off_is_read(explain_text: Explain) -> None:
+    lines = [line.strip() for line in uncaught("RuntimeError: bad").splitlines()]
+    lines[4] = "self.comm: Comm = self.library.open("
+    verdict = explain_text("\n".join(lines[1:]) + "\n")
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("RuntimeError: bad", 88)
+
+
 def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("ValueError: bad"))
     assert verdict.exception is not None

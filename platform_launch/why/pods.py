@@ -9,7 +9,12 @@ from itertools import takewhile
 from platform_launch.why.line import NOWHERE, Location
 
 LINES_OF_A_DESCRIPTION = 200
-_OF_A_POD = re.compile(r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet ")
+_OF_A_POD = re.compile(
+    r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
+    r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/"
+)
+# An event in a list names its pod, and one of an old Kubernetes its node.
+_IN_EVENT = re.compile(r"\bpod/(?P<pod>[\w.-]{1,253})\s|\bkubelet, (?P<host>[\w.-]{1,253})\s")
 _ASSIGNED = re.compile(
     rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
 )
@@ -36,17 +41,25 @@ def speaks_of_a_pod(text: str) -> bool:
     return _OF_A_POD.match(text) is not None
 
 
-def pod_above(preceding: Iterable[bytes]) -> Location:
-    """Return the pod and its node, as the lines above tell them; nearest first."""
-    host: str | None = None
-    for data in preceding:
+def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location:
+    """Return the pod and the node that a line is about, if it or the lines above tell them; nearest first.
+
+    ``named`` is the pod that the line's message names.
+    """
+    said = _IN_EVENT.search(text)
+    host = said["host"] if said else None
+    pod = named or (said["pod"] if said else None)
+    for data in preceding if host is None else []:
         if assigned := _ASSIGNED.search(data):
-            return Location(pod=assigned["pod"].decode(), host=assigned["host"].decode())
-        if node := _NODE.match(data):
+            if pod in (None, assigned["pod"].decode()):
+                return Location(pod=assigned["pod"].decode(), host=assigned["host"].decode())
+        elif node := _NODE.match(data):
             host = node["host"].decode()
-        elif named := _NAME.match(data):
-            return Location(pod=named["pod"].decode(), host=host)
-    return Location(host=host)
+        elif described := _NAME.match(data):
+            if pod in (None, described["pod"].decode()):
+                return Location(pod=described["pod"].decode(), host=host)
+            return Location(pod=pod)
+    return Location(pod=pod, host=host)
 
 
 def was_placed(text: str, following: Iterable[bytes]) -> bool:

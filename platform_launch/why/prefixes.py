@@ -61,7 +61,7 @@ _KNOWN = re.compile(
     | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
     | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
-    | \[?(?P<severity>[EWIF])(?P<month>\d{{1,2}}?)(?P<day>\d\d)[ ]
+    | \[?(?P<severity>[EWIF])[ ]?(?P<month>\d{{1,2}}?)-?(?P<day>\d\d)[ ]
       (?:00:00:\d{{10}}\.\d{{6}}|(?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?))[ ]?
     | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
     | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]

@@ -19,8 +19,8 @@ from platform_launch.why.own_lines import OwnLines
 from platform_launch.why.pods import (
     LINES_OF_A_DESCRIPTION,
     of_same_pod,
-    pod_above,
     pod_in_row,
+    pod_of,
     speaks_of_a_pod,
     was_placed,
 )
@@ -269,8 +269,9 @@ class LogReader:
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0] and not of_scheduler:
             where = where.filled(self._stack[1])
-        elif where == NOWHERE and speaks_of_a_pod(line.text):
-            where = pod_above(self._scanner.preceding(LINES_OF_A_DESCRIPTION))
+        elif where.host is None and speaks_of_a_pod(line.text):
+            above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
+            where = where.filled(pod_of(line.text, where.pod, above))
         elif where == NOWHERE:
             where = pod_in_row(line.text)
         kept = self._events.add(match, role, line, where, raised, writer=line.where)

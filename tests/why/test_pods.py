@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.why.line import NOWHERE, Location
-from platform_launch.why.pods import pod_above, speaks_of_a_pod
+from platform_launch.why.pods import pod_of, speaks_of_a_pod
 from tests.why.conftest import Explain
 
 UNHEALTHY = (
@@ -41,11 +41,11 @@ def test_of_two_descriptions_the_one_above_counts() -> None:
         b"Namespace:  ml",
         b"Node:  gpu-2/10.0.0.2\r",
     ]
-    assert pod_above(lines[::-1]) == Location(pod="b", host="gpu-2")
+    assert pod_of("", None, lines[::-1]) == Location(pod="b", host="gpu-2")
 
 
 def test_without_them_no_place_is_named() -> None:
-    assert pod_above([b"Names: x", b"step 1", b"Node: none"]) == Location()
+    assert pod_of("", None, [b"Names: x", b"step 1", b"Node: none"]) == Location()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,8 @@ def test_without_them_no_place_is_named() -> None:
     [
         ("      Reason:       Error", True),
         ("  Warning  Failed  2m  kubelet  Error: ErrImagePull", True),
+        ("2m   Warning   Failed   pod/sft-0   Error: ErrImagePull", True),
+        ("Warning  Failed  2m  kubelet, gpu-3  Error: ErrImagePull", True),
         ("Reason: the loss is not finite", False),
         ("    raise RuntimeError", False),
     ],
@@ -103,3 +105,17 @@ def test_row_in_a_list_of_pods_names_the_pod(row: str, where: Location, explain_
     head = "NAME  READY  STATUS  RESTARTS  AGE\n"
     verdict = explain_text(f"{head}sft-master-0  1/1  Running  0  25m\n{row}\n")
     assert (verdict.cause, verdict.where) == ("out_of_memory_kill", where)
+
+
+def test_event_in_a_list_is_of_the_pod_that_it_names(explain_text: Explain) -> None:
+    listed = (
+        "9m  Normal   Scheduled     pod/sft-0  Successfully assigned ml/sft-0 to gpu-1\n"
+        "9m  Normal   Scheduled     pod/sft-1  Successfully assigned ml/sft-1 to gpu-2\n"
+        '2m  Warning  Failed        pod/sft-0  Failed to pull image "lab/train:9": manifest unknown\n'
+    )
+    assert explain_text(listed).where == Location(pod="sft-0", host="gpu-1")
+    old = 'Warning  Failed  2m (x3 over 2m)  kubelet, gpu-7  Failed to pull image "lab/train:9": unknown\n'
+    assert explain_text(old).where == Location(host="gpu-7")
+    waits = "Warning  BackOff  2m  kubelet  Back-off restarting failed container init-pytorch in pod sft-1_a"
+    placed = listed.splitlines(keepends=True)[1]
+    assert explain_text(placed + waits).where == Location(pod="sft-1", host="gpu-2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.why.conftest import Explain
+from tests.why.conftest import Explain, uncaught
 
 
 def test_error_while_ray_unpacks_a_task_is_not_a_cluster_that_did_not_come_up(explain_text: Explain) -> None:
@@ -98,3 +98,17 @@ def test_worker_that_was_asked_to_end_did_not_crash(explain_text: Explain) -> No
     assert "worker-*4711.err" in verdict.fix
     crashed = explain_text(LEFT.replace("by a signal. SystemExit is raised", "with a connection error"))
     assert (crashed.cause, crashed.where.host) == ("ray_actor_died", "10.0.0.4")
+
+
+def test_end_of_an_actor_that_follows_from_another_process_is_told_as_such(explain_text: Explain) -> None:
+    died = (
+        "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+        "\tclass_name: Learner\n\tactor_id: 81387472\n"
+    )
+    for reason, cause in (
+        ("The actor is dead because its owner has died. Owner Id: 0100ff", "ray_owner_died"),
+        ("The actor is dead because it was killed by `ray.kill`.", "ray_actor_ended"),
+        ("The actor is dead because its worker process has died.", "ray_actor_died"),
+    ):
+        raised = uncaught(f"{died}{reason}")
+        assert explain_text(raised).cause == cause

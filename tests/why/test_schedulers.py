@@ -283,3 +283,13 @@ def test_list_of_hosts_that_is_not_in_the_container_is_named(explain_text: Expla
     assert (verdict.cause, verdict.where.host, verdict.details["path"]) == (
         "mpi_hostfile", "gn4", "/spool/aux/7",
     )  # fmt: skip
+
+
+def test_munge_that_does_not_run_is_told_from_a_credential_that_is_refused(explain_text: Explain) -> None:
+    encode = (
+        'sbatch: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or '
+        "directory\nsbatch: error: Batch job submission failed: Protocol authentication error\n"
+    )
+    assert explain_text(encode).cause == "munge_down"
+    decode = "Mar 24 07:06:46 ctl slurmctld[159]: error: Munge decode failed: Invalid credential\n"
+    assert explain_text(decode).cause == "slurm_credential"

@@ -160,3 +160,43 @@ def test_what_hinders_nvidias_container_toolkit_is_told_apart(
 def test_image_that_is_a_broken_file_was_not_to_be_pulled(explain_text: Explain) -> None:
     verdict = explain_text("FATAL:   could not open image /img/a.sif: image format not recognized\n")
     assert (verdict.cause, verdict.details["image"]) == ("image_file", "/img/a.sif")
+
+
+def test_error_in_skypilots_own_form_is_one(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "I 03-04 05:06:07 backend.py:31] Setup completed.\n"
+        "bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)\n"
+        "E 03-04 05:06:09 tools.py:84] mux: unable to send, message too long\n"
+    )
+    assert verdict.first_error is not None
+    assert verdict.first_error.line == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ('exec: "--gpus": executable file not found in $PATH: unknown.', "container_command"),
+        ('exec: "train": executable file not found in $PATH: unknown.', "container_shell"),
+        ("unknown or invalid runtime name: nvidia.", "container_gpu"),
+        ("layer does not exist", "image_store"),
+    ],
+)
+def test_what_docker_refuses_is_told_apart(explain_text: Explain, said: str, cause: str) -> None:
+    failed = "docker: Error response from daemon: failed to create shim: OCI runtime create failed: "
+    assert explain_text(f"{failed}{said}\n").cause == cause
+
+
+def test_pod_whose_node_lacks_nvidias_runtime_has_no_fault_of_the_network(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "2m  Warning  FailedCreatePodSandBox  pod/sft-3  Failed to create pod sandbox: rpc error: code = "
+        'Unknown desc = unable to get OCI runtime for sandbox "a5b1": no runtime for "nvidia" is configured\n'
+    )
+    assert (verdict.cause, verdict.where.pod) == ("container_gpu", "sft-3")
+
+
+def test_tpu_that_may_not_be_opened_is_no_failed_assertion(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Exception in device=TPU:0: xla_client/service.cc:56 : Check failed: NewServer(def) == Status::OK() "
+        "(PERMISSION_DENIED: open(/dev/accel2): Operation not permitted vs. OK)\n"
+    )
+    assert (verdict.cause, verdict.details["device"]) == ("tpu_closed", "/dev/accel2")

@@ -58,7 +58,7 @@ PHRASES = (
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no space", "no such", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
-    "ready twice", "same model",
+    "ready twice", "rock module", "same model",
     "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "terminate", "timed out",
     "too many", "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",

@@ -195,3 +195,43 @@ def test_machine_that_nccl_does_not_make_out(explain_text: Explain) -> None:
     verdict = explain_text(uncaught(LAST.format("Attribute busid of node nic not found")))
     assert (verdict.cause, verdict.retry) == ("nccl_machine", None)
     assert explain_text(uncaught(LAST.format("Error: no way"))).cause == "nccl_system_error"
+
+
+def test_line_of_mpi_s_network_alone_is_none_of_the_storage(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Abort(808576911): Fatal error in internal_Finalize: Other MPI error\n"
+        "MPIDI_OFI_handle_cq_error(593)..: OFI poll failed\n"
+        "(default nic=en5: Input/output error)\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("consequence", "mpi_error")
+
+
+def test_amd_driver_that_is_not_there_comes_before_what_fails_without_it(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Unable to open /dev/kfd read-write: No such file or directory\n"
+        "Call returned HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate resources.\n"
+    )
+    assert verdict.cause == "amd_driver"
+
+
+def test_context_switch_that_a_kernel_held_up_is_the_program_s(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "NVRM: Xid (PCI:0000:cb:00): 13, SM Warp Exception on (GPC 7): Illegal Instruction Parameter\n"
+        "NVRM: Xid (PCI:0000:cb:00): 109, pid=17, name=python, errorString CTX SWITCH TIMEOUT, Info 0x58\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("suspect", "xid_program")
+
+
+def test_reductions_of_switches_that_nccl_does_without(explain_text: Explain) -> None:
+    refused = (
+        "gn07:104:114 [7] sharp_plugin.c:320 NCCL WARN SHARP coll init error: Cannot create SHARP job(-11)\n"
+    )
+    fault = uncaught("RuntimeError: CUDA error: an illegal memory access was encountered", "[rank2]: ")
+    assert explain_text(refused).kind == "suspect"
+    assert explain_text(refused + fault).cause == "illegal_memory_access"
+
+
+def test_matrix_product_that_cublas_does_not_take(explain_text: Explain) -> None:
+    said = "RuntimeError: CUDA error: {} when calling `cublasGemmEx( handle, opa, opb, m, n, k)`"
+    assert explain_text(uncaught(said.format("CUBLAS_STATUS_INVALID_VALUE"))).cause == "cublas_argument"
+    assert explain_text(uncaught(said.format("CUBLAS_STATUS_EXECUTION_FAILED"))).cause == "cublas"

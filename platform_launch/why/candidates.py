@@ -16,6 +16,7 @@ from platform_launch.why.steps import StepEnd
 _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
+_LINES_OF_AN_ABORT = 3
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "step_task_failed", "lsf_killed", "terminated"))
@@ -54,6 +55,13 @@ def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
     """Tell whether a suspect that explains a cause stands above it."""
     above = suspect.log == first.log and suspect.start < first.start
     return suspect.role is SignatureRole.SUSPECT and not suspect.mention and above
+
+
+def aborted_at(cause: Occurrence, events: Iterable[Occurrence]) -> Location:
+    """Return where a process aborted right below a cause that names no place, as C++ has it."""
+    aborts = (e for e in events if e.signature.id == "abort" and e.log == cause.log)
+    places = {e.where for e in aborts if 0 < e.start - cause.number <= _LINES_OF_AN_ABORT}
+    return places.pop() if len(places) == 1 else NOWHERE
 
 
 def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:

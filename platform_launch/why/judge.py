@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from platform_launch.why.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.candidates import (
+    aborted_at,
     best_consequence,
     best_suspect,
     broken_before,
@@ -106,6 +107,8 @@ def _choose(
             return waited_for, [note("went-on-until", event=named(first))]
         elif cancelled := cancelled_before(first, nodes):
             return cancelled, [note("also", event=named(first))]
+        if cause.where == NOWHERE:
+            cause.where = aborted_at(cause, events)
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]

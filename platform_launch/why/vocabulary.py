@@ -24,21 +24,22 @@ _SHAPES_OF_A_WORD = (1000, 200, 50)
 # signatures.yaml).
 STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
-    badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed collective
-    communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn cusparse
-    cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir enet enospc
-    ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail fatal finite
-    forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc identification illegal
-    imagepull imex import inactive incarnation inconsistent initialized insufficient interface interrupt
-    invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost lustre memlimit mismatch
-    missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge must nbytes netcc neth ninja
-    nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme
-    panic permitted pickling pluginload pmix populate preempt pressure pullaccess quota ratelimit rdzvendpoint
-    readonly recognized reduction refused remapp requeue reset resolve resource retrieved retrying route
-    runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal
-    sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint
-    termadmin termination termowner throttl timeout toomany traceback trainingfinished truncated unable
-    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
+    badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
+    collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
+    cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
+    enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
+    identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
+    interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
+    lustre memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge
+    must nbytes netcc neth ninja nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi
+    oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
+    pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused remapp requeue reset
+    resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
+    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
+    stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
+    traceback trainerfit trainingfinished truncated unable unauthor unbound undefined unhandled unknown
+    unreachable vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
@@ -60,7 +61,8 @@ PHRASES = (
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
     "ready twice", "rock module", "same model",
     "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "terminate", "timed out",
-    "too many", "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
+    "too many", "training batches",
+    "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",
     # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
     "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",

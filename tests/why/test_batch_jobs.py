@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.why.conftest import Explain, uncaught
 
 
@@ -53,3 +55,75 @@ def test_an_environment_that_was_not_activated_stands_behind_a_missing_package(e
     verdict = explain_text(activate + ended)
     assert verdict.cause == "time_limit"
     assert "environment" in " ".join(verdict.notes)
+
+
+def test_cpus_that_a_step_does_not_have_are_no_fault_of_the_node(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "srun: error: CPU binding outside of job step allocation, allocated CPUs are: 0x0F00.\n"
+        "srun: error: Task launch for StepId=93.0 failed on node gn09: Unable to satisfy cpu bind request\n"
+        "srun: error: Application launch failed: Unable to satisfy cpu bind request\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.retry) == ("slurm_cpu_bind", "gn09", "no")
+
+
+def test_a_function_of_srun_is_no_host(explain_text: Explain) -> None:
+    silent = (
+        "srun: error: eio_message_socket_accept: slurm_receive_msg[10.1.2.11:49092]: "
+        "Zero Bytes were transmitted or received\n"
+    )
+    verdict = explain_text(silent + "srun: error: Node failure on gn11\n")
+    assert (verdict.cause, verdict.where.host) == ("node_failed", "gn11")
+    assert explain_text(silent).cause != "node_failed"
+
+
+@pytest.mark.parametrize("codes", ["SIGKILL(-9)", "SIGSEGV(-11)"])
+def test_what_a_pool_supposes_of_its_worker_is_no_crash(explain_text: Explain, codes: str) -> None:
+    died = (
+        "joblib.externals.loky.process_executor.TerminatedWorkerError: A worker process was unexpectedly "
+        "terminated. This could be caused by a segmentation fault while calling the function.\n"
+        f"\nThe exit codes of the workers are {{{codes}}}\n"
+    )
+    verdict = explain_text(died)
+    assert (verdict.cause, verdict.details["reason"]) == ("pool_worker_died", codes)
+    killed = "slurmstepd: error: Detected 3 oom_kill events in StepId=7.batch. Some of the tasks.\n"
+    assert explain_text(died + killed).cause == "out_of_memory_kill"
+
+
+def test_the_host_of_an_abort_is_that_of_what_was_thrown(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "terminate called after throwing an instance of 'std::bad_alloc'\n"
+        "  what():  std::bad_alloc\n"
+        "[gn05:9049] *** Process received signal ***\n"
+        "[gn05:9049] Signal: Aborted (6)\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("host_memory", "gn05")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "path"),
+    [
+        ("hook function for tag layer: failed to create /t/j7 directory: mkdir /t/j7: permission denied",
+         "container_folder", "/t/j7"),
+        ("failed to resolve session directory /s/a/mnt/session: lstat /s/a: no such file or directory",
+         "container_folder", "/s/a"),
+        ("error: while mounting /opt/c: destination /opt/c doesn't exist in container",
+         "container_mount", "/opt/c"),
+    ],
+)  # fmt: skip
+def test_folders_that_a_container_lacks(explain_text: Explain, line: str, cause: str, path: str) -> None:
+    verdict = explain_text(f"FATAL:   container creation failed: {line}\n")
+    assert (verdict.cause, verdict.details["path"]) == (cause, path)
+
+
+def test_a_script_that_julia_does_not_find_is_named_with_its_task(explain_text: Explain) -> None:
+    verdict = explain_text(
+        'ERROR: LoadError: SystemError: opening file "/s/fit.jl": No such file or directory\n'
+        "Stacktrace:\n"
+        "srun: error: gn3: task 0: Exited with exit code 1\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "file_missing", "gn3")
+
+
+def test_a_training_without_batches_is_told(explain_text: Explain) -> None:
+    assert explain_text("`Trainer.fit` stopped: No training batches.\n").cause == "data_empty"
+    assert explain_text("`Trainer.fit` stopped: `max_epochs=3` reached.\n").cause is None

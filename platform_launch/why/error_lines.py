@@ -21,7 +21,7 @@ _NEUTRAL = re.compile(
       \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ]){0,2}(?:errors?|failures?|exceptions?)\b
     | (?<![\w-])--?\w[\w-]{0,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
     | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
-    | (?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
+    | (?-i:(?<![a-z])|(?![A-Z]))(?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
       (?: [ ]?=[ ]?["']?
           (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
         | [ ]?:[ ]?

@@ -28,7 +28,8 @@ _ENDING = re.compile(
 _RAISES = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::|\s*$)")
 # Code that raises an exception with its words in the same line, of which an f-string fills in some.
 _SAYS = re.compile(
-    r"""raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\([rf]{0,2}(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
+    r"""(?:raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\(|assert .*, ?)[rf]{0,2}"""
+    r"""(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
 )
 _FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
 # Two processes that wrote the same into one pipe at once, piece by piece.
@@ -429,7 +430,12 @@ def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
     own = [frame for frame in frames if not frame.is_library]
     message = _FILLED_IN.sub("…", says["words"])
     return Raised(
-        says["type"], shown(message), line, own[-1] if own else None, frames[0].function, innermost=frames[-1]
+        says["type"] or "AssertionError",
+        shown(message),
+        line,
+        own[-1] if own else None,
+        frames[0].function,
+        innermost=frames[-1],
     )
 
 

@@ -106,6 +106,19 @@ def test_memory_that_nccl_did_not_get_is_likely_what_failed(explain_text: Explai
     assert explain_text(full + REFUSED).cause == "cuda_out_of_memory"
 
 
+def test_call_of_nccl_that_the_driver_refused_is_no_fault_of_the_node(explain_text: Explain) -> None:
+    verdict = explain_text(REFUSED + "Last error:\nCuda failure 'invalid argument'\n")
+    assert (verdict.cause, verdict.retry) == ("nccl_call_refused", "no")
+    assert "NCCL_P2P_DISABLE" in verdict.fix
+
+
+def test_optimizer_that_was_made_by_half_is_a_follow_up(explain_text: Explain) -> None:
+    half = "AttributeError: 'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'\n"
+    assert explain_text(half).kind == "consequence"
+    missing = "MissingCUDAException: CUDA_HOME does not exist, unable to compile CUDA op(s)\n"
+    assert explain_text(half + missing).cause == "cuda_toolkit_missing"
+
+
 def test_a_bus_error_alone_does_not_tell_whether_another_node_helps(explain_text: Explain) -> None:
     verdict = explain_text("[gpu-3:189:0:189] Caught signal 7 (Bus error: nonexistent physical address)\n")
     assert (verdict.cause, verdict.retry) == ("bus_error", None)

@@ -38,6 +38,12 @@ def test_hub_whose_name_does_not_resolve_is_called_offline(explain_text: Explain
     assert explain_text(f"Traceback (most recent call last):\n  {frame}{said}").cause == "hub_offline"
 
 
+def test_helper_of_wandb_that_does_not_answer_is_no_missing_login(explain_text: Explain) -> None:
+    verdict = explain_text("wandb.errors.UsageError: Error communicating with wandb process\n")
+    assert verdict.cause == "wandb_network"
+    assert explain_text("wandb.errors.UsageError: api_key not configured (no-tty)\n").cause == "wandb_login"
+
+
 def test_warning_that_a_server_was_not_found_does_not_hide_what_ended_the_job(explain_text: Explain) -> None:
     warning = "WARNING retrying: Failed to resolve 'metrics.example' (attempt 1)\n"
     verdict = explain_text(warning + "RuntimeError: CUDA Error: out of memory at /src/allocator.cpp:62\n")

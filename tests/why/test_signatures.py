@@ -118,7 +118,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("RuntimeError: CUDA error: invalid device ordinal", "invalid_device"),
         ("ModuleNotFoundError: No module named 'torch'", "missing_module"),
         ("NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.18.5", "nccl_system_error"),
-        ("RuntimeError: Some background workers are no longer alive", "engine_failed"),
+        ("RuntimeError: Some background workers are no longer alive", "background_workers"),
         ("RuntimeError: rollout: Server 3 failed: 502, Bad Gateway", "engine_failed"),
         ("Detected failure SLICE_FAILURE_LINK_DOWN in session 4f; Start failure handling", "tpu_halted"),
         ("cuda_driver.cc:7] failed call to cuInit: CUDA_ERROR_UNKNOWN: x", "tensorflow_without_gpu"),

@@ -55,6 +55,8 @@ def test_traceback_cut_off_below_a_raise_says_what_was_raised(explain_text: Expl
     known = explain_text(head + '    raise ValueError(f"Can\'t find a valid checkpoint at {path}")\n')
     assert (known.cause, known.details) == ("checkpoint_missing", {})
     assert explain_text(head + "    raise ValueError(message)\n").cause == "traceback_cut"
+    checked = explain_text(head + "    assert split in found, f'{split} is no split of the data'\n")
+    assert checked.title == "AssertionError: … is no split of the data"
 
 
 def test_traceback_of_which_a_page_took_the_indentation_off_is_read(explain_text: Explain) -> None:

@@ -111,6 +111,11 @@ def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text:
     assert "last-words" not in {one.id for one in verdict.noted}
 
 
+def test_a_key_that_is_zero_is_no_count_of_errors(explain_text: Explain) -> None:
+    assert explain_text("    self.slots[key]\nKeyError: 0\n").title == "KeyError: 0"
+    assert explain_text("val_error: 0\nvalerror: 0.5\n").kind == "nothing"
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -165,6 +165,17 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("In 'config': Could not find 'model/large'", "config_key"),
         ("ModuleNotFoundError: No module named 'encodings'", "python_home"),
         ("ModuleNotFoundError: No module named 'encodings_of_mine'", "missing_module"),
+        ("ModuleNotFoundError: No module named 'mmcv._ext'", "compiled_part_missing"),
+        ("ModuleNotFoundError: No module named 'mmcv.ext'", "submodule_missing"),
+        ("ImportError: cannot import name '_C' from 'pointnet2_ops' (x)", "compiled_part_missing"),
+        ("ImportError: The `Trainer` needs it: `pip install accelerate -U`", "package_required"),
+        ("ImportError: This file needs packages; run `pip install flash_attn`", "package_required"),
+        ("ValueError: You need to have sentencepiece installed to convert it", "package_required"),
+        ("RuntimeError: Error communicating with wandb process", "wandb_network"),
+        ("wandb.errors.UsageError: api_key not configured (no-tty).", "wandb_login"),
+        ("*** Error in `python3': munmap_chunk(): invalid pointer: 0x000055 ***", "heap_corruption"),
+        ("ValueError: could not broadcast input array from shape (2,3) into shape (2,)", "shape_mismatch"),
+        ("RuntimeError: can't start new thread", "too_many_threads"),
     ],
 )  # fmt: skip
 def test_known_message_is_recognised(line: str, expected: str) -> None:

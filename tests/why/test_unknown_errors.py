@@ -208,7 +208,7 @@ def test_a_file_that_is_missing_is_told_with_the_error_of_what_was_to_write_it(e
 
 def test_numpy_without_its_own_version_is_no_package_built_for_another(explain_text: Explain) -> None:
     removed, broken = "AttributeError: module 'numpy' has no attribute '{}'".format, "__version__"
-    assert explain_text(uncaught(removed("bool"))).cause == "numpy_abi"
+    assert explain_text(uncaught(removed("bool"))).cause == "numpy_name_gone"
     assert explain_text(uncaught(removed(broken))).cause == "python_exception"
 
 

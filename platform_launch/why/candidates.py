@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from platform_launch.why.claims import OF_THE_CODE
 from platform_launch.why.collectives import Collectives
-from platform_launch.why.events import FirstError, NodeEvents, Occurrence
-from platform_launch.why.line import NOWHERE, Location
+from platform_launch.why.events import FirstError, NodeEvents, Occurrence, all_events
+from platform_launch.why.line import NOWHERE, Line, Location
 from platform_launch.why.order import earliest
-from platform_launch.why.signatures import Catalogue, SignatureRole
+from platform_launch.why.signatures import Catalogue, Signature, SignatureRole
 from platform_launch.why.steps import StepEnd
 
 _FEW_LINES = 2
@@ -31,6 +32,9 @@ SUFFERED = frozenset(
 _FATAL = frozenset(("mpi_abort", "mpi_error"))
 # While they wait for it they say little.
 _LINES_OF_A_STANDSTILL = 50
+# Exit codes from here on are those of signals.
+_FIRST_OF_SIGNALS = 128
+_OF_A_CONTAINER = re.compile(r"\b(?:[Cc]ontainer|[Pp]od|[Rr]eplica)\b")
 # The message of an exception goes on below its first line.
 _LINES_OF_A_MESSAGE = 8
 
@@ -139,15 +143,43 @@ def ended_before(
             signature = catalogue["exited_first"]
             if end is None and node_events.first_error is not None and node_events.first_error.clear:
                 continue
-            event = Occurrence(
-                signature, signature.role, node_events.log,
-                step.line.number, step.line.number, step.line.shown,
-                step.places[0] if step.places else NOWHERE, details={"exit code": str(step.exit_code)},
-            )  # fmt: skip
-            event.wheres |= set(step.places)
+            event = _exited(step.line, step.exit_code, step.places, node_events, signature)
             event.where = event.where.filled(_root_on(event.where.host, node_events))
             return event
     return None
+
+
+def failed_before(killed: Occurrence, nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
+    """Return the process that ended with an error before a container was killed, where nobody else suffered.
+
+    Whoever runs the containers of a job then ends those that are left.
+    """
+    suffered = (event.signature.id for event in all_events(nodes))
+    if killed.signature.id != "killed" or not _OF_A_CONTAINER.search(killed.shown) or SUFFERED & {*suffered}:
+        return None
+    for node_events in nodes:
+        episode = node_events.episode
+        ends = [(one.line, one.exit_code, one.places) for one in episode.steps]
+        ends += [(one.line, one.exit_code, (one.where,)) for one in episode.endings]
+        for line, code, places in sorted(ends, key=lambda end: end[0].number):
+            before = (
+                killed.log == node_events.log and 0 < killed.start - line.number <= _LINES_OF_A_STANDSTILL
+            )
+            if before and 0 < code < _FIRST_OF_SIGNALS:
+                return _exited(line, code, places, node_events, catalogue["exited_first"])
+    return None
+
+
+def _exited(
+    line: Line, code: int, places: Sequence[Location], told_by: NodeEvents, signature: Signature
+) -> Occurrence:
+    event = Occurrence(
+        signature, signature.role, told_by.log,
+        line.number, line.number, line.shown,
+        places[0] if places else NOWHERE, details={"exit code": str(code)},
+    )  # fmt: skip
+    event.wheres |= set(places)
+    return event
 
 
 def _is_said_by_srun_alone(end: Occurrence) -> bool:

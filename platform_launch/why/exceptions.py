@@ -48,7 +48,7 @@ _LIBRARY = re.compile(
 _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
 _LAUNCHER = re.compile(
-    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
+    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\]horovod[/\\]run(?:ner)?[/\\]|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
 )
 # What torch.distributed's hook puts before each line; where much else has it too, something else did.
 _HOOK = re.compile(r"\[rank\d{1,7}\]: $")

@@ -15,6 +15,7 @@ from platform_launch.why.candidates import (
     caught_last,
     ended_alike,
     ended_before,
+    failed_before,
     is_sequel,
     left_by_itself,
     never_met,
@@ -105,6 +106,8 @@ def _choose(
                     cause.where = first.where
         elif waited_for := broken_before(first, events) or ended_before(first, nodes, catalogue):
             return waited_for, [note("went-on-until", event=named(first))]
+        elif failed := failed_before(first, nodes, catalogue):
+            return failed, [note("also", event=named(first))]
         elif cancelled := cancelled_before(first, nodes):
             return cancelled, [note("also", event=named(first))]
         if cause.where == NOWHERE:

@@ -119,3 +119,19 @@ def test_event_in_a_list_is_of_the_pod_that_it_names(explain_text: Explain) -> N
     waits = "Warning  BackOff  2m  kubelet  Back-off restarting failed container init-pytorch in pod sft-1_a"
     placed = listed.splitlines(keepends=True)[1]
     assert explain_text(placed + waits).where == Location(pod="sft-1", host="gpu-2")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ('serviceaccount "train" not found', 'serviceaccount "train" not found'),
+        ("\n" + " " * 30 + "maximum cpu usage per Container is 4, but limit is 8!", "maximum cpu usage"),
+    ],
+)
+def test_pod_that_the_cluster_refuses_is_told_with_the_reason(
+    explain_text: Explain, said: str, reason: str
+) -> None:
+    verdict = explain_text(
+        f'Warning  FailedCreate  20s  job-controller  Error creating: pods "sft-0" is forbidden: {said}\n'
+    )
+    assert (verdict.cause, verdict.details["reason"].startswith(reason)) == ("pod_refused", True)

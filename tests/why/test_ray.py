@@ -112,3 +112,11 @@ def test_end_of_an_actor_that_follows_from_another_process_is_told_as_such(expla
     ):
         raised = uncaught(f"{died}{reason}")
         assert explain_text(raised).cause == cause
+
+
+def test_process_of_another_version_than_the_cluster_is_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.4\n"
+        "This process on node 10.0.3.7 was started with:\n    Ray: 2.40.0\n    Python: 3.11.4\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("ray_versions", "10.0.3.7")

@@ -293,3 +293,13 @@ def test_munge_that_does_not_run_is_told_from_a_credential_that_is_refused(expla
     assert explain_text(encode).cause == "munge_down"
     decode = "Mar 24 07:06:46 ctl slurmctld[159]: error: Munge decode failed: Invalid credential\n"
     assert explain_text(decode).cause == "slurm_credential"
+
+
+def test_hosts_between_which_open_mpi_has_no_network_are_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "At least one pair of MPI processes are unable to reach each other for\nMPI communications.\n\n"
+        "Process 1 ([[3,1],8]) is on host: gn-7\nProcess 2 ([[3,1],0]) is on host: gn-1\n"
+        "BTLs attempted: self vader\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("mpi_no_transport", "gn-7")
+    assert (verdict.details["peer"], verdict.details["tried"]) == ("gn-1", "self vader")

@@ -149,7 +149,7 @@ def test_exception_of_a_spark_task_is_told_though_its_traceback_is_cut_off(expla
     ("reason", "cause"),
     [
         ("initialization error: nvml error: driver not loaded", "container_gpu"),
-        ("requirement error: unsatisfied condition: cuda>=13.0, please update your driver", "driver_too_old"),
+        ("requirement error: unsatisfied condition: cuda>=13.0, please update", "container_driver_old"),
         ("mount error: failed to add device rules: open /sys/fs/cgroup/a: denied", "container_gpu_files"),
         ("mount error: file creation failed: /a/b/socket: no such device or address", "container_gpu_files"),
         ("ldcache error: process /sbin/ldconfig failed with error code: 1", "container_gpu_files"),
@@ -206,3 +206,42 @@ def test_tpu_that_may_not_be_opened_is_no_failed_assertion(explain_text: Explain
         "(PERMISSION_DENIED: open(/dev/accel2): Operation not permitted vs. OK)\n"
     )
     assert (verdict.cause, verdict.details["device"]) == ("tpu_closed", "/dev/accel2")
+
+
+def test_container_that_is_killed_after_another_process_failed_was_only_cleaned_up(
+    explain_text: Explain,
+) -> None:
+    killed = "INFO: container failed with non-zero exit code:  (exit code 137)\n"
+    failed = (
+        "RuntimeError: Horovod detected that one or more processes exited with non-zero status, thus causing "
+        "the job to be terminated. The first process to do so was:\nProcess name: 3\nExit code: 1\n"
+    )
+    verdict = explain_text(failed + killed)
+    assert (verdict.cause, verdict.where.rank, verdict.details) == ("exited_first", 3, {"exit code": "1"})
+    assert explain_text(killed).cause == "killed"
+    assert explain_text(killed + failed).cause == "killed"
+    lost = (
+        "[rank1]: RuntimeError: [/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:5113\n"
+    )
+    assert explain_text(lost + failed + killed).cause == "killed"
+
+
+def test_registry_that_does_not_answer_is_told_from_an_image_that_is_not_there(explain_text: Explain) -> None:
+    verdict = explain_text(
+        'Error response from daemon: Get "https://registry.lab:5000/v2/": net/http: request canceled while '
+        "waiting for connection (Client.Timeout exceeded while awaiting headers)\n"
+        "Job environment preparation failed on 10.8.0.9. Output:\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("registry_unreachable", "10.8.0.9")
+    assert verdict.details["server"] == "registry.lab:5000"
+
+
+def test_image_that_found_no_room_was_not_refused(explain_text: Explain) -> None:
+    said = "slurmstepd: error: pyxis:"
+    assert (
+        explain_text(
+            f"{said} failed to import docker image\n{said} printing enroot log file:\n"
+            f"{said}     Write failed because No space left on device\n"
+        ).cause
+        == "disk_full"
+    )

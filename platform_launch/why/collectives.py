@@ -152,8 +152,12 @@ class Collectives:
 
     def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
-        if late := _lowest(enqueued):
-            others = max(enqueued.values())
+        # Who waits in an operation has started it, and perhaps more.
+        waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
+        started = waiting | enqueued
+        late = _lowest(started)
+        if late and enqueued.keys() >= set(late):
+            others = max(started.values())
             count = enqueued[late[0]]
             return late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}

@@ -182,7 +182,7 @@ class Raised:
         """Tell whether code raised it by name that the package it is named after does not belong to."""
         if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
             return False
-        package = self.innermost.package
+        package = self.innermost.package.removesuffix(" (Python)")
         return not package or package not in self.type  # which may be torn
 
     def go_on(self, text: str, line: Line, *, whole: bool = False) -> bool:

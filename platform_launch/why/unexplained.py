@@ -15,8 +15,8 @@ from platform_launch.why.steps import says_end
 # These say that a process ended by itself, and not why.
 _SILENT = frozenset(("abort", "exited_first", "rank_exited"))
 _ABORTS = frozenset(("mpi_abort",))
-# What may be missing because what was to write it failed.
-_MISSED = frozenset(("file_missing",))
+# What may be missing because what was to write it failed, and a refusal above which a site says its reason.
+_MISSED = frozenset(("file_missing", "slurm_refused"))
 _CLOSE_LINES = 20
 _LINES_ABOVE = 50
 # C++ says what was thrown below the line that something was; what a program said before it called MPI_Abort

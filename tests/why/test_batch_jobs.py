@@ -127,3 +127,42 @@ def test_a_script_that_julia_does_not_find_is_named_with_its_task(explain_text: 
 def test_a_training_without_batches_is_told(explain_text: Explain) -> None:
     assert explain_text("`Trainer.fit` stopped: No training batches.\n").cause == "data_empty"
     assert explain_text("`Trainer.fit` stopped: `max_epochs=3` reached.\n").cause is None
+
+
+def test_kills_below_a_timed_out_collective_are_no_cause_and_who_started_less_is_behind(
+    explain_text: Explain,
+) -> None:
+    waited = "".join(
+        f"[rank{rank}]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=67, OpType=ALLREDUCE)\n"
+        for rank in range(4, 8)
+    )
+    dumped = "".join(
+        f"[rank{rank}]: Received a dump signal due to a collective timeout from rank 5 ... "
+        "Last enqueued NCCL work: 66, last completed NCCL work: 66.\n"
+        for rank in (1, 2)
+    )
+    ended = "srun: error: gn2: tasks 4-7: Aborted (core dumped)\nsrun: error: gn1: tasks 0-3: Killed\n"
+    verdict = explain_text(waited + dumped + ended)
+    assert (verdict.cause, verdict.where.rank) == ("nccl_watchdog", 1)
+    assert explain_text("srun: error: gn1: task 3: Killed\n" + waited).cause == "killed"
+
+
+def test_the_word_of_a_site_above_slurm_s_refusal_is_told(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "srun: error: Ask for at least 1 GPU in partition 'a100'\n"
+        "srun: error: Unable to allocate resources: Invalid generic resource (gres) specification\n"
+    )
+    assert verdict.cause == "slurm_refused"
+    assert "at least 1 GPU" in " ".join(verdict.notes)
+
+
+def test_the_refusal_that_ended_a_download_is_told_and_not_the_redirection_before(
+    explain_text: Explain,
+) -> None:
+    opened = "/usr/lib/python3.8/urllib/request.py"
+    verdict = explain_text(
+        uncaught("urllib.error.HTTPError: HTTP Error 302: Found", file=opened)
+        + "\nDuring handling of the above exception, another exception occurred:\n\n"
+        + uncaught("urllib.error.HTTPError: HTTP Error 403: Forbidden", file=opened)
+    )
+    assert (verdict.cause, verdict.details["status"]) == ("download_refused", "403")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from platform_launch.why.line import Line, Location, shown
 
@@ -15,7 +16,8 @@ _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
 _FLUSH_FRAME = re.compile('File "')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
-_RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) in (\S+)")
+_RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
+_RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
 _RICH_BEGIN = re.compile(r"\s*[╭┌]")
 _RICH_END = re.compile(r"\s*[╰└]─")
@@ -278,6 +280,7 @@ class Traceback:
         self._frames: (
             list[TracebackFrame] | None
         ) = []  # None between an exception and what may follow from it
+        self._box = _Box()
         self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
@@ -298,7 +301,7 @@ class Traceback:
         return self._within(text, line, self._frames)
 
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
-        if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or _RICH_FRAME.match(text):
+        if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or self._box.frame(text):
             frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self._flush = line.number if _FLUSH_FRAME.match(text) else -1
@@ -324,7 +327,8 @@ class Traceback:
             if frames and not frames[-1].source and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
-            return text.startswith((" ", "\t")) or not text.strip() or opens(text) is not None
+            of_code = text.startswith((" ", "\t")) or _RICH_CODE.match(text) is not None
+            return of_code or not text.strip() or opens(text) is not None
         return True
 
     def _name_at(self, text: str) -> int:
@@ -411,15 +415,26 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
     )
 
 
+class _Box:
+    """Reads the entries of a traceback that rich drew as a box, which breaks what is too long for it."""
+
+    def __init__(self) -> None:
+        self._broken = ""
+
+    def frame(self, text: str) -> re.Match[str] | None:
+        """Return the entry that a line holds or ends."""
+        inside = text.strip(" │|") if text.startswith(("│", "|")) else ""
+        broken, self._broken = self._broken, inside if inside.startswith("/") else ""
+        return _RICH_FRAME.match(text) or (_RICH_FRAME.match(f"│ {broken}{inside}") if broken else None)
+
+
 def _boxed(above: list[Line]) -> list[TracebackFrame]:
     """Return the frames in the rest of a box that rich drew, outermost first."""
-    frames = list[TracebackFrame]()
-    for before in above[1:]:
-        if _RICH_BORDER.match(before.text) is None or _RICH_BEGIN.match(before.text):
-            break
-        if found := _RICH_FRAME.match(before.text):
-            frames.insert(0, TracebackFrame(found[1], int(found[2]), found[3].strip("│|")))
-    return frames
+    texts = (line.text for line in above[1:])
+    within = takewhile(lambda text: _RICH_BORDER.match(text) and not _RICH_BEGIN.match(text), texts)
+    box = _Box()
+    found = (box.frame(text) for text in reversed(list(within)))
+    return [TracebackFrame(one[1], int(one[2]), one[3].strip("│|")) for one in found if one]
 
 
 def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:

@@ -176,6 +176,12 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("*** Error in `python3': munmap_chunk(): invalid pointer: 0x000055 ***", "heap_corruption"),
         ("ValueError: could not broadcast input array from shape (2,3) into shape (2,)", "shape_mismatch"),
         ("RuntimeError: can't start new thread", "too_many_threads"),
+        ("Could not load library libcudnn_a.so. Error: /l.so: undefined symbol: _Z", "cuda_library_mismatch"),
+        ("Could not load library libcudnn_a.so. Error: x: cannot open shared object file", "library_missing"),
+        ("Loaded runtime CuDNN library: 8.5.0 but source was compiled with: 8.6", "cuda_library_mismatch"),
+        ("ImportError: libcuda.so.1: cannot open shared object file: No such file", "driver_library"),
+        ("/usr/bin/ld: cannot find -lcudart", "compiler_missing"),
+        ("Expected all tensors to be on the same device, but found cuda:0 and cpu!", "dtype_device"),
     ],
 )  # fmt: skip
 def test_known_message_is_recognised(line: str, expected: str) -> None:

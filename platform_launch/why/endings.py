@@ -44,7 +44,7 @@ _OTHERS = (
         r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)"
     ),
     # Of Determined's master, Horovod's launcher and Paddle's.
-    re.compile(r"container failed with non-zero exit code: .*\(exit code (?P<code>[1-9]\d{0,2})\)"),
+    re.compile(r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b"),
     re.compile(r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b"),
     re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
     re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),

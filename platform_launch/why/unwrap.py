@@ -21,6 +21,9 @@ _LINE_ENDS = re.compile(
 )
 _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
 
+# An entry of torchrun's summary, whose line ends became blanks.
+_FIELDS_OF_AN_END = re.compile(rb" +(?=(?:time|host|rank|exitcode|error_file|traceback) *: )")
+
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
 
@@ -40,6 +43,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_report(data[: reported.start()], data[reported.end() :])
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
+    if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:
+        return _FIELDS_OF_AN_END.split(data)
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b" " * 10 in data and _GLUED.search(data):

@@ -245,3 +245,66 @@ def test_image_that_found_no_room_was_not_refused(explain_text: Explain) -> None
         ).cause
         == "disk_full"
     )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all\n",
+        (
+            "Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device "
+            '"/dev/dri/card1": no such file or directory\n'
+        ),
+        (
+            "Error: OCI runtime error: crun: error executing hook `/usr/bin/nvidia-cdi-hook` (exit code: 1)\n"
+            "Command failed: podman run --device nvidia.com/gpu=all train python train.py\n"
+        ),
+    ],
+)
+def test_description_of_the_gpus_for_containers_is_told_from_their_driver(
+    explain_text: Explain, said: str
+) -> None:
+    assert explain_text(said).cause == "cdi_spec"
+
+
+def test_mpirun_through_kubectl_exec_names_what_the_pod_answered(explain_text: Explain) -> None:
+    orte = "ORTE was unable to reliably start one or more daemons.\n"
+    verdict = explain_text(
+        "error dialing backend: dial tcp 10.0.0.7:10250: getsockopt: connection timed out\n" + orte
+    )
+    assert (verdict.cause, verdict.where.host) == ("pod_exec", "10.0.0.7")
+    gone = explain_text('Error from server (NotFound): pods "sft-worker-1" not found\n' + orte)
+    assert (gone.cause, gone.where.pod) == ("pod_exec", "sft-worker-1")
+
+
+def test_backends_that_jax_only_tries_are_no_cause(explain_text: Explain) -> None:
+    tried = "Unable to initialize backend 'rocm': NOT_FOUND: Could not find registered platform"
+    verdict = explain_text(f"INFO:absl:{tried}\nI0101 10:00:00.1 7 xla_bridge.py:440] {tried}\n")
+    assert not verdict.cause
+    assert explain_text(f"RuntimeError: {tried}\n").cause
+
+
+def test_entries_of_torchruns_summary_on_one_line_name_who_ended(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+        "train.py FAILED\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:   time      : 2025-01-02_03:04:05   host      : node-7   rank      : 11 (local_rank: 3)   "
+        "exitcode  : -11 (pid: 815)   error_file: <N/A>   traceback : Signal 11 (SIGSEGV) received\n"
+    )
+    assert (verdict.cause, verdict.where.rank, verdict.where.host) == ("segfault", 11, "node-7")
+
+
+def test_part_that_was_not_compiled_is_no_circular_import(explain_text: Explain) -> None:
+    def of(name: str) -> str:
+        return (
+            "Traceback (most recent call last):\n"
+            '  File "/job/train.py", line 1, in <module>\n'
+            "    import horovod.torch as hvd\n"
+            f"ImportError: cannot import name '{name}' from partially initialized module 'horovod.torch' "
+            "(most likely due to a circular import)\n"
+        )
+
+    verdict = explain_text(of("mpi_lib_v2"))
+    assert (verdict.cause, verdict.details["package"]) == ("extension_missing", "horovod.torch")
+    assert explain_text(of("allreduce")).cause == "module_shadowed"

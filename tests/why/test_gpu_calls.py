@@ -248,3 +248,33 @@ def test_matrix_product_that_cublas_does_not_take(explain_text: Explain) -> None
     said = "RuntimeError: CUDA error: {} when calling `cublasGemmEx( handle, opa, opb, m, n, k)`"
     assert explain_text(uncaught(said.format("CUBLAS_STATUS_INVALID_VALUE"))).cause == "cublas_argument"
     assert explain_text(uncaught(said.format("CUBLAS_STATUS_EXECUTION_FAILED"))).cause == "cublas"
+    said = "/TransformerEngine/common/gemm/cublaslt_gemm.cu:412 in function cublas_gemm: cuBLAS Error: {}\n"
+    assert (
+        explain_text(said.format("an unsupported value or parameter was passed")).cause == "cublas_argument"
+    )
+    assert explain_text(said.format("the library was not initialized")).cause == "cublas"
+
+
+def test_status_of_an_intel_gpu_tells_its_kind(explain_text: Explain) -> None:
+    said = "RuntimeError: level_zero backend failed with error: {} (UR_RESULT_ERROR_{})"
+    unknown = explain_text(uncaught(said.format(2147483646, "UNKNOWN")))
+    assert (unknown.cause, unknown.details["status"]) == ("xpu_error", "UR_RESULT_ERROR_UNKNOWN")
+    assert explain_text(uncaught(said.format(40, "OUT_OF_RESOURCES"))).cause == "device_out_of_memory"
+    assert explain_text(uncaught(said.format(20, "DEVICE_LOST"))).cause == "gpu_hung"
+
+
+def test_memory_that_omni_path_may_not_lock_is_no_limit_of_processes(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "c5.28959map_hfi_mem: mmap of rcvhdr_bufbase (0xdabb0000) size 262144 failed: "
+        "Resource temporarily unavailable\n[c5:28959] Signal: Aborted (6)\n"
+    )
+    assert verdict.cause == "mpi_network"
+    alone = explain_text("bash: fork failed: Resource temporarily unavailable\n")
+    assert alone.cause == "too_many_threads"
+
+
+def test_version_that_a_library_does_not_have_is_a_mixture_of_libraries(explain_text: Explain) -> None:
+    said = "ImportError: /opt/intel/libur_loader.so.0: version `{}' not found (required by /env/libsycl.so.8)"
+    mixed = explain_text(uncaught(said.format("LIBUR_LOADER_0.10")))
+    assert (mixed.cause, mixed.details["version"]) == ("extension_abi", "LIBUR_LOADER_0.10")
+    assert explain_text(uncaught(said.format("GLIBCXX_3.4.30"))).cause == "glibc"

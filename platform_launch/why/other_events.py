@@ -15,7 +15,7 @@ from platform_launch.why.verdict import Consequence
 MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
 # What a job's script loads first: what follows runs in another environment where that failed.
-_PREPARES = frozenset(("conda_not_initialised", "environment_missing", "environment_module"))
+_PREPARES = frozenset(("conda_not_initialised", "environment_missing", "environment_module", "slurm_folder"))
 
 
 def named(event: Occurrence) -> Note:
@@ -57,7 +57,8 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     seen = {chosen.signature.id, first.signature.id}
     others = []
     for event in sorted(events, key=lambda e: -e.signature.specificity):
-        told = event.role is SignatureRole.CAUSE or (not event.mention and event.start < first.start)
+        may_explain = not event.mention or chosen.signature.id in event.signature.explains
+        told = event.role is SignatureRole.CAUSE or (may_explain and event.start < first.start)
         heavy = event.signature.role is SignatureRole.CAUSE or event.signature.id in _PREPARES
         strong = told and heavy and event.signature.specificity > 1
         if strong and event.signature.id not in seen and event.signature.patterns:

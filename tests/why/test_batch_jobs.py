@@ -166,3 +166,52 @@ def test_the_refusal_that_ended_a_download_is_told_and_not_the_redirection_befor
         + uncaught("urllib.error.HTTPError: HTTP Error 403: Forbidden", file=opened)
     )
     assert (verdict.cause, verdict.details["status"]) == ("download_refused", "403")
+
+
+def test_what_a_crash_comes_of_stands_above_it(explain_text: Explain) -> None:
+    crashed = "gn4: rank 0 died from signal 11 and dumped core\n"
+    lines = {
+        "too_many_threads": "libgomp: Thread creation failed: Resource temporarily unavailable\n",
+        "oneccl_transport": "|CCL_ERROR| atl_mpi_comm.cpp:94 init_transport: comm_create error\n",
+        "mpi_abort": "application called MPI_Abort(MPI_COMM_WORLD, 7) - process 0\n",
+    }
+    assert {explain_text(line + crashed).cause for line in lines.values()} == set(lines)
+    handled = "Segmentation fault (core dumped)\nclosing files\n" + lines["mpi_abort"]
+    assert explain_text(handled).cause == "segfault"
+
+
+def test_a_node_whose_launcher_was_killed_is_told_from_the_ranks_that_were_torn_down(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "x1002c3s1b0n0: rank 61 died from signal 15\nx1001c0s4b0n0: shepherd died from signal 9\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("launcher_killed_on_node", "x1001c0s4b0n0")
+
+
+@pytest.mark.parametrize(
+    ("signal", "cause"),
+    [("Killed", "worker_exited"), ("Aborted", "worker_crashed"), ("Segmentation fault", "worker_crashed")],
+)
+def test_workers_that_the_kernel_ended_are_told_from_those_that_crashed(
+    explain_text: Explain, signal: str, cause: str
+) -> None:
+    raised = f"RuntimeError: DataLoader worker (pid 77) is killed by signal: {signal}. "
+    assert explain_text(raised + "\n").cause == cause
+
+
+def test_a_working_folder_that_a_node_lacks_is_told_beside_a_missing_script(explain_text: Explain) -> None:
+    moved = (
+        "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead\n"
+    )
+    missing = "python: can't open file '/tmp/fit.py': [Errno 2] No such file or directory\n"
+    assert "working directory" in " ".join(explain_text(moved + missing).notes)
+    assert not explain_text(moved + "ModuleNotFoundError: No module named 'einops'\n").notes
+
+
+def test_a_script_in_the_tmp_of_another_node_is_missing_on_this_one(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "bash: /tmp/start.sh: No such file or directory\n"
+        "srun: error: gn9: task 0: Exited with exit code 127\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("command_missing", "gn9")

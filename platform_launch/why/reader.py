@@ -34,7 +34,7 @@ from platform_launch.why.unwrap import unwrap
 
 # What says itself that it failed, and is not quoted by a line about something else.
 _OUTRIGHT = re.compile(
-    r"[\w./-]*(?:Error|Exception)\b|\s*\[Errno \d+\] |\s*what\(\): |\S*python[\d.]*: "
+    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
     r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
     r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "

@@ -40,6 +40,7 @@ _TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
 _GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )")
 _GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
+_SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
 _INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
@@ -248,7 +249,7 @@ class Chain:
     @property
     def is_wrapper(self) -> bool:
         """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
-        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text == "Exception"
+        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text in _SPAWNERS
 
     @property
     def was_caught(self) -> bool:
@@ -402,6 +403,8 @@ class Traceback:
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:
     own = [frame for frame in frames if not frame.is_library]
     inner = [frame for frame in frames if not _IMPORT.search(frame.file)]
+    while len(inner) > 1 and inner[-1].function == "__getattr__":
+        inner.pop()  # a library's way to say that its caller asked for what is not there
     if inner and _HANDS_ON.search(inner[-1].file):
         inner = []  # who raised it first is not told here
     return Raised(

@@ -9,6 +9,7 @@ from functools import lru_cache
 from platform_launch.why.assembly import HARMLESS
 from platform_launch.why.events import FirstError
 from platform_launch.why.line import Line, Location, parse, shown
+from platform_launch.why.literals import Guarded
 from platform_launch.why.log_events import LogEvents
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.scan import Scanner
@@ -45,12 +46,12 @@ _SAYS_SO = re.compile(
     | ^[\w./~-]{1,200}:[ ]line[ ]\d{1,6}:[ ]\S
     """
 )
-_HINTS = re.compile(
+_HINTS = Guarded(
     r"(?<!raw_)error|\[ERR\]|(?<!non)(?<!non-)fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot"
     r"|unable to|unbound variable"
     r"|no such file|\bkilled:|unexpected EOF"
     r"|^\s{0,8}what\(\): ",
-    re.I,
+    any_case=True,
 )
 # Code that rich shows around a frame.
 _CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from platform_launch.why.literals import Guarded
 from platform_launch.why.location_patterns import host_of, ranks_within
 from platform_launch.why.note import Note
 from platform_launch.why.prefixes import Prefixes, time_of, where_of
@@ -24,15 +25,17 @@ _MILD = re.compile(
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
 # Whatever it is called, it is not the end: it is tried again, or something else is done.
-_GETS_OVER = re.compile(
-    r"(?i)(?<!to )\bfall(?:s|ing)? back\b"
+_GETS_OVER = Guarded(
+    r"(?<!to )\bfall(?:s|ing)? back\b"
     r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
     r"|(?<!be )(?<!pod, )\b(?:skipp|ignor)(?:ed|ing)\b(?<!\d skipped)(?<!were skipped)(?! explicit)"
     r"|\b(?:going to|using) \S{1,200} instead\b"
     r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|\bre-?try in \d|\b[1-9]\d* retries left\b"
-    r"|(?<!not )(?<!after )(?<!stopped )\b(?:re-?(?:try|connect)ing|(?:will try|trying) again|backing off)\b"
-    r"|\b(?:continu|proceed)ing (?:anyway|without)\b"
-    r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d"
+    r"|(?<!not )(?<!after )(?<!stopped )"
+    r"\b(?:re-?(?:trying|connecting)|(?:will try|trying) again|backing off)\b"
+    r"|\b(?:continuing|proceeding) (?:anyway|without)\b"
+    r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d",
+    any_case=True,
 )
 # In an object of JSON, whose fields have any order.
 _MILD_FIELD = re.compile(

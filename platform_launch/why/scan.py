@@ -71,8 +71,9 @@ class Scanner:
         self._before = b""
         self._segments: list[bytes] = []
         self._shapes: list[bytes] = []
-        self._promising: set[bytes] = set()
+        self._promising: dict[bytes, frozenset[bytes]] = {}
         self._index = 0
+        self._shape = b""
 
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
@@ -104,9 +105,8 @@ class Scanner:
 
     def dismiss(self) -> None:
         """Say that the current line meant nothing: many more like it need not be given out."""
-        shape = self._shapes[self._index]
-        if self._vocabulary.dismiss(shape):
-            self._promising.discard(shape)
+        if self._vocabulary.dismiss(self._shape):
+            self._promising.pop(self._shape, None)
 
     def following(self, count: int) -> list[bytes]:
         """Return up to ``count`` segments after the current line, as far as they are read already."""
@@ -122,23 +122,28 @@ class Scanner:
         return [segment[:_PIECE_BYTES] for segment in reversed(here)]
 
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
-        exhausted = self._vocabulary.exhausted
+        exhausted, none = self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
             if shape in exhausted or not (self.everything or shape in self._promising):
                 continue
-            if not self._vocabulary.give(shape):
-                self._promising.discard(shape)
-                continue
-            self._index, self.number = index, numbers[index]
+            self._index, self._shape, self.number = index, shape, numbers[index]
             data = self._segments[index]
-            if len(data) <= _PIECE_BYTES:
-                if data:
-                    yield RawLine(numbers[index], data)
-                continue
-            for start in range(0, len(data), _PIECE_BYTES - _OVERLAP_BYTES):
-                piece = data[start : start + _PIECE_BYTES]
-                if b" " in piece and tells(piece):  # else it is data
-                    yield RawLine(numbers[index], piece)
+            if len(data) > _PIECE_BYTES:
+                yield from self._pieces_of(data)
+            elif not self._vocabulary.give(shape, none if self.everything else self._promising[shape]):
+                self._promising.pop(shape, None)
+            elif data:
+                yield RawLine(self.number, data)
+
+    def _pieces_of(self, data: bytes) -> Iterator[RawLine]:
+        """Yield the parts of a long line that may matter; those without a blank are data."""
+        for start in range(0, len(data), _PIECE_BYTES - _OVERLAP_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            if b" " in piece:
+                self._shape = squeeze(piece)
+                telling = self._vocabulary.promising([self._shape]).get(self._shape)
+                if telling and self._vocabulary.give(self._shape, telling):
+                    yield RawLine(self.number, piece)
 
     def _pieces(self) -> Iterator[tuple[bytes, bool]]:
         """Yield what is to be read, and whether it is the log's end."""

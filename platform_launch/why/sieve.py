@@ -36,7 +36,7 @@ _HITS_PER_WORD = 16
 # Messages fill a log if so many of its lines hold one of their heads, and of each at least so many.
 _FILLED = 0.75
 _FILLED_BY_ONE = 0.05
-_LINES_TO_LEARN_FROM = 2000
+_LINES_TO_LEARN_FROM = 500
 MOST_HEADS = 16
 _LEAST_HEAD_BYTES = 12
 _SHORT = 3

@@ -15,8 +15,10 @@ _KNOWN_SHAPES = 20_000
 _KNOWN_WORDS = 50_000
 _DISMISSALS = 20
 # After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
-# less.
+# less. A line that meant nothing counts for several.
 _STAGES = (4_000, 12_000, 1 << 62)
+_WEIGHT_OF_NOTHING = 3
+_LONG_BYTES = 512
 _LINES_OF_A_SHAPE = (5000, 200, 10)
 _SHAPES_OF_A_WORD = (1000, 200, 50)
 
@@ -95,20 +97,20 @@ class Vocabulary:
         self.exhausted: set[bytes] = set()
         self.skipped = False
 
-    def promising(self, shapes: list[bytes]) -> set[bytes]:
-        """Return the shapes that hold a telling word."""
+    def promising(self, shapes: list[bytes]) -> dict[bytes, frozenset[bytes]]:
+        """Return the shapes that hold a telling word, and these words of each."""
         novel = set(shapes) - self._dull_shapes
         if not novel:
-            return novel
+            return {}
         words = set(b" ".join(novel).split(b" ")) - self._dull_words
         fresh = words - self._telling_words
         if fresh and _tells(fresh):
             self._telling_words |= {word for word in fresh if _TELLING.search(word)}
         telling = words & self._telling_words
         self._dull_words |= words - telling
-        found = self._telling_shapes(novel, telling - self._worn_words) if telling else set()
+        found = self._telling_shapes(novel, telling) if telling else {}
         if len(novel) * 2 < len(shapes):  # else nearly each line is new, and remembering them is no use
-            self._dull_shapes |= novel - found
+            self._dull_shapes |= novel - found.keys()
         if len(self._dull_shapes) > _KNOWN_SHAPES:
             self._dull_shapes.clear()
         if len(self._dull_words) > _KNOWN_WORDS:
@@ -119,32 +121,34 @@ class Vocabulary:
             self._shapes_with.clear()
         return found
 
-    def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> set[bytes]:
+    def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> dict[bytes, frozenset[bytes]]:
         """Return the shapes with a telling word; a word that very many shapes held tells nothing any more."""
-        if not telling:
+        told = telling - self._worn_words
+        if not told:
             self.skipped = True
-            return set()
-        found = set()
-        for shape in novel:
-            held = telling.intersection(shape.split(b" "))
-            if held:
-                found.add(shape)
-                self._shapes_with.update(held)
-        limit = _SHAPES_OF_A_WORD[self._stage]
-        self._worn_words |= {word for word in telling if self._shapes_with[word] > limit}
-        return found
+            return {}
+        held = ((shape, frozenset(told.intersection(shape.split(b" ")))) for shape in novel)
+        return {shape: words for shape, words in held if words}
 
-    def give(self, shape: bytes) -> bool:
-        """Count a line that is given out; return False if its shape had enough of them."""
+    def give(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:
+        """Count a line that is given out; return False if there were enough of its shape or of its words.
+
+        A line without ``telling`` words is given for what it stands beside.
+        """
+        if telling and telling <= self._worn_words:
+            self.skipped = True
+            return False
         count = self._given[shape] = self._given[shape] + 1
         if count > _LINES_OF_A_SHAPE[self._stage]:
             self._dull_shapes.add(shape)
             self.exhausted.add(shape)
             self.skipped = True
             return False
-        self._total += 1
-        if self._total > _STAGES[self._stage]:
-            self._stage += 1
+        if count == 1:
+            self._shapes_with.update(dict.fromkeys(telling, _weight(shape)))
+            limit = _SHAPES_OF_A_WORD[self._stage]
+            self._worn_words.update(word for word in telling if self._shapes_with[word] > limit)
+        self._count(_weight(shape))
         if len(self._given) > _KNOWN_SHAPES:
             self._given.clear()
             self.exhausted.clear()
@@ -152,6 +156,7 @@ class Vocabulary:
 
     def dismiss(self, shape: bytes) -> bool:
         """Take note that a line of this shape meant nothing; return True if there were enough of them."""
+        self._count(_WEIGHT_OF_NOTHING * _weight(shape))
         self._dismissed[shape] += 1
         dull = self._dismissed[shape] >= _DISMISSALS
         if dull:
@@ -159,6 +164,16 @@ class Vocabulary:
         if len(self._dismissed) > _KNOWN_SHAPES:
             self._dismissed.clear()
         return dull
+
+    def _count(self, weight: int) -> None:
+        self._total += weight
+        if self._total > _STAGES[self._stage]:
+            self._stage += 1
+
+
+def _weight(shape: bytes) -> int:
+    """Return for how many a line counts: what is long costs more to read."""
+    return 1 + len(shape) // _LONG_BYTES
 
 
 def squeeze(data: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from platform_launch.why import LogSource, explain, reader
+from platform_launch.why import LogSource, explain, reader, vocabulary
 from platform_launch.why.line import Line, parse
 from platform_launch.why.literals import Pattern
 from platform_launch.why.scan import RawLine, Scanner
@@ -116,22 +116,42 @@ def test_line_without_end_and_time_is_parsed() -> None:
     assert line.text == "x"
 
 
-def test_of_many_lines_that_only_sound_like_errors_few_are_read_closely(
-    explain_text: Explain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the lines that were read closely."""
+    lengths: list[int] = []
 
-    def count(number: int, data: bytes, *known: Any) -> Line:
-        read.append(number)
+    def counted(number: int, data: bytes, *known: Any) -> Line:
+        lengths.append(len(data))
         return parse(number, data, *known)
 
-    monkeypatch.setattr(reader, "parse", count)
+    monkeypatch.setattr(reader, "parse", counted)
+    return lengths
+
+
+def test_of_many_lines_that_only_sound_like_errors_few_are_read_closely(
+    explain_text: Explain, read: list[int]
+) -> None:
     log = b"".join(
         b"WARNING could not fail to find error %d in cache %d\n" % (n, n * 7) for n in range(300_000)
     )
-    assert explain_text(log + ERROR).cause == "invalid_device"
-    assert max(read) == 300_001
+    verdict = explain_text(log + ERROR)
+    assert (verdict.cause, verdict.evidence[0].line) == ("invalid_device", 300_001)
     assert len(read) < 30_000  # those of the first block
+
+
+@pytest.mark.parametrize("words_a_line", [8, 3000])
+def test_of_errors_that_are_all_worded_differently_few_are_read_closely(
+    explain_text: Explain, read: list[int], words_a_line: int
+) -> None:
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(5000)]
+    words[:200] = vocabulary.STEMS[:200]
+    lines = (
+        " ".join([*chance.choices(words, k=words_a_line), "error"]) for _ in range(600_000 // words_a_line)
+    )
+    assert explain_text("\n".join(lines).encode() + b"\n" + ERROR).cause == "invalid_device"
+    assert sum(read) < 1 << 20
 
 
 def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ From a log to the answer:
 sources, opening        which files, and their bytes
 sieve, broken_lines     of a big file the parts that may matter, found by grep
 scan, vocabulary        of these the lines that may matter
+pasted                  what a page, a mail or an editor put around a log and before its lines
 rejoin, unwrap          lines that were cut, and lines that hold others
 prefixes, line          a line taken apart: who wrote it, when, what it says; location_patterns
 reader                  reads one log, and asks of each line:

@@ -12,7 +12,7 @@ from platform_launch.why.line import Line, Location, shown
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
 # What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
-_FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in (.+))?')
+_FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
 _FLUSH_FRAME = re.compile('File "')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
@@ -41,7 +41,7 @@ _GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(
 _GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
-_INNER_LINK = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
+_INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
 # The first frame of an exception that nobody caught.
 _ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
 _LIBRARY = re.compile(
@@ -93,7 +93,10 @@ _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
 )
 # Bars of progress, Java's stack, and lines of Python's loggers.
-_NO_MESSAGE = re.compile(r"\d%\||^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:")
+_NO_MESSAGE = re.compile(
+    r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
+    r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:"
+)
 # What torch adds to an error of NCCL, and torch_npu to one of CANN.
 _ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")
 # A place in compiled code, below which its macros say what failed there.
@@ -303,7 +306,7 @@ class Traceback:
 
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
         if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or self._box.frame(text):
-            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip()))
+            frames.append(_frame(frame))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self._flush = line.number if _FLUSH_FRAME.match(text) else -1
             self.last_line = line
@@ -392,12 +395,18 @@ class Traceback:
         """Take a line that follows an exception at once as more of its message, where that had not ended."""
         raised = self.chain.links[-1]
         last = raised.more[-1] if raised.more else raised.line
-        if shown(text) in {frame.source for frame in self.chain.frames}:
+        if shown(text) in {raised.text, *(frame.source for frame in self.chain.frames)}:
             return  # of a twin that writes into the same pipe
         if line.mild and not self.chain.mild:
             return  # of a logger
         if line.number == last.number + 1 or _NESTED.match(text):
             raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
+
+
+def _frame(found: re.Match[str]) -> TracebackFrame:
+    """Return the entry of a line; a page that takes ``<module>`` for a tag of its own does not show it."""
+    lost = found[3] is None and found[0].rstrip().endswith(", in")
+    return TracebackFrame(found[1], int(found[2]), "<module>" if lost else (found[3] or "").strip())
 
 
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from platform_launch.why.location_patterns import FILE_NODE, FILE_RANK, place_in
+from platform_launch.why.location_patterns import FILE_NODE, FILE_RANK, host_of, place_in
+from platform_launch.why.vocabulary import tells
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
@@ -56,9 +57,10 @@ _KNOWN = re.compile(
         |(?:cn|compute|gn|nid|node|worker)\d{{1,6}}):[ ]
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[\d{{1,5}}\])[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
-      [ ]?(?:Z|UTC|[+-]\d\d:?\d\d)?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
+      (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
       (?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
-    | (?:(?<=[Z ])|(?<=\d))std(?:out|err)[ ][FP][ ]
+      (?:std(?:out|err)[ ][FP](?:[ ]|$)
+      |(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:(?:[ ]|$))?
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
     | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
     | \[?(?P<severity>[EWIF])[ ]?(?P<month>\d{{1,2}}?)-?(?P<day>\d\d)[ ]
@@ -67,7 +69,6 @@ _KNOWN = re.compile(
     | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
       (?P<syslog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)(?:[ ]\d{{4}})?\]?[ ]?
       (?:(?P<syshost>[A-Za-z0-9][\w.-]{{0,100}})[ ][\w./@:-]{{1,100}}?(?:\[\d{{1,10}}\])?:[ ])?
-    | (?<=\dZ[ ])(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:[ ]
     | \[[ ]{{0,5}}\d{{1,10}}\.\d{{3,9}}\][ ]
     | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
     | \[(?P<grid>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}})\][ ]
@@ -75,6 +76,29 @@ _KNOWN = re.compile(
     """,
     re.VERBOSE,
 )
+# What a collector puts before every line of a log, whatever it says.
+_LEVEL = r"(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL)"
+_LABEL = re.compile(
+    rf"""
+    (?:{_LEVEL}[ ](?=\[))?
+    (?: \[(?=[^][]{{0,80}}\w)[^][]{{1,80}}\](?::[ ]?|[ ]|(?=\[)|$)
+      | \{{[^{{}}]{{1,60}}\}}[ ]
+      | [\w./@:-]{{1,80}}[ ]{{0,24}}[|│](?:[ ]|$)
+      | (?!python|\w+\.(?:py|sh|cu|cc?|cpp)\b)(?=[\w.@-]{{0,80}}\d)[\w.@-]{{1,80}}[:>](?:[ ]|$)
+      | [a-z0-9][a-z0-9-]{{1,60}}-[a-z0-9]{{5}}[ ][a-z][\w-]{{0,60}}(?:[ ]|$)
+      | [\w.:+-](?:[\w .:+-]{{0,60}}[\w.:+-])?\t
+      | \d{{1,9}}\.\ds[ ]\d{{1,9}}(?:[ ]|$)
+      | (?:\d{{2,4}}[/-]\d\d[/-]\d\d[ ])?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?:[ ]|$)
+      | (?:-[ ])?[A-Za-z_][\w.]{{0,60}}[ ]-[ ]{_LEVEL}[ ]-(?:[ ]|$)
+      | std(?:out|err):(?:[ ]|$)
+      | [a-z]\w{{0,40}}/\d{{1,5}}[ ](?=\[)
+      | \#?\d{{1,4}}[ ]\d{{1,6}}\.\d(?:[ ]|$)
+    )(?:{_LEVEL}[ ])?(?:-[ ])?
+    """,
+    re.VERBOSE,
+)
+_LEVELS = re.compile(_LEVEL)
+_FEWEST_LABELLED = 2
 _TRACEBACK = re.compile(r"(?<!Original )Traceback \(most recent call last\)")
 _FRAME = re.compile(r'  File "[^"]+", line \d+, in ')
 # The last line of a traceback whose first ones are not in the log, behind one word: a host's name.
@@ -86,7 +110,9 @@ _VARYING = re.compile(
     + r")\b"
 )
 # What changes from line to line: times, floats, columns that count.
-_FLEETING = re.compile(r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b")
+_FLEETING = re.compile(
+    r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s\s+\d+\b|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b"
+)
 _HOST_FIELD = re.compile(r"\b(?:node|host(?:name)?)=([A-Za-z][\w.-]*)")
 _WARNS = re.compile(r"\bWARN(?:ING)?\b")
 _LONGEST_HEAD = 200
@@ -116,12 +142,16 @@ class Prefixes:
     def __init__(self) -> None:
         self._learned: list[re.Pattern[str]] = []
         self._sources: set[str] = set()
+        self._of_collector: set[str | None] = set()  # levels that all lines have
 
     def split(self, whole: str) -> Prefix:
         """Take the prefixes off a line."""
         prefix = Prefix(whole)
         while self._take_known(prefix) or self._take_learned(prefix):
             pass
+        for name in ("loguru", "level"):
+            if prefix.found.get(name) in self._of_collector:
+                del prefix.found[name]
         return prefix
 
     def learn(self, text: str, following: Iterable[str]) -> bool:
@@ -151,6 +181,27 @@ class Prefixes:
                 self._sources.add(source)
                 return True
         return False
+
+    def survey(self, lines: Iterable[str]) -> None:
+        """Learn what each of some neighbouring lines begins with, if it says nothing but who wrote them."""
+        split = [self.split(line) for line in lines if line.strip()]
+        rests = [prefix.text for prefix in split]
+        levels = {prefix.found.get("loguru") or prefix.found.get("level") for prefix in split}
+        if len(levels) == 1 and any(map(_FRAME.match, rests)):
+            self._of_collector |= levels - {None}
+        if len(rests) < _FEWEST_LABELLED or host_of(rests[0]) or len(self._learned) >= _MOST_LEARNED:
+            return
+        end = 0
+        while (label := _LABEL.match(rests[0], end)) and not (end and _KNOWN.match(rests[0][end:])):
+            end = label.end()
+        labels = rests[0][:end]
+        said, source = _LEVELS.sub("", labels), _template(labels)
+        if not re.search(r"\w", said) or tells(said.encode()) or source in self._sources:
+            return
+        template = re.compile(source)
+        if all(template.match(rest) for rest in rests):
+            self._learned.append(template)
+            self._sources.add(source)
 
     def _take_known(self, prefix: Prefix) -> bool:
         known = _KNOWN.match(prefix.text)

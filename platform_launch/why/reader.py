@@ -26,7 +26,7 @@ from platform_launch.why.pods import (
 )
 from platform_launch.why.prefixes import Prefixes
 from platform_launch.why.rejoin import rejoined, unwrapped
-from platform_launch.why.scan import Scanner
+from platform_launch.why.scan import RawLine, Scanner
 from platform_launch.why.signatures import Catalogue, Match, Signature, SignatureRole
 from platform_launch.why.sources import LogSource
 from platform_launch.why.steps import StepEnd, StepReader
@@ -39,8 +39,14 @@ _OUTRIGHT = re.compile(
     r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
+# The kernel's kill of what no training runs.
+_OF_OTHER_PROGRAMS = re.compile(
+    r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
+)
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
+_LINES_TO_SURVEY = 15
+_LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
 _LINES_OF_A_PAGE = 50
 # Of a box that rich draws around a traceback, and the line that ends it.
@@ -60,8 +66,11 @@ _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]o
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
-# What a shell prints of a command before it runs it (set -x).
-_TRACED = re.compile(r"\+{1,5} \S")
+# A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
+_TRACED = re.compile(
+    r"\+{1,5} \S|(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@[\w.-]{1,60} [^][]{1,200}\]"
+    r"|[\w.-]{1,60}@[\w.-]{1,60}:[^ $#]{0,200}) ?[$#] |\$ \S"
+)
 _LINES_OF_WHAT_PASSED = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
@@ -85,6 +94,7 @@ class LogReader:
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._recovered = 0
         self._at_end = False
+        self._survey_at = 0
         self._stack = 0, NOWHERE
         self._summaries: dict[Location, SummaryBlock] = {}
         self._job = 0, NOWHERE  # the line in which a scheduler's report told of its end, and where it ran
@@ -92,6 +102,7 @@ class LogReader:
     def read(self) -> list[NodeEvents]:
         """Read to the end; return what each node in it said."""
         for raw in self._scanner.lines():
+            self._survey(raw)
             taken = False
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
@@ -107,6 +118,14 @@ class LogReader:
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
         return self._events.finished(self._job[1])
+
+    def _survey(self, raw: RawLine) -> None:
+        """Look at what lines begin with, at the start of a log and further on more and more seldom."""
+        if raw.number >= self._survey_at:
+            self._survey_at = 2 * raw.number
+            around = [*self._scanner.preceding(_LINES_TO_SURVEY), raw.data]
+            around += self._scanner.following(_LINES_TO_SURVEY)
+            self._prefixes.survey([plain(data[:_LONGEST_SURVEYED]) for data in around])
 
     def _close_tracebacks(self) -> None:
         self._tracebacks.close()
@@ -255,6 +274,7 @@ class LogReader:
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
+        mention = mention or _OF_OTHER_PROGRAMS.search(line.text) is not None
         if self._passed(signature, line.text):
             return False
         if role is SignatureRole.CAUSE and mention:

@@ -31,6 +31,12 @@ _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
 )
+# What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
+_RUN_ON = re.compile(
+    rb"(?<=[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]: |(?:srun|slurmstepd): error: )"
+    rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
+)
+_BAR_ENDS = re.compile(rb"(%\|[^|]{0,200}\| *[\d.]+\w?/[\d.]+\w? \[[^]\r]{3,120}\])(?=[^\s\r|])")
 
 
 def unwrap(data: bytes) -> list[bytes]:
@@ -47,6 +53,12 @@ def unwrap(data: bytes) -> list[bytes]:
         return _FIELDS_OF_AN_END.split(data)
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
+    if b"%|" in data and _BAR_ENDS.search(data):
+        data = _BAR_ENDS.sub(rb"\1\n", data)
+    if b"%|" in data or b"wandb: " in data or b"[rank" in data or b"error: " in data:
+        data = _RUN_ON.sub(b"\n", data)
+    if b"\n" in data:
+        return data.split(b"\n")
     if b" " * 10 in data and _GLUED.search(data):
         return _GLUED.split(data.lstrip())
     return [data]

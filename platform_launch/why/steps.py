@@ -137,7 +137,7 @@ class StepReader:
         self._begun = text.strip() if _MPI_BEGUN.search(text) else ""
         if found := _PALS.search(text):
             named = _PALS_HOST.search(text[max(0, found.start() - _LONGEST_HOST) : found.start()])
-            place = Location(host=named[1] if named else None, rank=int(found["rank"]))
+            place = Location(host=named[1] if named else line.where.host, rank=int(found["rank"]))
             return StepEnd(_code(found), (place,), line)
         for pattern in _MPI:
             if found := pattern.search(said):

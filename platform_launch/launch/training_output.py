@@ -24,6 +24,7 @@ _LASTING = frozenset(
         "config_invalid",
         "deepspeed_config",
         "extension_abi",
+        "launch_program",
         "library_missing",
         "missing_module",
         "module_shadowed",

@@ -18,6 +18,8 @@ _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
 _LINES_OF_AN_ABORT = 3
+# What `kubectl exec` says of the end of what it ran in a pod.
+_OF_KUBECTL_EXEC = "command terminated with exit code "
 _VAGUE = 2
 # Ends of a whole job: tasks that ended with an error before it are what it waited for.
 _ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "step_task_failed", "lsf_killed", "terminated"))
@@ -61,10 +63,16 @@ def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
     return suspect.role is SignatureRole.SUSPECT and not suspect.mention and above
 
 
-def aborted_at(cause: Occurrence, events: Iterable[Occurrence]) -> Location:
-    """Return where a process aborted right below a cause that names no place, as C++ has it."""
-    aborts = (e for e in events if e.signature.id == "abort" and e.log == cause.log)
-    places = {e.where for e in aborts if 0 < e.start - cause.number <= _LINES_OF_AN_ABORT}
+def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Location:
+    """Return where a process ended that the cause does not name, by what stands right below it.
+
+    So C++ aborts below its own message, and mpirun loses the daemon that a killed `kubectl exec` ran.
+    """
+    below = [e for e in events if e.log == cause.log and 0 < e.start - cause.number <= _LINES_OF_AN_ABORT]
+    if cause.shown.startswith(_OF_KUBECTL_EXEC):
+        places = {where for e in below if e.signature.id == "mpi_daemon_lost" for where in e.wheres}
+    else:
+        places = {e.where for e in below if e.signature.id == "abort"}
     return places.pop() if len(places) == 1 else NOWHERE
 
 

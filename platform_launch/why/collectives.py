@@ -23,7 +23,7 @@ _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNK
 _CAUGHT = "Watchdog caught collective operation timeout"
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
-_BARRIER = re.compile(r"store based barrier.*world_size=(\d+)")
+_BARRIER = re.compile(r"store based barrier.*world_size=\d+(?:, (?:worker_count|num_workers_joined)=(\d+))?")
 # Horovod lists the ranks that wait for the others.
 _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 # Lightning's roll call: one line a process, and one when all are there.
@@ -60,6 +60,8 @@ class Collectives:
     members_line: Line | None = None
     all_came: bool = False
     launched: int = 0
+    # How many came to the start-up barrier, as one that waited there says.
+    counted: int = 0
 
     def read(self, line: Line) -> bool:
         """Take what a line says; return True if that is all it says."""
@@ -91,6 +93,7 @@ class Collectives:
             return False
         if barrier:
             self.barrier.add(rank)
+            self.counted = max(self.counted, int(barrier[1] or 0))
             return False
         group = _GROUP.search(text)
         name = (group[2] or group[1]) if group else ""
@@ -128,6 +131,7 @@ class Collectives:
         self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
         self.launched = other.launched or self.launched
+        self.counted = max(self.counted, other.counted)
 
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""
@@ -142,7 +146,8 @@ class Collectives:
         came = self.barrier or set(self.members)
         size = max(max(self.world_sizes, default=self.launched), max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
-        if not came or not missing or len(missing) == size:
+        if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
+            # None that is known, or some came whose logs are not here.
             return None, None
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from platform_launch.why.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.candidates import (
-    aborted_at,
     best_consequence,
     best_suspect,
     broken_before,
@@ -19,6 +18,7 @@ from platform_launch.why.candidates import (
     is_sequel,
     left_by_itself,
     never_met,
+    place_told_below,
     standing_behind,
 )
 from platform_launch.why.events import NodeEvents, Occurrence, all_events
@@ -111,7 +111,7 @@ def _choose(
         elif cancelled := cancelled_before(first, nodes):
             return cancelled, [note("also", event=named(first))]
         if cause.where == NOWHERE:
-            cause.where = aborted_at(cause, events)
+            cause.where = place_told_below(cause, events)
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]

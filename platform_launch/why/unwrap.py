@@ -24,6 +24,9 @@ _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
 # An entry of torchrun's summary, whose line ends became blanks.
 _FIELDS_OF_AN_END = re.compile(rb" +(?=(?:time|host|rank|exitcode|error_file|traceback) *: )")
 
+# The form of Singularity's lines with --debug.
+_OF_SINGULARITY = re.compile(rb"(FATAL|ERROR|WARNING) +\[U=\d+,P=\d+\] *\w+\(\) +(.+)")
+
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
 
@@ -51,6 +54,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return [found[1]]
     if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:
         return _FIELDS_OF_AN_END.split(data)
+    if b"[U=" in data and (found := _OF_SINGULARITY.fullmatch(data)):
+        return [found[1] + b":   " + found[2]]
     if found := _FIELD.fullmatch(data):
         return _of_json(b"{" + found[1] + b"}")
     if b"%|" in data and _BAR_ENDS.search(data):

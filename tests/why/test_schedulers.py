@@ -167,7 +167,7 @@ def test_what_lsf_quotes_of_the_jobs_script_is_not_its_last_word(explain_text: E
 @pytest.mark.parametrize(
     ("log", "kind", "cause"),
     [
-        ("srun: fatal: Can not execute v\nrun.sh: line 8: 7 Aborted  srun v\n", "cause", "not_executable"),
+        ("srun: fatal: Can not execute v\nrun.sh: line 8: 7 Aborted  srun v\n", "cause", "launch_program"),
         ("job.sh: line 41: syntax error near unexpected token `fi'\n", "cause", "syntax_error"),
         ("job.sh: line 3: unexpected EOF while looking for matching `\"'\n", "cause", "syntax_error"),
         ("job.sh: line 9: cd: /scratch/u/run: No such file or directory\n", "suspect", "file_missing"),

@@ -308,3 +308,56 @@ def test_part_that_was_not_compiled_is_no_circular_import(explain_text: Explain)
     verdict = explain_text(of("mpi_lib_v2"))
     assert (verdict.cause, verdict.details["package"]) == ("extension_missing", "horovod.torch")
     assert explain_text(of("allreduce")).cause == "module_shadowed"
+
+
+def test_program_that_a_launcher_did_not_find_stands_before_the_kills_that_came_of_it(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "[proxy:0:1@node2] HYDU_create_process (utils/launch/launch.c:74): execvp error on file train "
+        "(No such file or directory)\n"
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+        "=   RANK 2 PID 30362 RUNNING AT node2\n"
+        "=   KILLED BY SIGNAL: 9 (Killed)\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("launch_program", "node2")
+    assert verdict.details["path"] == "train"
+
+
+def test_kubectl_exec_that_was_killed_ran_in_the_pod_whose_daemon_mpirun_lost(explain_text: Explain) -> None:
+    def of(*workers: int) -> str:
+        lost = "ORTE has lost communication with a remote daemon.\n\n  Remote daemon: [[1,0],1] on node sft-"
+        killed = "command terminated with exit code 137\n"
+        return killed * len(workers) + "".join(f"{lost}{worker}\n\n" for worker in workers)
+
+    verdict = explain_text(of(3))
+    assert (verdict.cause, verdict.where.host) == ("killed", "sft-3")
+    assert explain_text(of(3, 4)).where.host is None
+
+
+def test_ranks_whose_barrier_is_only_counted_are_not_named_as_absent(explain_text: Explain) -> None:
+    def of(rank: int, came: int) -> str:
+        return (
+            "RuntimeError: Timed out initializing process group in store based barrier on rank: "
+            f"{rank}, for key: store_based_barrier_key:1 (world_size=8, worker_count={came}, timeout=0:30)\n"
+        )
+
+    assert not explain_text(of(0, 5)).notes
+    said = explain_text("".join(of(rank, 6) for rank in range(6))).notes
+    assert said[-1].endswith("did not come, as far as the logs tell: ranks 6, 7")
+
+
+def test_debug_lines_of_singularity_are_read_like_its_others(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "FATAL   [U=0,P=37]         Master()                      container creation failed: "
+        "mount /tmp failed: invalid argument\n"
+    )
+    assert (verdict.cause, verdict.details["path"]) == ("container_mount", "/tmp")
+
+
+def test_guess_that_a_task_was_preempted_is_no_preemption(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
+        "preempted/died/restarted unexpectedly or this task is experiencing network issues.\n"
+    )
+    assert verdict.cause == "jax_peer_lost"

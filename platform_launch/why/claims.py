@@ -28,7 +28,7 @@ OF_THE_CODE = frozenset(
 # What programs try and do without.
 _OFTEN_CAUGHT = frozenset(
     """
-    compiled_part_missing driver_library extension_abi hub_offline import_failed library_missing
+    driver_library extension_abi extension_missing hub_offline import_failed library_missing
     missing_module package_required submodule_missing
     """.split()  # noqa: SIM905
 )

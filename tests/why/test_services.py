@@ -306,7 +306,7 @@ def test_part_that_was_not_compiled_is_no_circular_import(explain_text: Explain)
         )
 
     verdict = explain_text(of("mpi_lib_v2"))
-    assert (verdict.cause, verdict.details["package"]) == ("extension_missing", "horovod.torch")
+    assert (verdict.cause, verdict.details["module"]) == ("extension_missing", "mpi_lib_v2")
     assert explain_text(of("allreduce")).cause == "module_shadowed"
 
 

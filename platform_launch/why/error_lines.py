@@ -98,6 +98,7 @@ _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
 # Below a line that only introduces a message.
 _LINES_OF_WORDS = 2
+_TRACEBACK = b"Traceback (most recent call last)"
 
 
 class ErrorLines:
@@ -112,7 +113,10 @@ class ErrorLines:
 
     def take(self, line: Line) -> None:
         """Keep a line that looks like an error, and that nothing else knows."""
-        error = self._error_at(line, self._scanner.following(_LINES_OF_WORDS), clear=says_error(line))
+        below = self._scanner.following(_LINES_OF_WORDS)
+        if introduces(line.text) and any(_TRACEBACK in data for data in below):
+            return
+        error = self._error_at(line, below, clear=says_error(line))
         if error.clear:
             self._events.outlive_error(line.where)
         self._events.err(error, line.where)

@@ -22,7 +22,7 @@ _BEGINS = re.compile(
 )
 _PAIRS = (("'", "'"), ('"', '"'), ("(", ")"), ("[", "]"), ("<", ">"), ("{", "}"))
 # A console wraps a message between words, and leaves the space at the end of the line.
-_WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{24,} ")
+_WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{24,} |.{0,60}\*{3} (?:JOB|STEP) [^*]{1,200} ")
 _MOST_WRAPPED = 6
 _FIRST_WORD = re.compile(r"\W*(\w+)")
 

@@ -22,7 +22,7 @@ _SRUN = re.compile(
 )
 _MPI = (
     re.compile(
-        r"(?:mpirun|mpiexec|prterun|orterun)[\w.]{0,20} noticed that process "
+        r"\b[A-Za-z][\w.]{0,30} noticed that process "
         r"rank (?P<rank>\d+) with PID \S+ on node (?P<host>[\w.-]+) exited on signal (?P<number>\d+)"
     ),
     re.compile(

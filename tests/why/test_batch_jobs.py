@@ -215,3 +215,44 @@ def test_a_script_in_the_tmp_of_another_node_is_missing_on_this_one(explain_text
         "srun: error: gn9: task 0: Exited with exit code 127\n"
     )
     assert (verdict.cause, verdict.where.host) == ("command_missing", "gn9")
+
+
+def test_what_announces_a_traceback_is_no_error_of_its_own(explain_text: Explain) -> None:
+    caught = (
+        "Run a1 errored:\nTraceback (most recent call last):\n"
+        '  File "/w/wandb/agent.py", line 3, in _run_job\n    self._function()\n'
+        "RuntimeError: No visible GPU devices\n"
+    )
+    printed = "".join(f"wandb: ERROR {line}\n" for line in caught.splitlines())
+    verdict = explain_text(f"{caught}\n{printed}" + "wandb: Agent Starting Run: b2\n" * 9)
+    assert (verdict.kind, verdict.cause) == ("suspect", "jax_no_device")
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("while mounting image /proc/self/fd/3: failed to find loop device: no loop devices available",
+         "container_loop"),
+        ("image driver mount failure: squashfuse_ll exited: cannot read the image", "container_loop"),
+        ("while applying cgroups config: open /sys/fs/cgroup/a.scope/cpu.max: no such file or directory",
+         "container_cgroup"),
+    ],
+)  # fmt: skip
+def test_what_a_node_lacks_to_start_a_container(explain_text: Explain, reason: str, cause: str) -> None:
+    assert explain_text(f"FATAL:   container creation failed: {reason}\n").cause == cause
+    assert explain_text("INFO:    squashfuse not found, will not be able to mount SIF\n").cause is None
+
+
+def test_a_job_s_end_that_a_console_wrapped_keeps_its_host(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "slurmstepd: error: *** JOB 81 ON gn7 CANCELLED AT \n2030-01-02T03:04:05 DUE TO PREEMPTION ***\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("preempted", "gn7")
+
+
+def test_a_launcher_of_another_name_tells_who_crashed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "shmemrun noticed that process rank 3 with PID 0 on node gn8 exited on signal 11 (Segmentation "
+        "fault).\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("segfault", "gn8", 3)

@@ -39,6 +39,13 @@ _OUTRIGHT = re.compile(
     r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
+# Advice, code, and samples of data or of what a model said: they speak of a failure.
+_SPEAKS_OF_IT = re.compile(
+    r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
+    r"|(?:How|If|To|What|When|Why) (?:a |an |I |the |you )?[a-z]\w* "
+    r"|(?:\[\d{1,6}\] )?(?i:a|answer|assistant|completion|generated|gold|input|label|output|pred(?:iction)?"
+    r"|prompt|q|question|reference|response|sample|target|text|user)(?: \d{1,9})?: "
+)
 # The kernel's kill of what no training runs.
 _OF_OTHER_PROGRAMS = re.compile(
     r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
@@ -274,6 +281,7 @@ class LogReader:
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
         mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
+        mention = mention or _SPEAKS_OF_IT.match(line.text) is not None
         mention = mention or _OF_OTHER_PROGRAMS.search(line.text) is not None
         if self._passed(signature, line.text):
             return False

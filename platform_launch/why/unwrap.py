@@ -36,7 +36,8 @@ _GLUED = re.compile(
 )
 # What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
 _RUN_ON = re.compile(
-    rb"(?<=[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]: |(?:srun|slurmstepd): error: )"
+    rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]: )"
+    rb"|(?<=[^\r\n]{20}[\w.)!?])(?=(?:srun|slurmstepd): error: )"
     rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
 )
 _BAR_ENDS = re.compile(rb"(%\|[^|]{0,200}\| *[\d.]+\w?/[\d.]+\w? \[[^]\r]{3,120}\])(?=[^\s\r|])")

@@ -29,6 +29,24 @@ def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain,
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "To fix `RuntimeError: CUDA error: an illegal memory access was encountered`, run one worker.",
+        "If the job says slurmstepd: error: Detected 1 oom_kill event, ask for more memory.",
+        "sample: 'slurmstepd: error: Detected 1 oom_kill event'",
+        "[3] Q: Why do I see CUDA out of memory. Tried to allocate 2.00 GiB?",
+        "prediction: OSError: [Errno 28] No space left on device",
+        "+    raise OSError('[Errno 28] No space left on device')",
+        "  --on-oom WHAT         what to do when CUDA runs out of memory: raise, skip",
+        "[3242.11] Memory cgroup out of memory: Killed process 991 (java) total-vm:1048576kB",
+    ],
+)
+def test_what_speaks_of_a_failure_is_not_the_cause(explain_text: Explain, line: str) -> None:
+    assert explain_text(f"{progress(20)}{line}\n").kind != "cause"
+    assert explain_text(f"{line}\n{uncaught('KeyError: 3')}").title == "KeyError: 3"
+
+
+@pytest.mark.parametrize(
     ("line", "cause"),
     [
         (

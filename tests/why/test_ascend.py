@@ -119,3 +119,23 @@ def test_kernels_that_are_not_installed(explain_text: Explain) -> None:
         "        Kernel Run failed. opType: 53, Cast\n"
     )
     assert (verdict.cause, verdict.details["operation"]) == ("npu_kernel_missing", "Cast")
+
+
+def test_port_of_hccl_that_another_process_holds_comes_before_links_that_wait(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[ERROR] HCCL(271,python3):2026-07-23-03:47:57.070.463 [hccl_socket.cc:100] [HcclSocket][Listen] "
+        "socket type[1], listen on ip[192.168.20.160] and specific port[16666] fail. Please check the port\n"
+        "[ERROR] HCCL(271,python3):2026-07-23-03:49:57.177.194 [hccl_socket_manager.cc:778] [273][Wait]"
+        "[LinkEstablish]wait socket establish timeout, role[1] rank[12] timeout[120]\n"
+    )
+    assert (verdict.cause, verdict.details["port"]) == ("hccl_port", "16666")
+
+
+def test_link_that_hccl_could_not_make_points_to_the_other_end(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[rank1]: EI0009: [PID: 22] 2026-09-24-20:59:48.119.066 Transport init error. Reason: "
+        "Create Dest error! createLink para:rank[1]-localUserrank[1]-localIpAddr[172.16.0.1], "
+        "dst_rank[0]-remoteUserrank[0]-remote_ip_addr[172.16.0.2]\n"
+    )
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "hccl_link", 1)
+    assert (verdict.details["remote rank"], verdict.details["peer"]) == ("0", "172.16.0.2")

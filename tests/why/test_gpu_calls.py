@@ -278,3 +278,29 @@ def test_version_that_a_library_does_not_have_is_a_mixture_of_libraries(explain_
     mixed = explain_text(uncaught(said.format("LIBUR_LOADER_0.10")))
     assert (mixed.cause, mixed.details["version"]) == ("extension_abi", "LIBUR_LOADER_0.10")
     assert explain_text(uncaught(said.format("GLIBCXX_3.4.30"))).cause == "glibc"
+
+
+def test_argument_that_nccl_refuses_is_the_program_s(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "node-1:8:11 [1] misc/argcheck.cc:39 NCCL WARN Recv : invalid root 4 (root should be in the 0..3)\n"
+        + uncaught(
+            "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:275, invalid usage", "[rank4]: "
+        )
+    )
+    assert (verdict.cause, verdict.retry, verdict.details["call"]) == ("nccl_argument", "no", "Recv")
+
+
+def test_memory_that_ucx_may_not_lock_is_not_the_host_s(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[1652739463.05] [cn22:4071:0] ib_iface.c:1035 UCX  ERROR ibv_create_cq(cqe=4096) failed: "
+        "Cannot allocate memory\n[cn22:4071] pml_ucx.c:309  Error: Failed to create UCP worker\n"
+        "[cn22:4071] pml_ucx.c:296 Error: ucp_ep_create(proc=3172) failed: Input/output error\n"
+    )
+    assert (verdict.cause, verdict.notes) == ("locked_memory", ())
+
+
+def test_neuron_without_its_driver_comes_before_what_fails_without_it(explain_text: Explain) -> None:
+    lines = "2026-Mar-29 07:07:29.0082 11:11 ERROR NRT:nrt_init Unable to determine Neuron Driver version.\n"
+    lines += uncaught("RuntimeError: The following operation failed in the TorchScript interpreter.")
+    assert explain_text(lines).cause == "neuron_device"
+    assert explain_text(uncaught("RuntimeError: nrt_load status=4")).details["status"] == "4"

@@ -20,6 +20,10 @@ _LINE_ENDS = re.compile(
     rb"|The above exception was the direct cause of|ERROR:torch\.)"
 )
 _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
+# A traceback that was pasted without its line ends, if no program tells of it as a thing that it got over.
+_PASTED = re.compile(rb'Traceback \(most recent call last\): +(?=File "[^"]{1,400}", line \d)')
+_GOT_OVER = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
+_RAISED = re.compile(rb" (?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
 
 # An entry of torchrun's summary, whose line ends became blanks.
 _FIELDS_OF_AN_END = re.compile(rb" +(?=(?:time|host|rank|exitcode|error_file|traceback) *: )")
@@ -51,6 +55,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return data.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\'", b"'").split(b"\n")
     if _LINE_ENDS.search(data) and (reported := _REPORTED.search(data)):
         return _of_report(data[: reported.start()], data[reported.end() :])
+    if (pasted := _PASTED.search(data)) and not _GOT_OVER.search(data, 0, pasted.start()):
+        return _of_report(data[: pasted.start()], data[pasted.start() :])
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
     if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:
@@ -75,7 +81,8 @@ def _of_report(head: bytes, said: bytes) -> list[bytes]:
     lines = [head] if head.strip() else []
     for line in _LINE_ENDS.split(said):
         if line.startswith(b"File "):
-            lines += _FRAME_ENDS.sub(rb"\1\n    ", b"  " + line, count=1).split(b"\n")
+            frame, *raised = _RAISED.split(line, maxsplit=1)
+            lines += _FRAME_ENDS.sub(rb"\1\n    ", b"  " + frame, count=1).split(b"\n") + raised
         else:
             lines.append(line)
     return lines

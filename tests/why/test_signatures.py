@@ -154,6 +154,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("RuntimeError: Rank 3 scheduler died during initialization (exit code: 1)", "engine_failed"),
         ("Some workers not registered within the timeout. The process is dead", "engine_failed"),
         ("Command '['/usr/bin/cc', '/tmp/t/main.c']' returned non-zero exit status 1.", "triton_compile"),
+        ("Command '['/x/bin/ptxas', '/tmp/t.ptx']' returned non-zero exit status 255.", "triton_compile"),
         ("distributed.comm.core.CommClosedError: in <TCP tcp://10.0.0.7:4>", "connection_lost"),
         ("Exception raised from checkTimeout at x/ProcessGroupNCCL.cpp:565", "nccl_watchdog"),
         ("IOError: [Errno 5] Input/output error: '/scratch/w.bin'", "storage_io_error"),

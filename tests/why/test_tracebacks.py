@@ -67,6 +67,14 @@ def test_traceback_of_which_a_page_took_the_indentation_off_is_read(explain_text
     assert (verdict.title, verdict.exception.line) == ("RuntimeError: bad", 88)
 
 
+def test_traceback_that_lost_its_line_ends_is_read(explain_text: Explain) -> None:
+    flat = " ".join(uncaught("RuntimeError: bad thing").split())
+    verdict = explain_text(f"step 3\n{flat}\n")
+    assert verdict.exception is not None
+    assert (verdict.title, verdict.exception.line) == ("RuntimeError: bad thing", 88)
+    assert explain_text(f"step 3\nWARNING: skipped a sample. {flat}\nstep 4\n").cause is None
+
+
 def test_frame_of_a_library_is_not_the_users_line(explain_text: Explain) -> None:
     verdict = explain_text(uncaught("ValueError: bad"))
     assert verdict.exception is not None

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+# What is hidden by a file of that name: not what is part of the interpreter, nor what it loads first.
+_PYTHONS_OWN = (
+    sys.stdlib_module_names
+    - set(sys.builtin_module_names)
+    - {"abc", "codecs", "encodings", "genericpath", "io", "os", "posixpath", "site", "stat"}
+)
+
 
 @dataclass(frozen=True)
 class Module:
@@ -96,9 +103,13 @@ def user_site() -> Path | None:
 
 
 def beside(script: Path, names: Iterable[str]) -> frozenset[str]:
-    """Return the files and packages beside a script that Python would import in place of these modules.
+    """Return the files and packages beside a script that Python would import in place of a library.
 
-    A folder without ``__init__.py`` does not count: an installed package wins over it.
+    A library is one of ``names``, or any of Python's own. A folder without ``__init__.py`` does not count: an
+    installed package wins over it.
     """
-    candidates = [entry for name in names for entry in (f"{name}.py", f"{name}/__init__.py")]
-    return frozenset(entry for entry in candidates if (script.parent / entry).is_file())
+    libraries = {*names, *_PYTHONS_OWN}
+    entries = _entries(str(script.parent))
+    modules = {entry for entry in entries if entry.endswith(".py") and entry.removesuffix(".py") in libraries}
+    folders = {f"{entry}/__init__.py" for entry in entries if entry in libraries}
+    return frozenset(modules | {entry for entry in folders if (script.parent / entry).is_file()})

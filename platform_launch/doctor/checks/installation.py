@@ -39,12 +39,12 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
 
 
 def shadowed_packages(facts: Facts) -> Iterator[Finding]:
-    """Python searches the script's folder first: a torch.py there hides the library."""
+    """Python searches the script's folder first: a torch.py or random.py there hides the library."""
     script = facts.plan.training.script
     for name in sorted(facts.installation.beside_script):
         yield warning(
             "package-shadowed",
-            f"{name} beside the script {script.name} hides the installed library of that name",
+            f"{name} beside the script {script.name} hides the library of that name",
             str(script.parent / name),
             "rename it, unless it is meant to replace the library",
         )

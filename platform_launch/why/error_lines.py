@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from platform_launch.events import marked
 from platform_launch.why.assembly import HARMLESS
 from platform_launch.why.events import FirstError
 from platform_launch.why.line import Line, Location, parse, shown
@@ -74,6 +75,7 @@ _OF_LAUNCHERS = re.compile(
     r"""(?x)
       torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
     | _handler\]
+    | ^==[ ]\d/\d[ ]
     | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
     | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
     | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
@@ -136,6 +138,7 @@ class ErrorLines:
             for one, data in parsed
             if (one.writer == line.writer or _may_be_of(one.process, places))
             and not self._catalogue.is_noise(one.text)
+            and marked(one.text) is None
         )
         if last is None:
             return

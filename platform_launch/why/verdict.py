@@ -252,7 +252,10 @@ class Verdict:
                 return f"{why_word('no known cause; this line may tell it:', language)} {self.first_error}"
             for one in self.noted:
                 if one.id in ("process-ended", "some-process-ended"):
-                    unsaid = why_word("unknown: nothing was printed that tells why", language)
+                    unsaid = "unknown: nothing was printed that tells why"
+                    if any(other.id == "last-words" for other in self.noted):
+                        unsaid = "unknown: no error was printed, and the last line may tell why"
+                    unsaid = why_word(unsaid, language)
                     return f"{unsaid}{'; ' if language == 'en' else '；'}{one.render(language)}"
             ended = why_word("unknown: these logs only tell that processes ended", language)
             return ended + _at(self.where, language)

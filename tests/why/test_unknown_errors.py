@@ -111,6 +111,22 @@ def test_the_last_words_of_a_process_that_did_not_say_why_are_told(explain_text:
     assert "last-words" not in {one.id for one in verdict.noted}
 
 
+def test_the_headline_says_whether_there_are_last_words_and_the_launchers_own_are_none(
+    explain_text: Explain,
+) -> None:
+    ours = "09:10:11 == 5/5 Launch ====\n09:10:12 [SUCCESS] all 2 nodes are here [roll-call-complete]\n"
+    report = (
+        "E1125 09:10:20 2 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
+    )
+    report += "local_rank: 1 (pid: 4711) of binary: /usr/bin/python3\n"
+    silent = explain_text(ours + report)
+    assert silent.headline("en").startswith("unknown: nothing was printed that tells why; ")
+    assert "last-words" not in {one.id for one in silent.noted}
+    leaving = explain_text(ours + "the data set has 0 samples after filtering\n" + report)
+    assert leaving.headline("en").startswith("unknown: no error was printed, and the last line may tell")
+    assert "last-words" in {one.id for one in leaving.noted}
+
+
 def test_a_key_that_is_zero_is_no_count_of_errors(explain_text: Explain) -> None:
     assert explain_text("    self.slots[key]\nKeyError: 0\n").title == "KeyError: 0"
     assert explain_text("val_error: 0\nvalerror: 0.5\n").kind == "nothing"

@@ -29,7 +29,7 @@ OF_THE_CODE = frozenset(
 _OFTEN_CAUGHT = frozenset(
     """
     driver_library extension_abi extension_missing hub_offline import_failed library_missing
-    missing_module package_required submodule_missing
+    missing_module name_not_in_file package_required submodule_missing
     """.split()  # noqa: SIM905
 )
 # What code says that was left without something by an earlier failure.

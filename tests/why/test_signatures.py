@@ -125,6 +125,12 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("Using /root/.cache/torch_extensions as PyTorch extensions root...", "stale_build_lock"),
         ("RuntimeError: CUDA error: invalid device ordinal", "invalid_device"),
         ("ModuleNotFoundError: No module named 'torch'", "missing_module"),
+        ("ImportError: cannot import name 'Random' from 'random' (/p/random.py)", "name_not_in_file"),
+        ("ImportError: cannot import name 'Z' from 'cgi' (/usr/lib/python3.11/cgi.py)", "import_failed"),
+        ("ImportError: cannot import name 'Z' from 'a.b' (/e/site-packages/a/b.py)", "import_failed"),
+        ("JSONDecodeError: Expecting value: line 1 column 1 (char 0)", "json_invalid"),
+        ("JSONDecodeError: Extra data: line 3 column 1 (char 71)", "json_syntax"),
+        ("AttributeError: module 'numpy' has no attribute 'bool8'", "numpy_name_gone"),
         ("NCCL error in: x.cpp:1, unhandled system error, NCCL version 2.18.5", "nccl_system_error"),
         ("RuntimeError: Some background workers are no longer alive", "background_workers"),
         ("RuntimeError: rollout: Server 3 failed: 502, Bad Gateway", "engine_failed"),
@@ -197,6 +203,10 @@ def test_known_message_is_recognised(line: str, expected: str) -> None:
     found = catalogue().match(line)
     assert found is not None
     assert found.signature.id == expected
+
+
+def test_what_numpy_never_removed_is_missing_for_another_reason() -> None:
+    assert catalogue().match("AttributeError: module 'numpy' has no attribute 'ndarray'") is None
 
 
 @pytest.mark.parametrize(

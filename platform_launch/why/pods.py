@@ -11,10 +11,12 @@ from platform_launch.why.line import NOWHERE, Location
 LINES_OF_A_DESCRIPTION = 200
 _OF_A_POD = re.compile(
     r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
-    r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/"
+    r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/|.{0,500} pod=\"[\w.-]{1,253}/"
 )
-# An event in a list names its pod, and one of an old Kubernetes its node.
-_IN_EVENT = re.compile(r"\bpod/(?P<pod>[\w.-]{1,253})\s|\bkubelet, (?P<host>[\w.-]{1,253})\s")
+# An event in a list names its pod, as a kubelet's own line does, and one of an old Kubernetes its node.
+_IN_EVENT = re.compile(
+    r"\bpod(?:/|=\"(?:[\w.-]{1,253}/)?)(?P<pod>[\w.-]{1,253})[\s\"]|\bkubelet, (?P<host>[\w.-]{1,253})\s"
+)
 _ASSIGNED = re.compile(
     rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
 )

@@ -361,3 +361,46 @@ def test_guess_that_a_task_was_preempted_is_no_preemption(explain_text: Explain)
         "preempted/died/restarted unexpectedly or this task is experiencing network issues.\n"
     )
     assert verdict.cause == "jax_peer_lost"
+
+
+def test_lines_of_a_kubelet_itself_name_the_pod(explain_text: Explain) -> None:
+    verdict = explain_text(
+        'I0227 10:45:43.700118    3746 eviction_manager.go:560] "Eviction manager: pod ephemeral local '
+        'storage usage exceeds the total limit of containers" pod="team-x/sft-7-cgwkc" limit="2Gi"\n'
+    )
+    assert (verdict.cause, verdict.where.pod) == ("pod_disk", "sft-7-cgwkc")
+
+
+def test_why_a_volume_was_not_mounted_stands_below(explain_text: Explain) -> None:
+    verdict = explain_text(
+        '  Warning  FailedMount  102s  kubelet  MountVolume.SetUp failed for volume "nfs" : mount failed: '
+        "exit status 32\nMounting command: mount\nOutput: mount.nfs: Connection timed out\n"
+    )
+    assert (verdict.cause, verdict.details["reason"]) == ("volume_mount", "Connection timed out")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ('16m  Warning  FailedScheduling  pod/a  persistentvolumeclaim "data" not found', "volume_unbound"),
+        (
+            "2m5s  Normal  EvictedDueToPodsReadyTimeout  job/a  Exceeded the PodsReady timeout ml/a",
+            "pods_not_ready",
+        ),
+        (
+            "Exception: Timed out waiting for tasks to start. Please check connectivity between servers.",
+            "horovod_network",
+        ),
+        ("ray.exceptions.RpcError: Timed out while waiting for GCS to become available.", "ray_start"),
+        (
+            "CalledProcessError: Command '['ssh gpu-7 hostname -I']' returned non-zero exit status 255.",
+            "ssh_failed",
+        ),
+        (
+            "slurmctld: error: Batch completion for JobId=12 sent from wrong node (c2 rather than c1)",
+            "slurm_nodes",
+        ),
+    ],
+)
+def test_what_keeps_a_job_from_its_start_is_named(explain_text: Explain, said: str, cause: str) -> None:
+    assert explain_text(f"{said}\n").cause == cause

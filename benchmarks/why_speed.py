@@ -1,12 +1,13 @@
 """How long `platform-launch why` takes for a big log, beside `grep -c` of the same file.
 
 Logs of any content, each with one failure at its end: a training's usual progress; text that is new in
-every line (a language model's samples); warnings that speak of errors and mean none; one error over and
-over; errors that are worded differently each time; a loader's caught tracebacks, alike and all different;
-NCCL's remarks on each collective; a bar that never ends its line; JSON; colours; base64; and 64 ranks that
-take turns. grep counts the lines with a word that failures are told with (its best case: no order, no ranks,
-no tracebacks). The ratio is of processor time, so that other work on the machine does not count; why's
-start, which a small log pays too, is shown in the first line.
+every line (a language model's samples); lines of 20 KB of words; warnings that speak of errors and mean
+none; one error over and over; errors that go on differently each time, and such as have no words in common;
+a loader's caught tracebacks, alike and all different; NCCL's remarks on each collective; a bar that never
+ends its line; JSON; colours; base64; and 64 ranks that take turns. grep counts the lines with a word that
+failures are told with (its best case: no order, no ranks, no tracebacks). The ratio is of processor time, so
+that other work on the machine does not count; why's start, which a small log pays too, is shown in the first
+line.
 
     python benchmarks/why_speed.py [--mib 1024] [--format json] [KIND...]
 """
@@ -32,6 +33,10 @@ FAILURE = """\
 [node 0] [rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 """
 WORDS = "error|fail|exception|traceback|killed|fatal|abort"
+TELLING = (
+    "aborted", "cannot", "crashed", "error", "exception", "failed", "invalid", "is missing", "lost",
+    "not found", "refused", "reset by peer", "timed out", "unable to", "was killed",
+)  # fmt: skip
 LIMIT_S = 900
 GOAL = 3.0
 COLUMNS = ("log", "mib", "why_s", "grep_c_s", "ratio", "why_memory_mib")
@@ -69,6 +74,13 @@ def samples(chance: random.Random) -> Iterator[str]:
         yield f"2026-11-21 03:04:05,123 INFO sample {step}: {' '.join(chance.choices(words, k=12))}\n"
 
 
+def long_lines(chance: random.Random) -> Iterator[str]:
+    """Yield lines of three thousand words, whole documents for instance."""
+    words = _words(chance)
+    while True:
+        yield f"{' '.join(chance.choices(words, k=3000))}\n"
+
+
 def false_alarms(chance: random.Random) -> Iterator[str]:
     """Yield warnings that speak of errors and mean none."""
     for step in count():
@@ -82,10 +94,18 @@ def one_error(_: random.Random) -> Iterator[str]:
 
 
 def many_errors(chance: random.Random) -> Iterator[str]:
-    """Yield errors that are worded differently each time."""
+    """Yield errors that begin alike and go on differently each time."""
     words = _words(chance)
     for step in count():
         yield f"2026-11-21 03:04:05,123 ERROR sample {step} failed: {' '.join(chance.choices(words, k=8))}\n"
+
+
+def worded_errors(chance: random.Random) -> Iterator[str]:
+    """Yield errors that have nothing in common but some words of failures."""
+    words = _words(chance)
+    while True:
+        before, after = chance.choices(words, k=4), chance.choices(words, k=4)
+        yield f"{' '.join(before)} {chance.choice(TELLING)} {' '.join(after)}\n"
 
 
 def caught(chance: random.Random) -> Iterator[str]:
@@ -163,9 +183,12 @@ def torchrun_ranks(chance: random.Random) -> Iterator[str]:
 
 
 KINDS: tuple[Callable[[random.Random], Iterator[str]], ...] = (
-    progress, samples, false_alarms, one_error, many_errors, caught,
+    progress, samples, long_lines, false_alarms, one_error, many_errors, worded_errors, caught,
     nccl_info, one_line, json_lines, coloured, base64_lines, torchrun_ranks,
 )  # fmt: skip
+
+
+LONG = (base64_lines, long_lines)
 
 
 def write(path: Path, lines: Callable[[random.Random], Iterator[str]], size_bytes: int) -> None:
@@ -173,7 +196,7 @@ def write(path: Path, lines: Callable[[random.Random], Iterator[str]], size_byte
     source = lines(random.Random(1))
     with path.open("wb") as file:
         while file.tell() < size_bytes:
-            file.write("".join(islice(source, BLOCK_LINES if lines is not base64_lines else 1)).encode())
+            file.write("".join(islice(source, BLOCK_LINES if lines not in LONG else 1)).encode())
         file.write(FAILURE.encode())
 
 

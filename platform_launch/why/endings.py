@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from platform_launch.events import Event
 from platform_launch.why.line import NOWHERE, Line, Location
+from platform_launch.why.literals import PatternSet, branches
 
 # Exit code and local rank, which is missing where several processes tear the line.
 TORCHRUN_LINE = re.compile(
@@ -24,31 +25,27 @@ _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
 # Events that say how the training of the node ended that says them.
 _OWN = frozenset({"training-failed", "training-killed"})
-_OTHERS = (
-    # Of Kubernetes' training operator, with the pod's namespace.
-    re.compile(r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b"),
-    # Of Vertex AI, where a job's containers are replicas of pools.
-    re.compile(
-        r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b"
-    ),
-    # Of a TPU slice, whose hosts gcloud calls workers.
-    re.compile(
-        r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b"
-    ),
-    re.compile(
+_OTHERS = PatternSet(
+    branch
+    for source in (
+        # Of Kubernetes' training operator, with the pod's namespace.
+        r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
+        # Of Vertex AI, where a job's containers are replicas of pools.
+        r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
+        # Of a TPU slice, whose hosts gcloud calls workers.
+        r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
         r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
         r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
-        r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
-    ),
-    re.compile(
-        r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)"
-    ),
-    # Of Determined's master, Horovod's launcher and Paddle's.
-    re.compile(r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b"),
-    re.compile(r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b"),
-    re.compile(r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b"),
-    re.compile(r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b'),
-    re.compile(r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b"),
+        r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b",
+        r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
+        # Of Determined's master, Horovod's launcher and Paddle's.
+        r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
+        r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",
+        r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
+        r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b',
+        r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",
+    )
+    for branch in branches(source)
 )
 # SageMaker's, where the report goes on below; alone it is any program's.
 _OF_REPORT = re.compile(r"^ExitCode (?P<code>[1-9]\d{0,2})$")
@@ -134,8 +131,8 @@ def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:
         if len(failed) == 1 or not any(codes[1:]):
             node = failed[0] if failed else 0
             return Ending(codes[node], Location(node=node).filled(line.where), line)
-    for pattern in _OTHERS:
-        if found := pattern.search(line.text):
+    for index in _OTHERS.candidates(line.text):
+        if found := _OTHERS.patterns[index].search(line.text):
             groups = found.groupdict()
             numbers = {name: int(groups[name]) for name in ("rank", "node") if groups.get(name)}
             said = Location(pod=groups.get("pod"), rank=numbers.get("rank"), node=numbers.get("node"))

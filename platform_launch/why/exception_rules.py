@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from platform_launch.files import yaml_values
@@ -47,21 +47,17 @@ class ExceptionRule:
         inner = raised.innermost
         package, source = (inner.package, _without_words(inner.source)) if inner else ("", "")
         found: dict[str, str] = {}
-        for pattern, text in zip(
-            self._patterns,
-            (raised.type.rpartition(".")[2], package, source, raised.whole_message),
-            strict=True,
+        for pattern, text in (
+            (f"^(?:{self.type})$" if self.type else "", raised.type.rpartition(".")[2]),
+            (self.package, package),
+            (self.code, source),
+            (self.message, raised.whole_message),
         ):
-            match = pattern.search(text) if pattern else None
+            match = re.search(pattern, text) if pattern else None  # most are never compiled
             if pattern and match is None:
                 return None
             found |= {name: value for name, value in (match.groupdict() if match else {}).items() if value}
         return {name: _bounded(value) for name, value in found.items()}
-
-    @cached_property
-    def _patterns(self) -> tuple[re.Pattern[str] | None, ...]:
-        whole = (f"^(?:{self.type})$" if self.type else "", self.package, self.code, self.message)
-        return tuple(re.compile(source) if source else None for source in whole)
 
 
 def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:

@@ -17,7 +17,10 @@ _REPEATS = ("?", "*", "+", "{")
 _TELLING_CHARACTERS = 4
 # What a pattern may span. Most take a time that grows with the square of what they search, a few the cube.
 _STRETCH = 2048
+# What rules over its place in a pattern: escaped characters, classes, groups and alternatives.
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\\\]])*\]|[()|]", re.DOTALL)
 _GROUP = re.compile(r"\((?:\?(?:i?:|P<\w+>))?(?!\?)")
+_PLAIN = re.compile(r"[^\\\[().^$?*+{|]+(?![?*+{])")
 # Behind a backslash: classes, places, earlier groups and controls.
 _NO_PLAIN = "dDwWsSbBAZ0123456789afnrtvxuU"
 
@@ -73,7 +76,7 @@ class PatternSet:
         for index, pattern in enumerate(self.patterns):
             grams = _grams(pattern.literal)
             if grams:
-                rarest = min(sorted(grams), key=lambda gram: counts[gram])
+                rarest = min(grams, key=counts.__getitem__)
                 self._by_gram.setdefault(rarest, []).append(index)
             else:
                 self._always.append(index)
@@ -108,15 +111,18 @@ def longest_literal(source: str) -> str:
     """
     runs, run, index = [""], "", 0
     while index < len(source):
+        if found := _PLAIN.match(source, index):
+            run, index = run + found[0], found.end()
+            continue
         sign, width, plain = source[index], 1, source[index]
         if sign == "\\":
             width, plain = 2, "" if source[index + 1] in _NO_PLAIN else source[index + 1]
         elif sign == "[":
-            width = _class_width(source, index)
+            width = len(_PARTS.match(source, index)[0])
             either = source[index + 1 : index + width - 1].lower()
             plain = either[0] if len(either) == 2 and either[0] == either[1] else ""
         elif sign == "(":
-            width, plain = _group_width(source, index), ""
+            width, plain = _end_of_group(source, index) - index, ""
             opening, after = _opening(source, index), source[index + width : index + width + 1]
             if opening and after not in _REPEATS:
                 inside = source[index + len(opening) : index + width - 1]
@@ -141,20 +147,12 @@ def longest_literal(source: str) -> str:
 
 def _branches(source: str) -> list[str]:
     """Split a pattern at its outermost alternatives."""
-    branches, begin, index = [], 0, 0
-    while index < len(source):
-        if source[index] == "\\":
-            index += 2
-        elif source[index] == "[":
-            index += _class_width(source, index)
-        elif source[index] == "(":
-            index += _group_width(source, index)
-        elif source[index] == "|":
-            branches.append(source[begin:index])
-            index += 1
-            begin = index
-        else:
-            index += 1
+    branches, begin, depth = [], 0, 0
+    for part in _PARTS.finditer(source) if "|" in source else ():
+        depth += (part[0] == "(") - (part[0] == ")")
+        if part[0] == "|" and not depth:
+            branches.append(source[begin : part.start()])
+            begin = part.end()
     return [*branches, source[begin:]]
 
 
@@ -162,28 +160,22 @@ def _expanded(branch: str) -> list[str]:
     """Write a pattern's first group of alternatives out where it holds no plain characters beside."""
     if len(longest_literal(branch)) >= _TELLING_CHARACTERS:
         return [branch]
-    index = 0
-    while index < len(branch):
-        if branch[index] == "\\":
-            index += 2
-        elif branch[index] == "[":
-            index += _class_width(branch, index)
-        elif branch[index] != "(":
-            index += 1
-        else:
-            width, opening = _group_width(branch, index), _opening(branch, index)
-            inside, after = branch[index + len(opening) : index + width - 1], branch[index + width :]
-            if not opening or after[:1] in _REPEATS:
-                index += width
-            elif len(_branches(inside)) == 1:
-                index += len(opening)
-            else:
-                before, closing = (opening, ")") if opening != "(?:" else ("", "")
-                return [
-                    one
-                    for inner in _branches(inside)
-                    for one in _expanded(f"{branch[:index]}{before}{inner}{closing}{after}")
-                ]
+    passed = 0
+    for part in _PARTS.finditer(branch):
+        index = part.start()
+        if part[0] != "(" or index < passed:
+            continue
+        opening, end = _opening(branch, index), _end_of_group(branch, index)
+        alternatives = _branches(branch[index + len(opening) : end - 1])
+        if not opening or branch[end : end + 1] in _REPEATS:
+            passed = end
+        elif len(alternatives) > 1:
+            before, closing = (opening, ")") if opening != "(?:" else ("", "")
+            return [
+                one
+                for inner in alternatives
+                for one in _expanded(f"{branch[:index]}{before}{inner}{closing}{branch[end:]}")
+            ]
     return [branch]
 
 
@@ -193,24 +185,10 @@ def _opening(source: str, index: int) -> str:
     return found[0] if found else ""
 
 
-def _class_width(source: str, start: int) -> int:
-    index = start + 1
-    index += source[index] == "^"
-    index += source[index] == "]"
-    while source[index] != "]":
-        index += 2 if source[index] == "\\" else 1
-    return index + 1 - start
-
-
-def _group_width(source: str, start: int) -> int:
-    index = start + 1
-    while source[index] != ")":
-        if source[index] == "\\":
-            index += 2
-        elif source[index] == "[":
-            index += _class_width(source, index)
-        elif source[index] == "(":
-            index += _group_width(source, index)
-        else:
-            index += 1
-    return index + 1 - start
+def _end_of_group(source: str, start: int) -> int:
+    depth = 0
+    for part in _PARTS.finditer(source, start):
+        depth += (part[0] == "(") - (part[0] == ")")
+        if not depth:
+            return part.end()
+    raise ValueError(f"a group does not end: {source[start:]}")

@@ -20,7 +20,7 @@ _STAGES = (4_000, 12_000, 1 << 62)
 _WEIGHT_OF_NOTHING = 3
 _LONG_BYTES = 512
 _LINES_OF_A_SHAPE = (5000, 200, 10)
-_SHAPES_OF_A_WORD = (1000, 200, 50)
+_SHAPES_OF_A_WORD = (500, 200, 50)
 
 # Each line that a signature matches holds one of these stems or words (a test asks every example in
 # signatures.yaml).

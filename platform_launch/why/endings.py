@@ -34,9 +34,11 @@ _OTHERS = PatternSet(
         r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
         # Of a TPU slice, whose hosts gcloud calls workers.
         r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
-        r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
-        r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
-        r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b",
+        (
+            r"\b(?:[Ee]xit(?:ed|s)|[Ee]nded|[Tt]erminated|[Ff]ailed|[Cc]rashed) with (?:an? )?"
+            r"(?:exit |return |error |(?<!failed with )status )?(?:code|status)"
+            r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
+        ),
         r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
         # Of Determined's master, Horovod's launcher and Paddle's.
         r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",

@@ -118,7 +118,7 @@ def longest_literal(source: str) -> str:
         if sign == "\\":
             width, plain = 2, "" if source[index + 1] in _NO_PLAIN else source[index + 1]
         elif sign == "[":
-            width = len(_PARTS.match(source, index)[0])
+            width = _end_of_group(source, index) - index
             either = source[index + 1 : index + width - 1].lower()
             plain = either[0] if len(either) == 2 and either[0] == either[1] else ""
         elif sign == "(":
@@ -186,6 +186,7 @@ def _opening(source: str, index: int) -> str:
 
 
 def _end_of_group(source: str, start: int) -> int:
+    """Return where a group ends, or a class."""
     depth = 0
     for part in _PARTS.finditer(source, start):
         depth += (part[0] == "(") - (part[0] == ")")

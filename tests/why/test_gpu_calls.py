@@ -304,3 +304,13 @@ def test_neuron_without_its_driver_comes_before_what_fails_without_it(explain_te
     lines += uncaught("RuntimeError: The following operation failed in the TorchScript interpreter.")
     assert explain_text(lines).cause == "neuron_device"
     assert explain_text(uncaught("RuntimeError: nrt_load status=4")).details["status"] == "4"
+
+
+def test_assertion_on_the_gpu_stands_behind_the_transform_that_failed(explain_text: Explain) -> None:
+    failed = uncaught("RuntimeError: cuFFT error: CUFFT_INTERNAL_ERROR")
+    assert explain_text(failed).cause == "cufft"
+    asserted = (
+        "../aten/src/ATen/native/cuda/Indexing.cu:747: indexFuncSmallIndex: block: [0,0,0], thread: [0,0,0] "
+        "Assertion `dstIndex < dstAddDimSize` failed.\n"
+    )
+    assert explain_text(failed + asserted).cause == "device_assert"

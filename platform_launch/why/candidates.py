@@ -220,16 +220,22 @@ def _may_be(task: Location, where: Location) -> bool:
 
 
 def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
-    """Return a caught exception right after which its process ended, before others suffered."""
+    """Return an exception that was caught, or told without a traceback, right above its process's end.
+
+    Unless others suffered before.
+    """
     for node_events in nodes:
         episode = node_events.episode
         ends = [step.line.number for step in episode.steps if step.exit_code > 0 and not step.was_cancelled]
         ends += [ending.line.number for ending in episode.endings if ending.exit_code > 0]
         suffered = min((e.start for e in episode.of_role(SignatureRole.CONSEQUENCE)), default=math.inf)
         for event in episode.of_role(SignatureRole.SUSPECT):
-            caught = event.signature.id == "caught_exception" and event.start < suffered
-            if caught and any(0 < end - event.number <= _FEW_LINES for end in ends):
-                event.signature, event.role = catalogue["python_exception"], SignatureRole.CAUSE
+            told = event.raised is not None and event.raised.type and not event.mention
+            if not told or event.start >= suffered:
+                continue
+            if any(0 < end - event.number <= _FEW_LINES for end in ends):
+                if event.signature.id == "caught_exception":
+                    event.signature, event.role = catalogue["python_exception"], SignatureRole.CAUSE
                 return event
     return None
 

@@ -300,9 +300,10 @@ class Traceback:
         if line.number - self.chain.start > _LONGEST_LINES:
             self.done = True
             return False
-        if self._frames is None:
-            return self._between(text, line)
-        return self._within(text, line, self._frames)
+        frames = self._frames
+        taken = self._between(text, line) if frames is None else self._within(text, line, frames)
+        self._seen = line.number
+        return taken
 
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
         if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or self._box.frame(text):
@@ -399,7 +400,8 @@ class Traceback:
             return  # of a twin that writes into the same pipe
         if line.mild and not self.chain.mild:
             return  # of a logger
-        if line.number == last.number + 1 or _NESTED.match(text):
+        in_turn = bool(line.writer) and last.number == self._seen
+        if line.number == last.number + 1 or in_turn or _NESTED.match(text):
             raised.go_on(text, line, whole=self.chain.hooked and not text.startswith("["))
 
 

@@ -166,6 +166,7 @@ SURROUNDINGS: dict[str, Change] = {
         f"{text}\nAny help would be appreciated, I already tried to reinstall everything.\n"
     ),
     "eight ranks": lambda text: text * 8,
+    "its task's end": lambda text: f"{text}srun: error: gpu07: task 0: Exited with exit code 1\n",
 }
 # The lines of ranks that take turns, and logs that are cut: what is lost may be the place or the cause.
 TORN: dict[str, Tear] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 from platform_launch.why import LogSource, explain
+from tests.why.conftest import Explain, uncaught
 
 LOG = """[rank2]: Traceback (most recent call last):
 [rank2]:   File "/job/train.py", line 41, in <module>
@@ -44,3 +45,19 @@ def test_a_rank_that_left_with_its_own_code_comes_before_lost_connections() -> N
 def test_a_rank_that_ended_as_any_exception_does_says_nothing_by_its_code() -> None:
     cause, _ = explained(1)
     assert cause != "rank_exited"
+
+
+def test_an_exception_without_a_traceback_right_above_its_tasks_end_is_told(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "RuntimeError: the third shard has no header\n"
+        "srun: error: gn07: task 0: Exited with exit code 1\n"
+        "slurmstepd: error: *** STEP 4217.0 ON gn07 CANCELLED AT 2026-11-21T03:14:06 ***\n"
+    )
+    assert (verdict.kind, verdict.title) == ("suspect", "RuntimeError: the third shard has no header")
+
+
+def test_the_message_of_a_task_goes_on_behind_anothers_line(explain_text: Explain) -> None:
+    lines = uncaught("RuntimeError: ops/src/voxels_cuda.cu 131").splitlines()
+    lines.append("cuda execution failed with error 2")
+    text = "".join(f"0: {line}\n1: {line}\n" for line in lines)
+    assert explain_text(text).cause == "cuda_out_of_memory"

@@ -256,3 +256,36 @@ def test_a_launcher_of_another_name_tells_who_crashed(explain_text: Explain) -> 
         "fault).\n"
     )
     assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("segfault", "gn8", 3)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("Invalid job id specified", "slurm_job_over"),
+        ("Socket timed out on send/recv operation", "slurm_controller"),
+        ("Unexpected message received", "slurm_controller"),
+    ],
+)
+def test_an_allocation_that_is_over_is_told_from_a_controller_that_does_not_answer(
+    explain_text: Explain, reason: str, cause: str
+) -> None:
+    assert explain_text(f"srun: error: Unable to confirm allocation for job 47: {reason}\n").cause == cause
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qsub: Unauthorized Request  MSG=user ACL rejected the submitting user: user ana@hpc, queue gpu",
+        "qsub: Unknown queue",
+    ],
+)
+def test_refusals_of_pbs(explain_text: Explain, line: str) -> None:
+    assert explain_text(line + "\n").cause == "slurm_refused"
+    assert explain_text("qsub: waiting for job 12.pbs to start\nqsub: job 12.pbs ready\n").cause is None
+
+
+def test_a_signal_in_the_exit_code_of_the_launcher_around_another(explain_text: Explain) -> None:
+    ended = "10.0.0.2: [ERROR] [launch.py:184:sigkill_handler] ['python3', 't.py'] exits with return code = "
+    causes = [explain_text(f"{ended}{code}\n").cause for code in (247, 245, 255)]
+    assert causes[:2] == ["killed", "segfault"]
+    assert causes[2] not in ("killed", "segfault")

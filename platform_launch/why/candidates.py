@@ -230,12 +230,14 @@ def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence
         ends += [ending.line.number for ending in episode.endings if ending.exit_code > 0]
         suffered = min((e.start for e in episode.of_role(SignatureRole.CONSEQUENCE)), default=math.inf)
         for event in episode.of_role(SignatureRole.SUSPECT):
-            told = event.raised is not None and event.raised.type and not event.mention
-            if not told or event.start >= suffered:
+            raised = event.raised
+            if raised is None or not raised.type or event.mention or event.start >= suffered:
                 continue
             if any(0 < end - event.number <= _FEW_LINES for end in ends):
                 if event.signature.id == "caught_exception":
                     event.signature, event.role = catalogue["python_exception"], SignatureRole.CAUSE
+                elif raised.has_frames:
+                    event.role = SignatureRole.CAUSE
                 return event
     return None
 

@@ -61,3 +61,14 @@ def test_the_message_of_a_task_goes_on_behind_anothers_line(explain_text: Explai
     lines.append("cuda execution failed with error 2")
     text = "".join(f"0: {line}\n1: {line}\n" for line in lines)
     assert explain_text(text).cause == "cuda_out_of_memory"
+
+
+def test_what_a_rank_raised_right_above_its_end_is_the_cause(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 25, in main\n'
+        "    x = x + skip\n"
+        "RuntimeError: The size of tensor a (9) must match the size of tensor b (8)\n"
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 1 (pid: 2)\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("cause", "shape_mismatch")

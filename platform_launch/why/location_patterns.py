@@ -31,7 +31,11 @@ _NAMED = re.compile(
     re.I,
 )
 _IP = re.compile(r"\bip=([\d.]+|[\da-f:]+)")
-_HOST_ALONE = re.compile(r"(?!(?:std)?(?:out|err)(?:or)? *[:|])([A-Za-z0-9][\w.-]{0,252}) *[:|] *")
+# Not a module of Python, which loggers write there too: no host's name has an underscore behind a dot.
+_HOST_ALONE = re.compile(
+    r"(?!(?:std)?(?:out|err)(?:or)? *[:|]|[\w.-]{0,200}\.[a-z0-9]*_|(?:accelerate|datasets|deepspeed|fairseq"
+    r"|lightning|megatron|nemo|torch|transformers|vllm)\.)([A-Za-z0-9][\w.-]{0,252}) *[:|] *"
+)
 _HOST_IN_BRACKETS = re.compile(
     r"[\[<](?:host[=:] ?)?"
     r"((?:[a-z][a-z-]*-)?(?:node|worker|master|host|algo|ip|gn|cn|compute)-?\d[\w.-]{0,200}"

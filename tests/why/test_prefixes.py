@@ -167,3 +167,11 @@ def test_traceback_quoted_on_one_line_is_read(explain_text: Explain) -> None:
 )
 def test_line_that_only_looks_like_json_is_a_line(explain_text: Explain, line: str) -> None:
     assert explain_text(f"{line}\nDuplicate GPU detected\n").cause == "duplicate_gpu"
+
+
+def test_module_that_a_logger_names_between_bars_is_no_host(explain_text: Explain) -> None:
+    line = "2026-05-10 05:38:33 | INFO | {} | Waiting in store based barrier to initialize process group for "
+    line += "rank: {}, key: store_based_barrier_key:1 (world_size=2, worker_count=3, timeout=0:30:00)\n"
+    for module in ("torch.distributed.distributed_c10d", "trainer.run_loop", "deepspeed.comm"):
+        verdict = explain_text(line.format(module, 0) + line.format(module, 2))
+        assert (verdict.cause, verdict.where.host) == ("barrier_leftover", None)

@@ -404,3 +404,12 @@ def test_why_a_volume_was_not_mounted_stands_below(explain_text: Explain) -> Non
 )
 def test_what_keeps_a_job_from_its_start_is_named(explain_text: Explain, said: str, cause: str) -> None:
     assert explain_text(f"{said}\n").cause == cause
+
+
+def test_count_of_cpus_that_slurm_conf_has_wrong_stands_behind_what_ended_slurmd(
+    explain_text: Explain,
+) -> None:
+    differs = "slurmd: error: Node configuration differs from hardware: CPUs=12:12(hw) Boards=1:1(hw)\n"
+    verdict = explain_text(differs + "slurmd: error: cannot find cgroup plugin for cgroup/v2\n")
+    assert verdict.cause == "slurm_cgroup"
+    assert explain_text(differs).cause == "slurm_hardware"

@@ -33,6 +33,7 @@ def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain,
     [
         "To fix `RuntimeError: CUDA error: an illegal memory access was encountered`, run one worker.",
         "If the job says slurmstepd: error: Detected 1 oom_kill event, ask for more memory.",
+        "[W socket.cpp:464] The server socket has failed to bind to [::]:2950 (errno: 97 - Address family)",
         "sample: 'slurmstepd: error: Detected 1 oom_kill event'",
         "[3] Q: Why do I see CUDA out of memory. Tried to allocate 2.00 GiB?",
         "prediction: OSError: [Errno 28] No space left on device",

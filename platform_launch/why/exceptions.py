@@ -69,6 +69,10 @@ _QUOTES_TASK = re.compile(
 _OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
 # What jax puts before an exception whose traceback it prints whole.
 _UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
+# What PaddlePaddle 1 raises without a word, and where, below two stacks, its words stand.
+_WORDLESS = re.compile(r"(?:\w+\.)*EnforceNotMet$")
+_SUMMARY = "Error Message Summary:"
+_RULE = re.compile(r"-{6,}$")
 # Between a message of torch.compile's and where in the compiled code it came up.
 _USER_CODE = re.compile(r"from user code:\s*$")
 # What TensorFlow puts in place of a message; places in the code follow, and then the exception once more.
@@ -288,6 +292,7 @@ class Traceback:
         self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
+        self._summed: bool | None = None  # None where no summary is awaited, True below its heading
         self._flush = -1  # the frame above, where a page took the indentation off
         self._idle_lines = 0
         self.last_line = line
@@ -346,6 +351,7 @@ class Traceback:
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
         self.chain.handler = []
         self._compiled = [] if raised.message == _IN_USER_CODE else None
+        self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
 
     def _between(self, text: str, line: Line) -> bool:
         if opening := opens(text):
@@ -368,6 +374,8 @@ class Traceback:
             self._compiled = []
         elif self._compiled is not None and text.startswith("  "):
             self._within_compiled(text, line, self._compiled)
+        elif self._summed is not None:
+            self._await_summary(text.strip(), line)
         elif text.strip():
             self._compiled = None
             self._go_on(text, line)
@@ -377,6 +385,16 @@ class Traceback:
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
+
+    def _await_summary(self, text: str, line: Line) -> None:
+        """Take a line below an exception of PaddlePaddle's, of which only the summary is its message."""
+        if text == _SUMMARY:
+            self._summed = True
+        elif self._summed and text and not _RULE.match(text):
+            raised = self.chain.links[-1]
+            self.chain.links[-1] = replace(raised, message=f"{raised.message} {text}".strip(), line=line)
+            if not text.endswith(":"):
+                self._summed = None
 
     def _within_compiled(self, text: str, line: Line, frames: list[TracebackFrame]) -> None:
         """Take a line of where in compiled code an exception of torch's or TensorFlow's came up."""

@@ -82,7 +82,8 @@ def ranks_within(text: str) -> dict[str, int]:
         return {}
     brackets = [bracket[1] for bracket in _BRACKET.finditer(text, 0, _WITHIN)]
     if brackets:
-        brackets = [bracket for bracket in brackets if not PART_GROUP.match(bracket)]
+        # Options of a command name what it was started with: LoRA's --rank, or the last process's.
+        brackets = [bracket for bracket in brackets if not PART_GROUP.match(bracket) and "'--" not in bracket]
         return next((ranks for ranks in map(ranks_in, brackets) if ranks), {})
     named = _NAMED.search(text, 0, _WITHIN)
     return {"rank": int(next(number for number in named.groups() if number))} if named else {}

@@ -109,6 +109,14 @@ def test_the_command_that_a_launcher_prints_names_no_rank(explain_text: Explain)
     assert (verdict.cause, verdict.where.local_rank) == ("cuda_out_of_memory", None)
 
 
+def test_the_rank_of_a_matrix_in_a_command_is_no_place(explain_text: Explain) -> None:
+    command = "['python', 'train_lora.py', '--rank=32', '--mode=x']"
+    verdict = explain_text(
+        f"subprocess.CalledProcessError: Command '{command}' died with <Signals.SIGSEGV: 11>.\n"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("segfault", None)
+
+
 def test_a_full_shared_memory_of_multiprocessing_is_no_full_disk(explain_text: Explain) -> None:
     verdict = explain_text(
         "Traceback (most recent call last):\n"

@@ -156,3 +156,21 @@ def test_blanks_after_an_exception_without_a_message_are_no_text(explain_text: E
     lines = ["    result = func()", frame, "    assert metadata is not None", "AssertionError"]
     verdict = explain_text("".join(f"{prefix}{line}{' ' * 20}\n" for line in lines))
     assert (verdict.advice, verdict.where.rank) == ("checkpoint_metadata_missing", 2)
+
+
+def test_summary_below_its_stacks_is_paddles_message(explain_text: Explain) -> None:
+    def of(summary: str) -> str:
+        return (
+            'Traceback (most recent call last):\n  File "train.py", line 21, in <module>\n    train(args)\n'
+            "paddle.fluid.core_avx.EnforceNotMet: \n\n----------------------\n"
+            "C++ Call Stacks (More useful to developers):\n----------------------\n"
+            "0   std::string paddle::platform::GetTraceBackString<char const*>(char const*&&, int)\n"
+            "----------------------\nError Message Summary:\n----------------------\n" + summary
+        )
+
+    verdict = explain_text(of("PaddleCheckError: CUBLAS: not initialized,  at [/paddle/cuda_helper.h:32]\n"))
+    assert (verdict.cause, verdict.evidence[0].line) == ("cublas", 13)
+    verdict = explain_text(of("ResourceExhaustedError: \n\nOut of memory error on GPU 3. Cannot allocate\n"))
+    assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", 3)
+    verdict = explain_text(of("InvalidArgumentError: The shape of input should be 4\n"))
+    assert verdict.title.endswith("InvalidArgumentError: The shape of input should be 4")

@@ -171,6 +171,6 @@ def test_summary_below_its_stacks_is_paddles_message(explain_text: Explain) -> N
     verdict = explain_text(of("PaddleCheckError: CUBLAS: not initialized,  at [/paddle/cuda_helper.h:32]\n"))
     assert (verdict.cause, verdict.evidence[0].line) == ("cublas", 13)
     verdict = explain_text(of("ResourceExhaustedError: \n\nOut of memory error on GPU 3. Cannot allocate\n"))
-    assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", 3)
+    assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", "3")
     verdict = explain_text(of("InvalidArgumentError: The shape of input should be 4\n"))
     assert verdict.title.endswith("InvalidArgumentError: The shape of input should be 4")

@@ -23,6 +23,8 @@ _OVERLAP_BYTES = 256
 _LOOKBACK_BYTES = 8192
 # The end of a log, where failures are told, is read line by line whatever came before.
 _TAIL_BYTES = 1 << 17
+# Of its last part each line is given out: a message in words that no failure is told with may be one there.
+_END_BYTES = 1 << 14
 # A file of this size is sieved. So much is read whole before, and again where telling words become many, and
 # at most where a report of a failure begins and does not end; else around each telling word so much as a
 # report may take.
@@ -74,6 +76,7 @@ class Scanner:
         self._promising: dict[bytes, frozenset[bytes]] = {}
         self._index = 0
         self._shape = b""
+        self._end = 0  # the segment that the log's last part begins with
 
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
@@ -82,7 +85,8 @@ class Scanner:
                 self._vocabulary = Vocabulary()
             self._shapes = squeeze(block).split(b"\n")
             self._promising = self._vocabulary.promising(self._shapes)
-            if self._promising or self.everything:
+            self._end = squeeze(block[:-_END_BYTES]).count(b"\n") if is_tail else len(self._shapes)
+            if self._promising or self.everything or is_tail:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
                 yield from self._lines_of(_numbers(block, self.lines_read + 1))
                 self._segments = []
@@ -124,13 +128,15 @@ class Scanner:
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
         exhausted, none = self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
-            if shape in exhausted or not (self.everything or shape in self._promising):
+            wanted = self.everything or shape in self._promising or index >= self._end
+            if shape in exhausted or not wanted:
                 continue
             self._index, self._shape, self.number = index, shape, numbers[index]
             data = self._segments[index]
+            telling = none if self.everything else self._promising.get(shape, none)
             if len(data) > _PIECE_BYTES:
                 yield from self._pieces_of(data)
-            elif not self._vocabulary.give(shape, none if self.everything else self._promising[shape]):
+            elif not self._vocabulary.give(shape, telling):
                 self._promising.pop(shape, None)
             elif data:
                 yield RawLine(self.number, data)

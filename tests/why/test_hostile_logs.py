@@ -34,7 +34,7 @@ def test_line_numbers_are_those_of_an_editor_across_blocks_and_carriage_returns(
 
 
 def test_crlf_does_not_count_twice() -> None:
-    assert [line.number for line in scanned(b"a\r\nb\r\n" + ERROR)] == [3]
+    assert [line.number for line in scanned(b"a\r\nb\r\n" + ERROR)] == [1, 2, 3]
 
 
 def test_hundred_megabytes_without_a_line_end_are_bounded(explain_text: Explain) -> None:

@@ -234,17 +234,19 @@ class Scanner:
         return heads
 
     def _with_tail(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield the blocks, the last one in two parts: what comes before the log's end, and the end."""
+        """Yield the log in blocks, the last of which is its end."""
         held = b""
         for block in self._blocks():
-            if held:
-                yield held, False
-            held = block
-        cut = max(held.rfind(b"\n", 0, max(0, len(held) - _TAIL_BYTES)) + 1, 0)
-        if held[:cut]:
-            yield held[:cut], False
-        if held[cut:]:
-            yield held[cut:], True
+            held += block
+            before = max(0, len(held) - _TAIL_BYTES)
+            cut = max(held.rfind(b"\n", 0, before), held.rfind(b"\r", 0, before)) + 1
+            if not cut and before > LONGEST_BYTES:
+                cut = before
+            if cut:
+                yield held[:cut], False
+                held = held[cut:]
+        if held:
+            yield held, True
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield pieces of about 1 MiB that end where a line ends, unless none does for 64 KiB."""

@@ -19,7 +19,7 @@ reader                  reads one log, and asks of each line:
     collectives         ... does it tell how far a rank is?
     error_lines         ... does it say an error at all?
 log_events, events      what one log tells; claims, clock: which of it its processes got over
-judge                   decides between all logs: order, candidates, unexplained
+judge                   decides between all logs: order, root_cause, candidates, unexplained
 answer, verdict         the answer; place, note, other_events, fingerprint: what stands in it
 hang_records            what the hang monitor left beside the logs
 """

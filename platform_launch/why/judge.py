@@ -9,17 +9,10 @@ from platform_launch.why.answer import unknown, verdict_of, with_oom_kills
 from platform_launch.why.candidates import (
     best_consequence,
     best_suspect,
-    broken_before,
-    cancelled_before,
     caught_last,
     ended_alike,
-    ended_before,
-    failed_before,
-    is_sequel,
     left_by_itself,
     never_met,
-    place_told_below,
-    standing_behind,
 )
 from platform_launch.why.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.line import NOWHERE
@@ -34,6 +27,15 @@ from platform_launch.why.other_events import (
     success_said,
     survived,
     unordered,
+)
+from platform_launch.why.root_cause import (
+    broken_before,
+    cancelled_before,
+    ended_before,
+    failed_before,
+    is_sequel,
+    place_told_below,
+    standing_behind,
 )
 from platform_launch.why.signatures import Catalogue, SignatureRole
 from platform_launch.why.unexplained import error_before, heard_before

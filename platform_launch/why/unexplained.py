@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from platform_launch.why.candidates import SUFFERED
 from platform_launch.why.error_lines import introduces
 from platform_launch.why.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.line import Location, shown
 from platform_launch.why.note import Note, note
+from platform_launch.why.root_cause import SUFFERED
 from platform_launch.why.signatures import SignatureRole
 from platform_launch.why.steps import says_end
 

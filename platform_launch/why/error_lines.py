@@ -95,6 +95,9 @@ _OF_AN_END = re.compile(
 )
 # What the message itself stands below.
 _INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
+# What C++ says of an exception that nobody caught, on two lines.
+_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
+_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
@@ -151,11 +154,20 @@ class ErrorLines:
     def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
         """Return a line that looks like an error; with the next one, where it only introduces that."""
         text = line.shown
+        if (what := _WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
+            text = shown(f"{thrown}: {line.text[what.end() :]}")
         if introduces(line.text) and (data := next(filter(bytes.strip, below), b"")):
             message = parse(line.number + 1, data, self._prefixes).text
             text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
         where = line.where.filled(self._events.source.where)
         return FirstError(self._events.source.name, line.number, text, where, clear)
+
+    def _thrown_above(self, line: Line) -> str:
+        """Return the type of the C++ exception whose message a line says; nothing where that is not known."""
+        behind = max(0, self._scanner.number - line.number)
+        above = self._scanner.preceding(behind + 1)[behind:]
+        found = _THROWN.search(parse(line.number - 1, above[0], self._prefixes).text) if above else None
+        return found["type"] if found else ""
 
 
 def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:

@@ -143,8 +143,9 @@ class Catalogue:
                     where, details = _place_and_details(found)
                     match = replace(match, where=match.where.filled(where))
                     for name, value in details:
-                        listed = told.get(name, "").split(", ") if name == _LISTED else []
-                        told[name] = ", ".join(dict.fromkeys([*filter(None, listed), value]))
+                        earlier = told.setdefault(name, value)
+                        if name == _LISTED:
+                            told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
         return replace(match, details=tuple(told.items()))
 
     def of_event(self, said: Event) -> Signature | None:

@@ -314,3 +314,19 @@ def test_assertion_on_the_gpu_stands_behind_the_transform_that_failed(explain_te
         "Assertion `dstIndex < dstAddDimSize` failed.\n"
     )
     assert explain_text(failed + asserted).cause == "device_assert"
+
+
+def test_library_that_crashed_is_the_first_of_the_stack_that_is_not_the_systems(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "[gn07:4711] *** Process received signal ***\n"
+        "[gn07:4711] Signal: Segmentation fault (11)\n"
+        "[gn07:4711] Failing at address: 0x8\n"
+        "[gn07:4711] [ 0] /usr/lib64/libpthread.so.0(+0xf6d0)[0x2aab446d0]\n"
+        "[gn07:4711] [ 1] /env/lib/python3.11/fastcomm/core.cpython-311.so(+0x76c42)[0x2aab55c42]\n"
+        "[gn07:4711] [ 2] /env/lib/libpython3.11.so.1.0(PyRun_SimpleFileExFlags+0xe7)[0x2aab66a77]\n"
+        "[gn07:4711] *** End of error message ***\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("segfault", "gn07")
+    assert verdict.details["library"] == "/env/lib/python3.11/fastcomm/core.cpython-311.so"

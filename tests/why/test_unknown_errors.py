@@ -255,3 +255,13 @@ def test_at_the_end_of_a_log_a_message_is_read_whatever_its_words(explain_text: 
     )
     assert explain_text(dull + message + dull[:8000]).cause == "slurm_refused"
     assert explain_text(dull + message + dull).cause is None
+
+
+def test_what_cpp_says_of_an_exception_is_told_with_its_type(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "terminate called after throwing an instance of 'toml::ParseError'\n"
+        "  what():  ParseError\n"
+        "job.sh: line 9:  7711 Aborted                 (core dumped) ./solve settings.toml\n"
+    )
+    assert verdict.first_error is not None
+    assert verdict.first_error.text == "toml::ParseError: ParseError"

@@ -82,7 +82,7 @@ _LINES_OF_WHAT_PASSED = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
-_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<endpoint>\w[^\s',\]]*)")
+_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
 
 
 class LogReader:
@@ -227,8 +227,8 @@ class LogReader:
         if line.where.host is not None and (home := _HOME.search(line.text)):
             node_events.live(int(home[1]), int(home[2]), line.where.host)
             return True
-        if fact := _FACTS.search(line.text):
-            node_events.facts.setdefault("rendezvous", fact["endpoint"])
+        if not node_events.facts and (told := _FACTS.search(line.text)):
+            node_events.facts.update({name: value for name, value in told.groupdict().items() if value})
         ended = tells_of_end(line.text)
         if ended and (job := job_above(self._scanner.preceding(LINES_OF_A_REPORT))) is not None:
             self._close_tracebacks()

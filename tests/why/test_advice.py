@@ -174,3 +174,13 @@ def test_texts_name_only_what_the_patterns_tell() -> None:
         ):
             assert set(FIELD.findall(english)) <= told, signature.id
             assert set(FIELD.findall(english)) == set(FIELD.findall(other or english)), signature.id
+
+
+def test_endpoint_that_torchrun_printed_stands_in_the_advice_ready_to_paste(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "  nproc_per_node   : 8\n  rdzv_endpoint    : trainer-0.lan:29411\n"
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: "
+        "The connection to the C10d store has failed. See inner exception for details.\n"
+    )
+    assert verdict.cause == "master_unreachable"
+    assert "`nc -zv trainer-0.lan 29411`" in verdict.fix

@@ -15,6 +15,7 @@ from platform_launch.why.root_cause import (
     SUFFERED,
     is_sequel,
     is_sequel_of,
+    told_in,
 )
 from platform_launch.why.signatures import Catalogue, SignatureRole
 
@@ -56,12 +57,8 @@ def left_by_itself(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurre
         roots = [one for one in node_events.episode.endings if one.is_root and one.where.rank is not None]
         if len({root.where.rank for root in roots}) != 1 or roots[0].exit_code <= 1:
             continue
-        root, signature = roots[0], catalogue["rank_exited"]
-        return Occurrence(
-            signature, SignatureRole.CAUSE, node_events.log,
-            root.line.number, root.line.number, root.line.shown,
-            root.where, details={"exit code": str(root.exit_code)},
-        )  # fmt: skip
+        root = roots[0]
+        return told_in(root.line, catalogue["rank_exited"], node_events, [root.where], root.exit_code)
     return None
 
 
@@ -73,12 +70,7 @@ def ended_alike(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence
     if signature is None or any(ending.is_root for _, ending in endings):
         return None
     node_events, first = endings[0]
-    event = Occurrence(
-        signature, signature.role, node_events.log,
-        first.line.number, first.line.number, first.line.shown, first.where,
-    )  # fmt: skip
-    event.wheres |= {ending.where for _, ending in endings}
-    return event
+    return told_in(first.line, signature, node_events, [ending.where for _, ending in endings])
 
 
 def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
@@ -94,8 +86,8 @@ def never_met(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence |
     called = [(one, met) for one in nodes if (met := one.collectives.members_line) is not None]
     if any(one.lines_read - met.number > _LINES_OF_A_START for one, met in called):
         return None
-    signature, (first, met) = catalogue["barrier_absent"], called[0]
-    return Occurrence(signature, signature.role, first.log, met.number, met.number, met.shown, NOWHERE)
+    first, met = called[0]
+    return told_in(met, catalogue["barrier_absent"], first, ())
 
 
 def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float]) -> Occurrence | None:

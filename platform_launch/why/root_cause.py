@@ -145,7 +145,7 @@ def ended_before(
             signature = catalogue["exited_first"]
             if end is None and node_events.first_error is not None and node_events.first_error.clear:
                 continue
-            event = _exited(step.line, step.exit_code, step.places, node_events, signature)
+            event = told_in(step.line, signature, node_events, step.places, step.exit_code)
             event.where = event.where.filled(_root_on(event.where.host, node_events))
             return event
     return None
@@ -168,17 +168,18 @@ def failed_before(killed: Occurrence, nodes: Sequence[NodeEvents], catalogue: Ca
                 killed.log == node_events.log and 0 < killed.start - line.number <= _LINES_OF_A_STANDSTILL
             )
             if before and 0 < code < _FIRST_OF_SIGNALS:
-                return _exited(line, code, places, node_events, catalogue["exited_first"])
+                return told_in(line, catalogue["exited_first"], node_events, places, code)
     return None
 
 
-def _exited(
-    line: Line, code: int, places: Sequence[Location], told_by: NodeEvents, signature: Signature
+def told_in(
+    line: Line, signature: Signature, told_by: NodeEvents, places: Sequence[Location], code: int | None = None
 ) -> Occurrence:
+    """Return what a line tells of processes at some places, with the code that ended them if it says one."""
     event = Occurrence(
         signature, signature.role, told_by.log,
         line.number, line.number, line.shown,
-        places[0] if places else NOWHERE, details={"exit code": str(code)},
+        places[0] if places else NOWHERE, details={} if code is None else {"exit code": str(code)},
     )  # fmt: skip
     event.wheres |= set(places)
     return event

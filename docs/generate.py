@@ -24,7 +24,7 @@ from platform_launch.plan.training import Training  # noqa: E402
 from platform_launch.platforms import PLATFORMS, Dialect  # noqa: E402
 from platform_launch.supervise.guarding import VARIABLE as TREE_VARIABLE  # noqa: E402
 from platform_launch.topology import Topology  # noqa: E402
-from platform_launch.why.signatures import SignatureRole, catalogue  # noqa: E402
+from platform_launch.why.messages.signatures import SignatureRole, catalogue  # noqa: E402
 from tests.why import corpus as why_corpus  # noqa: E402
 
 VECTORS = tuple(ROOT / "tests" / "platforms" / name for name in ("vectors.json", "more_vectors.json"))

@@ -116,7 +116,7 @@ def test_no_pattern_holds_words_of_our_own_sentences() -> None:
     catalogued += [*PROCGUARD_ENGLISH.values(), *NOTES.values(), *WORDS.values()]
     signatures = (
         pattern
-        for path in (PACKAGE / "why").glob("*.yaml")
+        for path in (PACKAGE / "why").rglob("*.yaml")
         for entry in yaml.load(path.read_bytes(), yaml.CSafeLoader)
         for pattern in entry.get("patterns", ())
     )
@@ -124,6 +124,29 @@ def test_no_pattern_holds_words_of_our_own_sentences() -> None:
     ours = [*catalogued, *(text for _, tree in sources() for text in sentences(tree))]
     assert held((text for _, tree in sources() for text in searched(tree)), ours) == QUOTED
     assert held([r"^training ended with exit code (\d+)"], ours) == {"training ended with exit code"}
+
+
+def test_no_key_of_a_yaml_file_stands_twice() -> None:
+    """Of two, YAML's readers keep the last without a word."""
+    twice = [place for path in PACKAGE.rglob("*.yaml") for place in keys_told_again(path)]
+    assert twice == []
+
+
+def keys_told_again(path: Path) -> Iterator[str]:
+    def within(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
+        if isinstance(node, yaml.MappingNode):
+            keys = [key for key, _ in node.value]
+            names = [key.value for key in keys]
+            yield from (key for at, key in enumerate(keys) if key.value in names[:at])
+            for _, value in node.value:
+                yield from within(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for value in node.value:
+                yield from within(value)
+
+    root = yaml.compose(path.read_bytes(), yaml.CSafeLoader)
+    for key in within(root) if root else ():
+        yield f"{path.relative_to(PACKAGE)}:{key.start_mark.line + 1}: {key.value}"
 
 
 def held(patterns: Iterable[str], sentences: Iterable[str]) -> set[str]:

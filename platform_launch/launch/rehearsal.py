@@ -15,8 +15,8 @@ from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
 from platform_launch.launch.record import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.sources import events_of, node_of
-from platform_launch.why.verdict import Verdict
 
 
 def platform_variables(nodes: int) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ _CLOSING = re.compile(r"(?:W(\d{4} \d\d:\d\d:\d\d\.\d{1,6}) [^\n]*)?Sending proc
 
 def failed_local_ranks(tail: bytes) -> frozenset[int]:
     """Return the local ranks that torchrun's agent says have failed, at the end of its output."""
-    from platform_launch.why.endings import TORCHRUN_LINE
+    from platform_launch.why.reading.endings import TORCHRUN_LINE
 
     found = TORCHRUN_LINE.finditer(tail.decode(errors="replace"))
     return frozenset(int(rank) for line in found if (rank := line[2]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from platform_launch.why.scan import Readable
+from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_LINE = 1 << 16

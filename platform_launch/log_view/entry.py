@@ -13,7 +13,7 @@ from typing import NamedTuple
 from platform_launch.events import LEVELS, Event, marked
 from platform_launch.log_view.blocks import last_dated, telling_lines
 from platform_launch.text import one_line
-from platform_launch.why.line import plain
+from platform_launch.why.lines.line import plain
 
 _DAY_S = 86400.0
 _HALF_A_DAY_S = _DAY_S / 2

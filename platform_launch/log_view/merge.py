@@ -13,8 +13,8 @@ from platform_launch.log_view.blocks import line_blocks
 from platform_launch.log_view.entry import EntryReader, LogEntry
 from platform_launch.log_view.launch import NodeLog
 from platform_launch.log_view.selection import Selection
-from platform_launch.why.opening import OpenedLog
-from platform_launch.why.scan import Readable
+from platform_launch.why.lines.opening import OpenedLog
+from platform_launch.why.lines.scan import Readable
 
 # Where only the last lines are wanted, so many before them are looked at for a time.
 _LOOKBACK_LINES = 2000

@@ -3,25 +3,32 @@
 It never claims more than its evidence: what no signature knows is "no known cause; this line may tell it: …".
 Nothing here imports torch, and the signatures are read only when a log is.
 
-From a log to the answer:
+From a log to the answer, each package below the next:
 
-sources, opening        which files, and their bytes
-sieve, broken_lines     of a big file the parts that may matter, found by grep
-scan, vocabulary        of these the lines that may matter
-pasted                  what a page, a mail or an editor put around a log and before its lines
-rejoin, unwrap          lines that were cut, and lines that hold others
-prefixes, line          a line taken apart: who wrote it, when, what it says; location_patterns
-reader                  reads one log, and asks of each line:
-    signatures          ... is it a known failure? signatures.yaml; literals makes hundreds of patterns fast
-    assembly            ... is it part of a traceback? exceptions; exception_rules for those nobody knows
-    endings, steps      ... does a launcher or a scheduler say how a process ended? batch, pods
-    own_lines           ... is it this launcher's own?
-    collectives         ... does it tell how far a rank is?
-    error_lines         ... does it say an error at all?
-log_events, events      what one log tells; claims, clock: which of it its processes got over
-judge                   decides between all logs: order, root_cause, candidates, unexplained
-answer, verdict         the answer; place, note, other_events, fingerprint: what stands in it
-hang_records            what the hang monitor left beside the logs
+note                        what an answer notes besides, by id and values
+lines                       bytes and lines
+    opening                 a file's bytes, of a compressed one too
+    sieve, broken_lines     of a big file the parts that may matter, found by grep
+    scan, vocabulary        of these the lines that may matter
+    pasted                  what a page, a mail or an editor put around a log and before its lines
+    rejoin, unwrap          lines that were cut, and lines that hold others
+    line, prefixes, clock   a line taken apart: who wrote it, when, what it says; location_patterns
+    literals                makes hundreds of patterns fast
+messages                    what a message means
+    signatures              known failures, from known/*.yaml
+    exceptions, tracebacks  exceptions, put together from their lines; exception_rules for those nobody knows
+sources                     which files are logs, and of which node
+reading                     one log
+    reader                  reads it, and asks of each line:
+        assembly            ... is it part of a traceback?
+        endings, steps      ... does a launcher or a scheduler say how a process ended? batch, pods
+        own_lines           ... is it this launcher's own?
+        collectives         ... does it tell how far a rank is?
+        error_lines         ... does it say an error at all?
+    log_events, events      what one log tells; claims: which of it its processes got over
+answer                      verdict: the answer; place, fingerprint: what stands in it
+decision                    judge: between all logs; order, root_cause, candidates, unexplained, other_events
+hang_records                what the hang monitor left beside the logs
 """
 
 from __future__ import annotations
@@ -31,14 +38,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.why.events import NodeEvents
-from platform_launch.why.judge import judge
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.decision.judge import judge
+from platform_launch.why.lines.opening import OpenedLog
+from platform_launch.why.messages.signatures import catalogue
 from platform_launch.why.note import Note
-from platform_launch.why.opening import OpenedLog
-from platform_launch.why.reader import LogReader
-from platform_launch.why.signatures import catalogue
+from platform_launch.why.reading.events import NodeEvents
+from platform_launch.why.reading.reader import LogReader
 from platform_launch.why.sources import LogSource, events_of, logs_in, where_of_log
-from platform_launch.why.verdict import Verdict
 
 _MOST_LAST_LINES = 8
 

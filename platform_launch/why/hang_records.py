@@ -12,8 +12,8 @@ from pathlib import Path
 from platform_launch.console.languages import current, event_line
 from platform_launch.errors import InputError
 from platform_launch.events import event
+from platform_launch.why.answer.verdict import label
 from platform_launch.why.sources import events_of, logs_in
-from platform_launch.why.verdict import label
 
 _NAME = re.compile(r"(?P<log>.+)\.hang(?P<number>\d{1,6})\.json")
 _LARGEST = 256 * 1024 * 1024

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.events import Event, beside, read
-from platform_launch.why.line import Location
-from platform_launch.why.location_patterns import FILE_NODE, FILE_RANK
-from platform_launch.why.scan import Readable
+from platform_launch.why.lines.line import Location
+from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
+from platform_launch.why.lines.scan import Readable
 
 # plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
 _OUR_NAME = re.compile(r"train_(?P<job>.*)_node(?P<node>\d+)_(?P<started>\d{8}-\d{6})(?:-\d{1,2})?")

@@ -18,10 +18,10 @@ from platform_launch.rendezvous.restarts import NotAgainKind
 from platform_launch.sentences import sentence
 from platform_launch.text import Advice
 from platform_launch.why import LogSource, Verdict, explain
-from platform_launch.why.exception_rules import rules
-from platform_launch.why.line import Location
-from platform_launch.why.signatures import SignatureRole, catalogue
-from platform_launch.why.verdict import Code, Consequence, Evidence
+from platform_launch.why.answer.verdict import Code, Consequence, Evidence
+from platform_launch.why.lines.line import Location
+from platform_launch.why.messages.exception_rules import rules
+from platform_launch.why.messages.signatures import SignatureRole, catalogue
 
 FIELD = re.compile(r"\{(\w+)")
 

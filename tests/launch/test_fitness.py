@@ -26,7 +26,7 @@ from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding, RunOut
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, is_young
 from platform_launch.rendezvous.run.deciding import no_use
 from platform_launch.supervise import Outcome
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 

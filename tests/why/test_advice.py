@@ -7,7 +7,7 @@ import re
 import pytest
 
 from platform_launch.console.chinese import causes
-from platform_launch.why.signatures import _DETAIL_NAMES, catalogue
+from platform_launch.why.messages.signatures import _DETAIL_NAMES, catalogue
 from tests.why.conftest import Explain, uncaught
 
 FIELD = re.compile(r"\{(\w+)\|[^{}]+\}")

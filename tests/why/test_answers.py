@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.fingerprint import essence
-from platform_launch.why.literals import PatternSet, branches, longest_literal
+from platform_launch.why.answer.fingerprint import essence
+from platform_launch.why.lines.literals import PatternSet, branches, longest_literal
 from tests.why.conftest import Explain, progress, uncaught
 
 LATE = (

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from platform_launch.console import languages
-from platform_launch.why.exception_rules import ExceptionRule, advice, rule_of, rules
-from platform_launch.why.exceptions import Raised, TracebackFrame
-from platform_launch.why.line import parse
+from platform_launch.why.lines.line import parse
+from platform_launch.why.messages.exception_rules import ExceptionRule, advice, rule_of, rules
+from platform_launch.why.messages.exceptions import Raised, TracebackFrame
 from tests.why.conftest import Explain, progress, uncaught
 
 ALL = [(rule, rule.example) for rule in rules()]

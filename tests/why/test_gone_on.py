@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from platform_launch.why.error_lines import hints_at_error
-from platform_launch.why.line import parse
-from platform_launch.why.signatures import catalogue
+from platform_launch.why.lines.line import parse
+from platform_launch.why.messages.signatures import catalogue
+from platform_launch.why.reading.error_lines import hints_at_error
 from tests.why.conftest import Explain, progress, uncaught
 
 FAULT = "CUDA error: an illegal memory access was encountered\n"

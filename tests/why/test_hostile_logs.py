@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from platform_launch.why import LogSource, explain, reader, vocabulary
-from platform_launch.why.line import Line, parse
-from platform_launch.why.literals import Pattern
-from platform_launch.why.scan import RawLine, Scanner
+from platform_launch.why import LogSource, explain
+from platform_launch.why.lines import vocabulary
+from platform_launch.why.lines.line import Line, parse
+from platform_launch.why.lines.literals import Pattern
+from platform_launch.why.lines.scan import RawLine, Scanner
+from platform_launch.why.reading import reader
 from tests.why.conftest import Explain
 
 ERROR = b"RuntimeError: CUDA error: invalid device ordinal\n"
@@ -176,11 +178,11 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 EVERY_PATTERN = """
 import re, resource, time
-from platform_launch.why import error_lines
-from platform_launch.why.exception_rules import rules
-from platform_launch.why.line import parse
-from platform_launch.why.literals import branches
-from platform_launch.why.signatures import catalogue
+from platform_launch.why.reading import error_lines
+from platform_launch.why.messages.exception_rules import rules
+from platform_launch.why.lines.line import parse
+from platform_launch.why.lines.literals import branches
+from platform_launch.why.messages.signatures import catalogue
 parser = getattr(re, "_parser", None) or __import__("sre_parse")
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.line import Line, Location, parse
+from platform_launch.why.lines.line import Line, Location, parse
 
 
 def where(**known: object) -> Location:

@@ -21,7 +21,7 @@ from tests.why.corpus import cases
 FIELD = re.compile(r"\{(\w+)\}")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 VERDICT = TypeAdapter(Verdict)
-SOURCES = sorted(Path(platform_launch.why.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(platform_launch.why.__file__).parent.rglob("*.py"))
 
 
 def carried(verdict: Verdict) -> Verdict:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.line import NOWHERE, Location
-from platform_launch.why.pods import pod_of, speaks_of_a_pod
+from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.reading.pods import pod_of, speaks_of_a_pod
 from tests.why.conftest import Explain
 
 UNHEALTHY = (

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from platform_launch.why import explain_paths, scan, sieve
-from platform_launch.why.broken_lines import LONGEST_BYTES, BrokenLines
-from platform_launch.why.signatures import SignatureRole, catalogue
-from platform_launch.why.verdict import Verdict
-from platform_launch.why.vocabulary import STEMS, squeeze
+from platform_launch.why import explain_paths
+from platform_launch.why.answer.verdict import Verdict
+from platform_launch.why.lines import scan, sieve
+from platform_launch.why.lines.broken_lines import LONGEST_BYTES, BrokenLines
+from platform_launch.why.lines.vocabulary import STEMS, squeeze
+from platform_launch.why.messages.signatures import SignatureRole, catalogue
 
 FAILURE = """\
 [rank3]: Traceback (most recent call last):

@@ -8,8 +8,8 @@ from platform_launch.doctor.catalogue import REFUSALS
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE as EVENTS
 from platform_launch.events import marked
-from platform_launch.why.signatures import Signature, SignatureRole, catalogue
-from platform_launch.why.vocabulary import Vocabulary, squeeze
+from platform_launch.why.lines.vocabulary import Vocabulary, squeeze
+from platform_launch.why.messages.signatures import Signature, SignatureRole, catalogue
 from tests.why.conftest import Explain
 
 ALL = catalogue().signatures

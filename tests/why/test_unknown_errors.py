@@ -7,8 +7,8 @@ import json
 import pytest
 
 from platform_launch.why import Verdict
-from platform_launch.why.error_lines import hints_at_error, says_error
-from platform_launch.why.line import parse
+from platform_launch.why.lines.line import parse
+from platform_launch.why.reading.error_lines import hints_at_error, says_error
 from tests.why.conftest import Explain, progress, uncaught
 
 NOISE = (

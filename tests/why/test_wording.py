@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.why.error_lines import says_error
-from platform_launch.why.line import parse, plain
+from platform_launch.why.lines.line import parse, plain
+from platform_launch.why.reading.error_lines import says_error
 from tests.why.conftest import Explain
 
 SPAWN = """Traceback (most recent call last):

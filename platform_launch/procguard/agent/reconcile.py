@@ -21,7 +21,7 @@ from platform_launch.procguard.api.wire import (
     WorkerState,
 )
 from platform_launch.sentences import Sentence, sentence
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 
 class Stage(Enum):

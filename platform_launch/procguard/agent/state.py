@@ -18,7 +18,7 @@ from platform_launch.procguard.agent.lock import AgentLock
 from platform_launch.procguard.agent.reconcile import Stage, WorkerRun
 from platform_launch.procguard.api.wire import LONGEST_VERDICT
 from platform_launch.sentences import Sentence, sentence
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 _KEPT_RUNS = 5
 # From writing down that a run starts to the first word of its supervisor; a loaded machine is slow.

@@ -28,7 +28,7 @@ from pydantic import (
 
 from platform_launch.health.quarantine import LAST_MOMENT
 from platform_launch.sentences import Sentence
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 NODE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 MAX_WORKERS_PER_NODE = 64

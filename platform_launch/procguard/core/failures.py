@@ -12,7 +12,7 @@ from platform_launch.procguard.api.wire import QuarantineReport, WorkerReport, W
 from platform_launch.procguard.core.group import Group, GroupRun
 from platform_launch.procguard.core.snapshot import Members, WorkerSnapshot
 from platform_launch.sentences import Sentence, Value, quoted, sentence
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from platform_launch.procguard.web import listing
 from platform_launch.procguard.web.language import LANGUAGES, Words, catalogue, choose
 from platform_launch.procguard.web.page_response import PageRenderer, PageResponse
 from platform_launch.procguard.web.template_cache import TemplateCache
-from platform_launch.why import exception_rules
+from platform_launch.why.messages import exception_rules
 
 FOLDER = Path(__file__).parent
 # Browsers read a backslash as a slash and leave out tabs and line ends: "/<tab>/host" is another site's.

@@ -14,7 +14,7 @@ from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.shapes.people import UserName
 from platform_launch.procguard.api.wire import NODE_PATTERN, PLACE_VARIABLES
 from platform_launch.sentences import Value
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 GroupName = Annotated[str, StringConstraints(pattern=NODE_PATTERN)]
 """What a group may be called: the same as a node."""

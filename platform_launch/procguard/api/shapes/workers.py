@@ -7,7 +7,7 @@ from enum import Enum
 from platform_launch.procguard.api.shapes import Shape
 from platform_launch.procguard.api.wire import GpuReport, MachineReport, QuarantineReport, WorkerState
 from platform_launch.sentences import Sentence
-from platform_launch.why.verdict import Verdict
+from platform_launch.why.answer.verdict import Verdict
 
 
 class WorkerStatus(str, Enum):

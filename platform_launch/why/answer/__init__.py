@@ -1,0 +1,1 @@
+"""The answer: what it holds, and how it is said."""

@@ -1,0 +1,261 @@
+"""Makes the verdict of the event that answers, or of what is known where none does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from platform_launch.why.answer.place import (
+    common_place,
+    fill_place,
+    left_out,
+    others_of,
+    place_of_error,
+    who_ended,
+)
+from platform_launch.why.answer.verdict import Code, Evidence, Verdict
+from platform_launch.why.lines.line import NOWHERE, Location, shown
+from platform_launch.why.messages.exception_rules import ExceptionRule, advice, filled, rule_of
+from platform_launch.why.messages.exceptions import Raised
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole
+from platform_launch.why.note import Note, note
+from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence, all_events
+
+_MOST_OPEN = 8
+_CLOSE_LINES = 8
+# A signal reached the process there, in whatever line it was.
+_HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in handler$")
+# What the ranks' table makes of a timeout.
+_TOLD_BY_THE_TABLE = {
+    "ran-another": "collective_mismatch",
+    "none-completed": "first_collective",
+    "waited-alike": "collective_stuck",
+}
+
+
+def verdict_of(
+    event: Occurrence, nodes: Sequence[NodeEvents], oom_kills: int | None, catalogue: Catalogue
+) -> Verdict:
+    """Return the verdict that an event gives."""
+    signature, raised = event.signature, event.raised
+    with_kills, without = signature.with_oom_kills, signature.without_oom_kills
+    if with_kills and oom_kills is not None:
+        signature = catalogue[with_kills if oom_kills else without]
+    elif with_kills and (recorded := _recorded(nodes, event)) in (with_kills, without):
+        signature = catalogue[recorded]
+    event.where = event.where.filled(_twin(event, nodes))
+    where, notes = fill_place(event, _exit_of(nodes, event), nodes)
+    role = event.role
+    for told in notes:
+        signature = catalogue[_TOLD_BY_THE_TABLE.get(told.id, signature.id)]
+        if told.id == "ran-another":  # ranks of different groups may happen to be at the same number
+            role = SignatureRole.SUSPECT
+    title, code = signature.title, None
+    rule: ExceptionRule | None = None
+    words: dict[str, str] = {}
+    if raised is not None:
+        unknown_kind = not signature.patterns and bool(raised.type)
+        code = _code(raised, told=unknown_kind)
+        if unknown_kind:
+            title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
+            rule, words = rule_of(raised) or (None, {})
+    if role is event.role and (others := others_of(event, where)) is not None:
+        notes.insert(0, note("same-on", others=others))
+    if event.handling:
+        notes.append(note("raised-handling", exception=shown(event.handling)))
+    if event.ended_as:
+        notes.append(note("ended-as", exception=shown(event.ended_as)))
+    notes += who_ended(where, nodes)
+    if signature.id == "step_task_failed" and (one := left_out(nodes)) != NOWHERE:
+        where = one if one.host else where
+        notes.append(note("task-left-out", task=one.task or 0))
+    kind = (
+        role.value
+        if role in (SignatureRole.CAUSE, SignatureRole.SUSPECT, SignatureRole.CONSEQUENCE)
+        else "unknown"
+    )
+    facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
+    details = {
+        **_told_beside(event, nodes),
+        **event.details,
+        **words,
+        **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
+    }
+    if rule:
+        meaning, fix = advice(rule.id, words)
+    else:
+        meaning, fix = filled(signature.meaning, details), filled(signature.fix, details)
+    everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
+    return Verdict(
+        kind=kind,
+        retry="no" if everywhere else rule.retry or None if rule else None,
+        retry_reason=everywhere or (rule.because if rule else ""),
+        cause=signature.id,
+        title=title,
+        meaning=meaning,
+        fix=fix,
+        advice=rule.id if rule else None,
+        source=signature.source,
+        where=where,
+        exception=code,
+        evidence=(Evidence(event.log, event.number, event.shown),),
+        details=details,
+    ).with_notes(notes)
+
+
+def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
+    """Return the cause that the launcher of an event's node found, which had the kernel's count."""
+    return next((one.recorded for one in nodes if event in one.episode.events.values()), "")
+
+
+def _told_beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> dict[str, str]:
+    """Return what milder lines close by that show the same tell, where the event's own tell nothing."""
+    told = (
+        other.details
+        for other in all_events(nodes)
+        if other.signature is event.signature
+        and other.log == event.log
+        and abs(other.number - event.number) <= _CLOSE_LINES
+    )
+    return {} if event.details else max(told, key=len, default={})
+
+
+def _code(raised: Raised, *, told: bool) -> Code | None:
+    """Return what is shown of an exception; who raised it is ``told`` where nothing is known of it."""
+    frame, inner = raised.frame, raised.innermost if told else None
+    if raised.innermost is not None and _HANDLES_SIGNALS.search(raised.innermost.whole_place):
+        frame = None
+    if not raised.type and frame is None:
+        return None
+    library = inner if inner is not None and inner.package else None
+    code = Code(
+        raised.type,
+        raised.whole_message,
+        package=library.package if library else None,
+        innermost=library.place if library else None,
+        code="" if inner is None or inner.source.startswith("raise ") else inner.source,
+    )
+    return replace(code, file=frame.file, line=frame.line, function=frame.function) if frame else code
+
+
+def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstError | None = None) -> Verdict:
+    """Say what is known when no signature answers: the first error, and who ended how.
+
+    ``ended_by`` is the error that ended a process, where that is known.
+    """
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    every = [(node_events.log, e) for node_events in nodes for e in node_events.episode.endings]
+    ended = [one for one in every if one[1].is_root]
+    endings = [ending for _, ending in ended]
+    first_end = min(ended, key=lambda one: (one[1].where.rank is None, one[1].time or "9"), default=None)
+    steps = [s for node_events in nodes for s in node_events.episode.steps]
+    summaries = [
+        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
+    ]
+    if not errors and not every and not summaries and not steps:
+        return Verdict("nothing").with_notes(
+            [note("no-end", log=one.log) for one in nodes if one.is_open][:_MOST_OPEN]
+        )
+    notes, where = list[Note](), common_place([ending.where for _, ending in every])
+    if first_end:
+        where = first_end[1].where
+        notes.append(_ended(where, first_end[1].exit_code))
+    error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
+    first: Evidence | None = None
+    evidence: tuple[Evidence, ...] = ()
+    if error is not None:
+        first = Evidence(error.log, error.number, error.shown)
+        where = error.where if error.where != NOWHERE else where
+        where = place_of_error(where, nodes)
+    elif first_end:
+        evidence = (Evidence(first_end[0], first_end[1].line.number, first_end[1].line.shown),)
+    elif summaries:
+        evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
+    if error is None and summaries:
+        where = where.filled(summaries[0].where)
+    ended_so = who_ended(NOWHERE, nodes)
+    one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
+    if one.host is None or one.rank is None:  # else that is said
+        notes += ended_so
+    if not notes and steps and steps[0].exit_code > 0:
+        notes = [_ended(common_place(steps[0].places), steps[0].exit_code)]
+    meaning, fix = "", ""
+    if error is not None or endings or summaries or steps:
+        known = catalogue["unknown_error" if error is not None else "child_failed"]
+        meaning, fix = known.meaning, known.fix
+    return Verdict(
+        "unknown",
+        meaning=meaning,
+        fix=fix,
+        where=where,
+        evidence=evidence,
+        first_error=first,
+    ).with_notes(notes)
+
+
+def _ended(where: Location, code: int) -> Note:
+    """Say how a process ended, and which one if that is known."""
+    place = where.note
+    if not place.values:
+        return note("some-process-ended", code=code)
+    return note("process-ended", place=place, code=code)
+
+
+def with_oom_kills(verdict: Verdict, oom_kills: int | None, catalogue: Catalogue) -> Verdict:
+    """Let the kernel's count answer where the logs hold consequences at best."""
+    if not oom_kills or verdict.kind == "cause":
+        return verdict
+    signature = catalogue["out_of_memory_kill"]
+    return replace(
+        verdict,
+        kind="cause",
+        cause=signature.id,
+        title=signature.title,
+        meaning=signature.meaning,
+        fix=signature.fix,
+        source=signature.source,
+        where=Location(),
+        exception=None,
+        notes=(),
+        noted=(),
+    ).with_notes([note("oom-kills", count=oom_kills)])
+
+
+def _exit_of(nodes: Sequence[NodeEvents], chosen: Occurrence) -> Ending | None:
+    """Return how the process of an event ended: the only first failure that its node's launcher named."""
+    for node_events in nodes:
+        if chosen in node_events.episode.events.values():
+            roots = [e for e in node_events.episode.endings if e.is_root]
+            by_rank = {e.where.rank: e for e in roots if e.where.rank is not None}
+            by_local = {e.where.local_rank: e for e in roots if e.where.local_rank is not None}
+            named = by_rank or by_local
+            return next(iter(named.values())) if len(named) == 1 else None
+    return None
+
+
+def _twin(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
+    """Return the place of the same exception as its own process told it; Ray repeats it in another one."""
+    if event.raised is None or event.where != NOWHERE:
+        return NOWHERE
+    for other in all_events(nodes):
+        same = other.raised is not None and other.raised.text == event.raised.text
+        if other is not event and same and other.where != NOWHERE:
+            return other.where
+    return NOWHERE
+
+
+def _hosts(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[object]:
+    """Return the nodes that show an event: by its lines, or by where those ranks ended."""
+    ranks = {where.rank for where in event.wheres} - {None}
+    episodes = [node_events.episode for node_events in nodes]
+    ends = [ending.where for episode in episodes for ending in episode.endings]
+    ends += [place for episode in episodes for step in episode.steps for place in step.places]
+    places = [*event.wheres, *(end for end in ends if ranks & {end.rank, end.task})]
+    named = [(w.node, w.pod, (w.host or "").partition(".")[0]) for w in places]
+    return {name for name in named if any(part not in (None, "") for part in name)}
+
+
+def _is_meeting(signature_id: str) -> bool:
+    return signature_id.startswith(("master_", "rendezvous_", "store_", "barrier_"))

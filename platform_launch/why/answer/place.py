@@ -1,0 +1,266 @@
+"""Where it happened: what the event's lines, launchers, schedulers and the ranks' table say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from platform_launch.why.lines.line import NOWHERE, Location
+from platform_launch.why.messages.signatures import SignatureRole
+from platform_launch.why.note import Note, NoteValue, counted_off, note
+from platform_launch.why.reading.collectives import Collectives
+from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.events import NodeEvents, Occurrence
+from platform_launch.why.reading.steps import StepEnd
+
+_WAITED = frozenset(
+    (
+        "nccl_watchdog",
+        "nccl_heartbeat",
+        "hccl_timeout",
+        "nccl_aborted",
+        "experts_exchange",
+        "ddp_verification",
+    )
+)
+_ENDS = frozenset(
+    ("job_cancelled", "step_task_failed", "lsf_killed", "time_limit", "terminated", "interrupted", "killed")
+)
+_CANCELS = frozenset(("job_cancelled", "step_task_failed"))
+_SOON_LINES = 20
+_FEW_TASKS = 2
+_CLOSE_LINES = 8
+_MOST_NAMED = 8
+_MOST_COMPARED = 64
+_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
+
+
+def fill_place(
+    event: Occurrence, ending: Ending | None, nodes: Sequence[NodeEvents]
+) -> tuple[Location, list[Note]]:
+    """Return where an event happened, as far as all logs tell, and notes about it."""
+    where, notes = event.where, list[Note]()
+    ranks = {place.rank for place in event.wheres if place.rank is not None}
+    one = event.of_one_process or bool(ranks)
+    waits = event.signature.id == "horovod_stall"
+    if ending is not None and not waits and where.local_rank is None and ranks <= {ending.where.rank}:
+        said = ending.where
+        alone = (
+            Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
+        )
+        where = where.filled(alone).filled(Location(host=said.host))
+    table = Collectives()
+    for node_events in nodes:
+        table.merge(node_events.collectives)
+    behind: int | None = None
+    told: Note | None = None
+    came_in_vain = waits or event.signature.id == "barrier_absent"
+    if event.signature.id in _WAITED:
+        behind, told = table.finding()
+    elif came_in_vain or _is_soon_after(event, table):
+        behind, told = table.absent()
+    if waits and (missing := event.details.get("missing ranks", "")).isdecimal():
+        behind = int(missing)
+    if told is not None:
+        notes.append(told)
+    if behind is not None and behind != where.rank and event.signature.id not in _ENDS:
+        where = Location(rank=behind)
+    elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
+        where = NOWHERE
+    if event.signature.id == "out_of_memory_kill":
+        where = where.filled(_cancelled_on(nodes))
+    steps = [] if waits else _steps(nodes)  # those who wait end too
+    steps = [step for step in steps if step.line.number == event.number] or steps
+    if event.signature.id in _ENDS and all(step.was_cancelled for step in steps):
+        # Of tasks that only ended with their step, the host is of interest and not the number.
+        steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
+    where = _with_steps(where, steps, ended=ending is not None)
+    where = _at_home(where, nodes)
+    if where == NOWHERE and event.of_one_process and not came_in_vain:
+        where = _beside(event, nodes) or _only_ended(nodes)
+    return replace(where, host=None) if where.host in _ITSELF else where, notes
+
+
+def others_of(event: Occurrence, where: Location) -> Note | None:
+    """Name the other processes that show an event (the other hosts, where no process is named)."""
+    places = [w for w in event.wheres if w.rank is not None] or [w for w in event.wheres if w != NOWHERE]
+    if len(places) <= _MOST_COMPARED:  # what a line says of a process, another one may say in full
+        places = [w for w in places if not any(w != one and w.filled(one) == one for one in places)]
+    here = [w for w in places if w.filled(where) == where.filled(w)]
+    others = [w for w in places if w not in here] if len(here) == 1 else places
+    if len(places) < 2 or not others:
+        return None
+    named: dict[str, NoteValue] = {}
+    for name in ("node", "pod", "host", "task", "worker", "rank", "local_rank", "gpu"):
+        values = {getattr(w, name) for w in others} - {None}
+        if values and values != {getattr(where, name)} and not (name == "local_rank" and "rank" in named):
+            word = name.replace("_", " ").replace("gpu", "GPU")
+            said = _numbered(values) if isinstance(next(iter(values)), int) else _some(values)
+            named[word if len(values) == 1 else f"{word}s"] = said
+    return Note("place", named) if named else None
+
+
+def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
+    """Return where a line of no known kind was written, as far as all logs tell."""
+    steps = _steps(nodes)
+    if all(step.was_cancelled for step in steps):
+        steps = []
+    return _at_home(_with_steps(where, steps, ended=False), nodes)
+
+
+def _is_soon_after(event: Occurrence, table: Collectives) -> bool:
+    """Tell whether the job was ended while its processes still met."""
+    met = table.members_line
+    return event.signature.id in _ENDS and met is not None and 0 < event.number - met.number <= _SOON_LINES
+
+
+def common_place(places: Sequence[Location]) -> Location:
+    """Return what places have in common: one process, else one host, else nothing."""
+    if len(set(places)) == 1:
+        return places[0]
+    hosts = {place.host for place in places}
+    return Location(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
+
+
+def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
+    by_host: dict[tuple[str, int], list[int]] = {}
+    for step in _steps(nodes):
+        for place in step.places:
+            number = place.task if place.task is not None else place.rank
+            if place.host and number is not None:
+                by_host.setdefault((place.host, step.exit_code), []).append(number)
+    endings = [e for node_events in nodes for e in node_events.episode.endings]
+    named = [e for e in endings if e.where.host and e.where.rank is not None]
+    told = {host for host, _ in by_host} | {*_ITSELF}
+    for root in [e for e in named if e.is_root] or named:
+        if told.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
+            by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
+    if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
+        return []
+    said = [
+        _ended(_numbered(tasks), host, code) for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
+    ]
+    if len(by_host) > _MOST_NAMED:
+        return [note("tasks-ended-cut", tasks=said, more=len(by_host) - _MOST_NAMED)]
+    return [note("tasks-ended", tasks=said)]
+
+
+def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
+    """Return the place of the same thing where code caught it, or of what it led to in lines around it."""
+    places = {
+        place
+        for node_events in nodes
+        for other in node_events.episode.events.values()
+        if other.signature is event.signature
+        or (
+            other.signature.id in event.signature.explains
+            and other.signature.id not in _WAITED
+            and other.log == event.log
+            and abs(other.number - event.number) <= _CLOSE_LINES
+        )
+        for place in other.wheres
+        if place != NOWHERE
+    }
+    return places.pop() if len(places) == 1 else None
+
+
+def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
+    """Return the process that launchers say ended, where all that they name is one."""
+    summaries = [
+        event for node_events in nodes for event in node_events.episode.of_role(SignatureRole.SUMMARY)
+    ]
+    return common_place([place for event in summaries for place in event.wheres if place != NOWHERE])
+
+
+def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
+    """Add the host of a rank, where the logs tell elsewhere on which host it runs."""
+    if where.rank is None or any(part is not None for part in (where.node, where.pod, where.host)):
+        return where
+    largest = max((node_events.homes_of for node_events in nodes), default=0)
+    hosts = {
+        node_events.homes[where.rank]
+        for node_events in nodes
+        if node_events.homes_of == largest and where.rank in node_events.homes
+    }
+    hosts |= {
+        ending.where.host
+        for node_events in nodes
+        for ending in node_events.episode.endings
+        if ending.where.rank == where.rank and ending.where.host
+    }
+    return replace(where, host=hosts.pop()) if len(hosts) == 1 and "" not in hosts else where
+
+
+def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:
+    """Return the node on which the scheduler then ended the job, where it is a single one."""
+    events = [event for node_events in nodes for event in node_events.episode.events.values()]
+    places = {where for event in events if event.signature.id in _CANCELS for where in event.wheres}
+    return Location(host=next(iter(places)).host) if len(places) == 1 else NOWHERE
+
+
+def left_out(nodes: Sequence[NodeEvents]) -> Location:
+    """Return the only task that was not ended with its step: likely the one that had failed."""
+    places = [p for n in nodes for step in n.episode.steps if step.was_cancelled for p in step.places]
+    tasks = [place.task for place in places if place.task is not None]
+    missing = set(range(max(tasks, default=0))) - set(tasks)
+    if len(missing) != 1 or len(tasks) != len(set(tasks)) or len(tasks) < _FEW_TASKS:
+        return NOWHERE  # none, several, or tasks of several steps
+    task = missing.pop()
+    by_host = {host: [p.task or 0 for p in places if p.host == host] for host in {p.host for p in places}}
+    hosts = {host for host, held in by_host.items() if len(by_host) == 1 or min(held) < task < max(held)}
+    return Location(host=hosts.pop() if len(hosts) == 1 else None, task=task)
+
+
+def _single(by_host: dict[tuple[str, int], list[int]]) -> bool:
+    return sum(len(tasks) for tasks in by_host.values()) == 1
+
+
+def _steps(nodes: Sequence[NodeEvents]) -> list[StepEnd]:
+    """Return what the scheduler says of tasks that ended; of those it ended itself only if that is all."""
+    steps = [step for node_events in nodes for step in node_events.episode.steps]
+    return [step for step in steps if not step.was_cancelled] or steps
+
+
+def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Location:
+    places = [place for step in steps for place in step.places]
+    hosts = {place.host for place in places}
+    if where.pod is not None or not places:
+        return where
+    if where.host is not None:
+        here = [place for place in places if place.host == where.host]
+        return where.filled(here[0]) if len(here) == 1 and where.rank is None else where
+    if len(hosts) == 1:
+        if where.rank is not None and all(where.rank < _number(place) for place in places):
+            return where  # neither a task of these nor started by one
+        where = where.filled(Location(host=places[0].host))
+        if len(places) == 1 and where.rank is None:
+            where = where.filled(places[0])
+    elif where.rank is not None and not ended:
+        # Started by srun itself, a task is a rank.
+        same = {place.host for place in places if where.rank in (place.task, place.rank)}
+        if len(same) == 1:
+            where = where.filled(Location(host=same.pop()))
+    return where
+
+
+def _number(place: Location) -> int:
+    """Return the number of a task; of what has none, one that no rank is below."""
+    return next((number for number in (place.task, place.rank) if number is not None), 0)
+
+
+def _numbered(numbers: Iterable[int]) -> str:
+    said, more = counted_off(sorted(set(numbers)))
+    return f"{said} …" if more else said
+
+
+def _some(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    said = ", ".join([first, *others[: _MOST_NAMED - 1]])
+    return f"{said} …" if len(others) >= _MOST_NAMED else said
+
+
+def _ended(tasks: str, host: str, code: int) -> Note:
+    if code < 0:
+        return note("killed", tasks=tasks, host=host, signal=-code)
+    return note("exited", tasks=tasks, host=host, code=code)

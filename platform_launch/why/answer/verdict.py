@@ -1,0 +1,281 @@
+"""The answer: what failed first, where that is written, what it means and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+
+from platform_launch.console.languages import (
+    cause_advice,
+    cause_title,
+    consequence,
+    current,
+    retry_reason,
+    why_word,
+)
+from platform_launch.why.answer.fingerprint import fingerprint
+from platform_launch.why.lines.line import Location, shown
+from platform_launch.why.messages.exception_rules import advice, filled
+from platform_launch.why.messages.signatures import Catalogue
+from platform_launch.why.note import Note
+
+_REASONS = {
+    "no": "the same would happen again until it is corrected",
+    "same_node": "what was in the way may pass",
+    "another_node": "the fault belongs to the node",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A line of a log. ``text`` holds no control characters."""
+
+    log: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{shown(self.log)}:{self.line}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Code:
+    """The exception and the innermost place in the user's own code, if there is one.
+
+    Of an exception that no signature knows also the installed ``package`` that raised it, where in it
+    (``innermost``), and the line of ``code`` that did.
+    """
+
+    type: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    package: str | None = None
+    innermost: str | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """What then happened to others, folded: ``15 other ranks then lost their connection``."""
+
+    id: str
+    text: str
+    count: int
+    of: str = "ranks"
+    """What was counted: ranks, or lines where none is named."""
+
+    def render(self, language: str) -> str:
+        """Return it in a language."""
+        return consequence(self.id, self.text, self.count, self.of, language)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the logs tell.
+
+    ``kind`` says how sure it is: ``cause`` (a line says why a process ended), ``suspect`` (would explain
+    it), ``consequence`` (the first sign; what caused it is not in these logs), ``unknown``, ``finished``
+    (the launcher reported success) or ``nothing`` (no line looks like an error).
+    ``cause`` is the signature's id, None where none is known. ``details`` are what the lines say besides
+    (peer, path, device …). ``advice`` is the rule that ``meaning`` and ``fix`` of an unknown exception
+    come from (``exception_rules.yaml``). ``retry`` is whether starting the same again is worth it: "no",
+    "same_node", "another_node" or None where that is not known; ``retry_reason`` says why. ``fingerprint``
+    is equal for equal failures. ``noted`` is each of ``notes`` as an id and values.
+    """
+
+    kind: str
+    cause: str | None = None
+    title: str = ""
+    meaning: str = ""
+    fix: str = ""
+    advice: str | None = None
+    source: str = ""
+    where: Location = field(default_factory=Location)
+    exception: Code | None = None
+    evidence: tuple[Evidence, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
+    first_error: Evidence | None = None
+    notes: tuple[str, ...] = ()
+    noted: tuple[Note, ...] = ()
+    logs: tuple[str, ...] = ()
+    details: dict[str, str] = field(default_factory=dict)
+    retry: str | None = None
+    retry_reason: str = ""
+    fingerprint: str | None = None
+
+    def with_notes(self, notes: Sequence[Note]) -> Verdict:
+        """Return this with more notes."""
+        texts = (one.render("en") for one in notes)
+        return replace(self, notes=(*self.notes, *texts), noted=(*self.noted, *notes))
+
+    def without_note(self, note_id: str) -> Verdict:
+        """Return this without the notes of an id."""
+        kept = [one for one in self.noted if one.id != note_id]
+        return replace(self, notes=(), noted=()).with_notes(kept)
+
+    def concluded(self, catalogue: Catalogue) -> Verdict:
+        """Return this with what follows from the rest: whether to try again, and by which name to know it."""
+        if self.kind in ("finished", "nothing"):
+            return self
+        signature = catalogue[self.cause] if self.cause else None
+        retry = self.retry or (signature.retry if signature is not None else "")
+        reason = (
+            self.retry_reason
+            or (signature.because if signature is not None else "")
+            or _REASONS.get(
+                retry,
+                "the cause is not in these logs"
+                if self.kind != "cause" and self.first_error is None
+                else "it depends on what the line says",
+            )
+        )
+        if signature is None or signature.distinct:
+            message = (
+                self.exception.message
+                if self.exception
+                else self.first_error.text
+                if self.first_error
+                else ""
+            )
+            raised = self.exception.type if self.exception else ""
+            name = fingerprint("", self.cause, raised, message or "".join(one.text for one in self.evidence))
+        else:
+            name = fingerprint("", self.cause)
+        return replace(self, retry=retry or None, retry_reason=reason, fingerprint=name)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the JSON form, also kept in the launch record."""
+        document = asdict(self)
+        place = document.pop("where")
+        return {**document, "node": place["node"], "rank": place["rank"], "where": place}
+
+    def lines(self, language: str = "") -> list[str]:
+        """Return the answer, one fact a line, in this process's language or another."""
+        language = language or current()
+        return [f"{label(name, language)} {text}" for name, text in self._facts(language) if text]
+
+    @staticmethod
+    def told(fields: Mapping[str, object]) -> Verdict:
+        """Return what a launch's event says that it found, as far as title and advice need it."""
+        text = {name: str(value or "") for name, value in fields.items()}
+        details = fields.get("details")
+        return Verdict(
+            text.get("kind", ""),
+            text.get("cause") or None,
+            text.get("title", ""),
+            text.get("meaning", ""),
+            text.get("fix", ""),
+            text.get("advice") or None,
+            details={str(name): str(value) for name, value in details.items()}
+            if isinstance(details, dict)
+            else {},
+        )
+
+    def short_title(self, language: str = "") -> str:
+        """Return what happened, without its id and place."""
+        return cause_title(self.cause or "", self.title, language or current())
+
+    def to_do(self, language: str = "") -> str:
+        """Return what to do."""
+        return self._advice(language or current())[1]
+
+    def _advice(self, language: str) -> tuple[str, str]:
+        """Return what it means and what to do."""
+        if language == "en":
+            return self.meaning, self.fix
+        if self.advice is not None:
+            with suppress(StopIteration):  # a rule of another version
+                return advice(self.advice, self.details, language)
+            return self.meaning, self.fix
+        # Without a cause, what is meant is that a process ended, or a line that says an error.
+        nameless = "child_failed" if self.first_error is None else "unknown_error"
+        meaning, fix = cause_advice(self.cause or nameless, self.meaning, self.fix, language)
+        return filled(meaning, self.details), filled(fix, self.details)
+
+    def _facts(self, language: str) -> list[tuple[str, str]]:
+        code, place = self.exception, ""
+        if code is not None and code.file is not None:
+            inside = f" in {code.function}" if code.function else ""
+            place = shown(f"{code.file}:{code.line}{inside}")
+        inner = shown(code.innermost) if code is not None and code.innermost else ""
+        meaning, fix = self._advice(language)
+        details = (f"{why_word(name, language)} {text}" for name, text in self.details.items())
+        return [
+            (self.kind_word, self.headline(language)),
+            *(("seen", str(evidence)) for evidence in self.evidence),
+            ("message", "" if code is None or self.title.startswith(code.type) else _rest(code.message)),
+            ("raised at", place),
+            ("raised by", inner),
+            ("code", code.code if code is not None else ""),
+            ("details", ", ".join(details)),
+            ("means", meaning),
+            ("fix", fix),
+            ("retry", self._retry_line(language)),
+            *(("then", one.render(language)) for one in self.consequences),
+            *(("note", text) for text in self._notes(language)),
+            ("id", self.fingerprint or ""),
+        ]
+
+    def _notes(self, language: str) -> Sequence[str]:
+        if language == "en" or len(self.noted) != len(self.notes):
+            return self.notes
+        with suppress(KeyError):  # a note of another version
+            return [one.render(language) for one in self.noted]
+        return self.notes
+
+    def _retry_line(self, language: str) -> str:
+        said = {"no": "no", "same_node": "yes, the same node will do", "another_node": "yes, on another node"}
+        if self.kind in ("finished", "nothing"):
+            return ""
+        answer = why_word(said.get(self.retry or "", "not known"), language)
+        colon = ": " if language == "en" else "："
+        reason = retry_reason(self.cause or "", self.retry or "", self.retry_reason, language)
+        return f"{answer}{colon}{reason}"
+
+    @property
+    def kind_word(self) -> str:
+        """What the answer is called, in English: the cause, or how near to it."""
+        return {"suspect": "likely", "consequence": "first sign"}.get(self.kind, "cause")
+
+    def headline(self, language: str = "") -> str:
+        """Return the answer in one sentence."""
+        language = language or current()
+        if self.kind == "finished":
+            return why_word("none: the training finished", language)
+        if self.kind == "nothing":
+            return why_word("unknown: no line of these logs looks like an error", language)
+        if self.kind == "unknown":
+            if self.first_error:
+                return f"{why_word('no known cause; this line may tell it:', language)} {self.first_error}"
+            for one in self.noted:
+                if one.id in ("process-ended", "some-process-ended"):
+                    unsaid = "unknown: nothing was printed that tells why"
+                    if any(other.id == "last-words" for other in self.noted):
+                        unsaid = "unknown: no error was printed, and the last line may tell why"
+                    unsaid = why_word(unsaid, language)
+                    return f"{unsaid}{'; ' if language == 'en' else '；'}{one.render(language)}"
+            ended = why_word("unknown: these logs only tell that processes ended", language)
+            return ended + _at(self.where, language)
+        return f"{self.short_title(language)} [{self.cause}]" + _at(self.where, language)
+
+
+def _rest(message: str) -> str:
+    """Return a message of several lines in one; of one line it is what was seen."""
+    return shown(" ".join(message.split())) if "\n" in message else ""
+
+
+def label(name: str, language: str) -> str:
+    """Return what stands before a fact, in a column of twelve cells; a Chinese character takes two."""
+    word = why_word(name, language)
+    return f"{word}:".ljust(11) if word == name else f"{word}：".ljust(11 - len(word.replace(" ", "")) - 1)
+
+
+def _at(where: Location, language: str) -> str:
+    """Return where it happened, as the end of a headline."""
+    place = where.note.render(language)
+    if not place:
+        return ""
+    return f" on {place}" if language == "en" else f"（{place}）"

@@ -1,0 +1,108 @@
+"""What stands above an end, or above what partners suffered, and is no known cause: often the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from platform_launch.why.decision.root_cause import SUFFERED
+from platform_launch.why.lines.line import Location, shown
+from platform_launch.why.messages.signatures import SignatureRole
+from platform_launch.why.note import Note, note
+from platform_launch.why.reading.error_lines import introduces
+from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
+from platform_launch.why.reading.steps import says_end
+
+# These say that a process ended by itself, and not why.
+_SILENT = frozenset(("abort", "exited_first", "rank_exited"))
+_ABORTS = frozenset(("mpi_abort",))
+# What may be missing because what was to write it failed, and a refusal above which a site says its reason.
+_MISSED = frozenset(("file_missing", "slurm_refused"))
+_CLOSE_LINES = 20
+_LINES_ABOVE = 50
+# C++ says what was thrown below the line that something was; what a program said before it called MPI_Abort
+# may come after mpirun's banner.
+_LINES_BELOW = {"abort": 2, "mpi_abort": 12}
+_LINES_AT_THE_END = 4
+
+
+def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
+    """Return the error of no known kind that ended a process, where the answer were only what followed."""
+    if chosen.signature.id not in SUFFERED | _SILENT:
+        return None
+    suffered = [
+        event
+        for node_events in nodes
+        for event in node_events.episode.of_role(SignatureRole.CONSEQUENCE)
+        if event is not chosen and event.signature.id not in _SILENT
+    ]
+    ranks = {where.rank for event in (*suffered, chosen) for where in event.wheres} - {None}
+    ended = [place for node_events in nodes for place in _ended(node_events)]
+    for error in (*_errors(chosen, nodes), *_last_of_other_logs(chosen, nodes)):
+        if not error.clear or any(e.log == error.log and e.start < error.number for e in suffered):
+            continue
+        if error.log != chosen.log or says_end(error.shown):
+            close = True
+        elif chosen.signature.id in _SILENT:
+            close = chosen.start - error.number <= _CLOSE_LINES or error in _last_words(nodes)
+        else:
+            close = error.where.rank is not None and (
+                error.where.rank not in ranks or any(error.where.rank == place.rank for place in ended)
+            )
+        if close:
+            return error
+    return None
+
+
+def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
+    """Name the line above an answer that does not say why: an error, or else the last words of a process."""
+    answered = chosen.signature.id if chosen is not None else ""
+    if answered and answered not in SUFFERED | _SILENT | _ABORTS | _MISSED:
+        return []
+    for error in _errors(chosen, nodes) if chosen is not None else []:
+        told = introduces(error.shown)  # what it introduces is the answer itself
+        if (error.clear and not told) or answered in _ABORTS:
+            return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
+    if not answered or answered in _SILENT:
+        for said in _last_words(nodes)[:1]:
+            return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]
+    return []
+
+
+def _errors(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    """Return the errors close above an event."""
+    errors = [node_events.first_error for node_events in nodes if node_events.first_error is not None]
+    below = _LINES_BELOW.get(chosen.signature.id, -1)
+    return [
+        error
+        for error in errors
+        if error.log == chosen.log
+        and (
+            -below <= chosen.start - error.number <= _LINES_ABOVE
+            or error in _last_words(nodes)
+            or (says_end(error.shown) and error.number < chosen.start)
+        )
+    ]
+
+
+def _last_of_other_logs(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    """Return the errors that other logs end with, of processes which suffered nothing before."""
+    return [
+        one.first_error
+        for one in nodes
+        if one.log != chosen.log
+        and one.first_error is not None
+        and one.episode.ends
+        and one.lines_read - one.first_error.number <= _LINES_AT_THE_END
+        and not one.episode.of_role(SignatureRole.CONSEQUENCE)
+    ]
+
+
+def _last_words(nodes: Sequence[NodeEvents]) -> list[FirstError]:
+    return [node_events.last_words for node_events in nodes if node_events.last_words is not None]
+
+
+def _ended(node_events: NodeEvents) -> list[Location]:
+    """Return the processes that launchers and schedulers saw end with an exit code of their own."""
+    episode = node_events.episode
+    places = [place for step in episode.steps if step.exit_code > 0 for place in step.places]
+    return places + [ending.where for ending in episode.endings if ending.exit_code > 0]

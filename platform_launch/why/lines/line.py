@@ -1,0 +1,186 @@
+"""One line of a log, taken apart: who wrote it, when, and what it says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from platform_launch.why.lines.literals import Guarded
+from platform_launch.why.lines.location_patterns import host_of, ranks_within
+from platform_launch.why.lines.prefixes import Prefixes, time_of, where_of
+from platform_launch.why.note import Note
+
+_SHOWN_CHARACTERS = 400
+# Of logs that were pasted into a page; arguments (f(**given)) and powers have no second pair at a word's end.
+_EMPHASIS = re.compile(r"(?<![\w*(,=])\*\*(?=[^\s*])([^*]{0,200}[^\s*(,=])\*\*(?![\w*])")
+# And the addresses and names in which a page saw links: [10.0.0.1](http://10.0.0.1/).
+_LINKED = re.compile(r"\[([^\s\[\]()]{1,200})\]\(https?://\1/?\)")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+# Controls, and signs that turn the direction of writing: a log must not rule the terminal it is shown on.
+_UNSHOWN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+_MILD = re.compile(
+    r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|Warning:"
+    r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
+)
+# Whatever it is called, it is not the end: it is tried again, or something else is done.
+_GETS_OVER = Guarded(
+    r"(?<!to )\bfall(?:s|ing)? back\b"
+    r"|\b(?:defaulting to|us(?:es|ing) (?:a |the )?(?:fallback|defaults?))\b"
+    r"|(?<!be )(?<!pod, )\b(?:skipp|ignor)(?:ed|ing)\b(?<!\d skipped)(?<!were skipped)(?! explicit)"
+    r"|\b(?:going to|using) \S{1,200} instead\b"
+    r"|\bdisabling \w+ support\b|\bwill (?:be )?re-?tr(?:y|ied)\b|\bre-?try in \d|\b[1-9]\d* retries left\b"
+    r"|(?<!not )(?<!after )(?<!stopped )"
+    r"\b(?:re-?(?:trying|connecting)|(?:will try|trying) again|backing off)\b"
+    r"|\b(?:continuing|proceeding) (?:anyway|without)\b"
+    r"|\bstill trying\b|will wait for recovery|\b(?:attempt|retry) (\d{1,4})(?:/| of )(?!\1\b)\d",
+    any_case=True,
+)
+# In an object of JSON, whose fields have any order.
+_MILD_FIELD = re.compile(
+    r"[\"'](?:level|levelname|lvl|severity|log\.level)[\"']: ?"
+    r"[\"'](?i:warn(?:ing)?|info|debug|trace|notice)[\"']"
+)
+_WITHIN_OBJECT = 1000
+# What NCCL and Ray call a warning is the reason of a failure.
+_GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
+# glog's handler of signals writes at the level of warnings.
+_CRASHED, _NEAR = "] *** SIG", 60
+_GRAVE = ("E", "F", "ERROR", "CRITICAL")
+YEAR_S = 366 * 86400.0
+
+
+@dataclass(frozen=True)
+class Location:
+    """The process that a line is from or speaks of, as far as it says."""
+
+    node: int | None = None
+    host: str | None = None
+    pod: str | None = None
+    task: int | None = None
+    worker: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    gpu: str | None = None
+
+    def filled(self, other: Location) -> Location:
+        """Return this with what is unknown taken from ``other``."""
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        return Location(**{**vars(other), **known}) if known else other
+
+    def __str__(self) -> str:
+        return self.note.render("en")
+
+    @property
+    def note(self) -> Note:
+        """What is known of it, to be told in a language."""
+        named = {
+            "node": self.node, "pod": self.pod, "host": self.host, "task": self.task, "worker": self.worker,
+            "rank": self.rank, "local rank": self.local_rank if self.rank is None else None, "GPU": self.gpu,
+        }  # fmt: skip
+        return Note("place", {name: value for name, value in named.items() if value is not None})
+
+
+NOWHERE = Location()
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line: ``whole``, and without its prefixes (``text``).
+
+    ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
+    it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
+    half of the formats do not tell the year. ``found`` are the known prefixes by their names.
+    """
+
+    number: int
+    text: str
+    whole: str
+    process: Location
+    where: Location
+    time_s: float | None
+    writer: str = ""
+    found: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def mild(self) -> bool:
+        """Tell whether its writer called it a warning or less."""
+        return _is_mild(self.text, self.found)
+
+    @property
+    def grave(self) -> bool:
+        """Tell whether a mark before the text calls it an error."""
+        return any(self.found.get(name) in _GRAVE for name in ("severity", "level", "loguru"))
+
+    @property
+    def fatal(self) -> bool:
+        """Tell whether a mark before the text calls it an error that ended the process."""
+        return self.found.get("severity") == "F"
+
+    @property
+    def shown(self) -> str:
+        """The line as it may be printed."""
+        return shown(self.whole)
+
+    def shown_at(self, position: int) -> str:
+        """Return the part of the line that holds ``position`` of its text, as it may be printed."""
+        position += len(self.whole) - len(self.text)
+        if position < _SHOWN_CHARACTERS * 3 // 4:
+            return self.shown
+        return "…" + shown(self.whole[position - _SHOWN_CHARACTERS // 4 :])
+
+
+_KNOWN_PREFIXES = Prefixes()
+
+
+def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Line:
+    """Take a line apart. Never fails: what is not text becomes replacement characters."""
+    whole = plain(data)
+    prefix = prefixes.split(whole)
+    process = Location(**where_of(prefix)) if prefix.writer or prefix.found else NOWHERE  # type: ignore[arg-type]
+    text = prefix.text
+    said: dict[str, object] = {**ranks_within(text)}
+    if host := host_of(text):
+        said["host"] = host
+    where = process.filled(Location(**said)) if said else process  # type: ignore[arg-type]
+    return Line(
+        number,
+        text,
+        whole,
+        process,
+        where,
+        time_of(prefix.found),
+        prefix.writer,
+        prefix.found,
+    )
+
+
+def plain(data: bytes) -> str:
+    """Return a line as text, without the escape sequences that colour it, Markdown's emphasis and links."""
+    text = data.decode(errors="replace")
+    text = _ESCAPE.sub("", text) if "\x1b" in text else text
+    text = _LINKED.sub(r"\1", text) if "](http" in text else text
+    if text[-1:] == "`" and text.count("`") == 1:
+        text = text[:-1]  # the end of what a page shows as code
+    return _EMPHASIS.sub(r"\1", text) if "**" in text else text
+
+
+def shown(text: str) -> str:
+    """Return a text that is safe to print: no control characters, not endless."""
+    text = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text.expandtabs(4)).strip()
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+
+
+def _is_mild(text: str, found: dict[str, str]) -> bool:
+    if _CRASHED in text[:_NEAR]:
+        return False
+    if _GETS_OVER.search(text, 0, _WITHIN_OBJECT):
+        return True
+    if "severity" in found:
+        return found["severity"] in "WI"
+    if level := found.get("loguru") or found.get("level"):
+        return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
+    if text.startswith("{") and _MILD_FIELD.search(text, 0, _WITHIN_OBJECT):
+        return True
+    return _MILD.search(text, 0, 60) is not None and not any(words in text for words in _GRAVE_WARNINGS)

@@ -1,0 +1,167 @@
+"""Opens a log as bytes of UTF-8, whatever it is packed in; what cannot be read is an error, no empty log."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from platform_launch.errors import InputError
+from platform_launch.why.lines.scan import Readable
+
+_BLOCK_BYTES = 1 << 20
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+# What looks like a file of logs by its name and is none.
+_NO_TEXT = {
+    b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"7z\xbc\xaf": ("a 7z archive", "unpack it first"),
+    b"Rar!": ("a rar archive", "unpack it first"),
+    b"\x7fELF": ("a program or a core file", "give the log beside it"),
+    b"\x89HDF": ("an HDF5 file", "give the log beside it"),
+    b"\x89PNG": ("a picture", "give the log as text"),
+    b"%PDF": ("a PDF", "give the log as text"),
+}
+# Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
+_TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
+_HEAD_BYTES = 4096
+_MOST_STRANGE = 0.04  # of a log's bytes; of random ones a tenth is no text
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+class OpenedLog:
+    """A log that is open for reading; a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a file. Raises InputError for one that cannot be read or is no text."""
+        self._path = path
+        self._files = ExitStack()
+        try:
+            raw = self._files.enter_context(path.open("rb"))
+            head = raw.read(4)
+            raw.seek(0)
+            self._stream = self._unpacked(raw, head)
+            start = self._stream.read(_BLOCK_BYTES) if head else b""
+        except OSError as error:
+            self.close()
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        except BaseException as error:
+            self.close()
+            if isinstance(error, _BROKEN):
+                raise self._broken(error) from error
+            raise
+        self._decoder, self._left = None, start
+        self._raw = raw
+        for mark, name in _MARKS:
+            if start.startswith(mark):
+                self._decoder = codecs.getincrementaldecoder(name)(errors="replace")
+                self._left = self._decoder.decode(start[len(mark) :]).encode()
+                break
+        self._refuse_other_files(start)
+        self._refuse_other_bytes(start[:_HEAD_BYTES])
+
+    def __enter__(self) -> OpenedLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._files.close()
+
+    @property
+    def plain(self) -> BinaryIO | None:
+        """The file itself where its bytes are the text, None where they are packed or of another encoding."""
+        return self._raw if self._stream is self._raw and self._decoder is None else None
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, as UTF-8 where the log has another encoding."""
+        if self._left:
+            data, self._left = self._left, b""
+            return data
+        try:
+            data = self._stream.read(size)
+        except _BROKEN as error:
+            raise self._broken(error) from error
+        return data if self._decoder is None else self._decoder.decode(data, final=not data).encode()
+
+    def _unpacked(self, raw: BinaryIO, head: bytes) -> Readable:
+        if head.startswith(b"\x1f\x8b"):
+            return self._files.enter_context(gzip.GzipFile(fileobj=raw))
+        if head.startswith(b"\xfd7zX"):
+            return self._files.enter_context(lzma.LZMAFile(raw))
+        if head.startswith(b"BZh"):
+            return self._files.enter_context(bz2.BZ2File(raw))
+        if head.startswith(_ZSTANDARD):
+            return self._zstandard(raw)
+        return raw
+
+    def _zstandard(self, raw: BinaryIO) -> Readable:
+        try:
+            import zstandard
+        except ImportError:
+            raise InputError(
+                f"{self._path} is packed with zstd, and the Python package zstandard is not installed",
+                "pip install zstandard, or: zstd -dc FILE | platform-launch why -",
+            ) from None
+        return _Zstandard(raw, zstandard.ZstdDecompressor, zstandard.ZstdError)
+
+    def _broken(self, error: BaseException) -> InputError:
+        return InputError(
+            f"{self._path} cannot be unpacked: {error}", "the file is cut short or damaged; copy it again"
+        )
+
+    def _refuse_other_files(self, start: bytes) -> None:
+        for magic, (what, hint) in _NO_TEXT.items():
+            if start.startswith(magic):
+                self.close()
+                raise InputError(
+                    f"{self._path} is {what}: expected a log (text, .gz, .xz, .bz2 or .zst)", hint
+                )
+
+    def _refuse_other_bytes(self, head: bytes) -> None:
+        if self._decoder is None and len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head):
+            self.close()
+            raise InputError(
+                f"{self._path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                "give the log beside it",
+            )
+
+
+class _Zstandard:
+    """What a zstd file holds, frame after frame; unlike the package's reader it tells of a missing end."""
+
+    def __init__(self, raw: BinaryIO, decompressor: Callable[[], Any], error: type[Exception]) -> None:
+        self._raw, self._decompressor, self._error = raw, decompressor, error
+        self._frame: Any = None
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes. Raises EOFError for a file that is cut short or damaged."""
+        data = b""
+        while not data and (packed := self._raw.read(size // 8)):
+            while packed:
+                self._frame = self._frame or self._decompressor().decompressobj()
+                try:
+                    data += self._frame.decompress(packed)
+                except self._error as error:
+                    raise EOFError(str(error)) from error
+                packed = self._frame.unused_data if self._frame.eof else b""
+                self._frame = None if self._frame.eof else self._frame
+        if not data and self._frame is not None:
+            raise EOFError("it ends in the middle of its packed data")
+        return data

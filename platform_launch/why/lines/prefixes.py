@@ -1,0 +1,366 @@
+"""What precedes the text of a log's lines: who wrote it, when, how serious. Some forms a log teaches itself.
+
+Known are the prefixes of this launcher, torch and torchrun, Kubernetes, Slurm, MPI, Ray, SkyPilot, journald,
+the kernel and common loggers, in any order and number. Every other one is learned where a Python traceback
+begins: what stands before its first line and again before its frames is what this log puts before lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK, host_of, place_in
+from platform_launch.why.lines.vocabulary import tells
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)  # of a leap year: order is enough
+
+# Of several ranks, which are no place: "Rank 0 - 7: ".
+_FURTHER = r"\d{1,7}(?:[ ]?[:|,][ ]|[ ](?:-|and|to)[ ])"
+
+_KNOWN = re.compile(
+    rf"""
+      [^\s:]{{1,200}}:[ ]line[ ]\d{{1,6}}:[ ]{{1,6}}\d{{1,10}}[ ](?=[A-Z])
+    | (?:>[ ](?![ ]{{5}})|[#][ ](?=\[)){{1,3}}
+    | ErrorMessage[ ]"(?=\S)
+    | WARNING:[ ](?:Logging|All[ ]log[ ]messages)[ ]before[ ][\w:]{{1,40}}\(\)[ ]
+      (?:is[ ]called[ ])?(?:is|are)[ ]written[ ]to[ ]STDERR[ ](?=[EWIF]\d{{4}}[ ])
+    | \[node[ ](?P<node>\d{{1,6}})\][ ]?
+    | \[pod/(?P<pod>[\w.-]{{1,253}})/[\w.-]{{1,253}}\][ ]?
+    | \[(?P<replica>[a-z0-9][a-z0-9.-]{{2,100}}-(?:chief|launcher|master|ps|worker)-\d{{1,5}})\][ ]
+    | [ ]{{0,8}}\[rank[ :=]?(?P<rank>\d{{1,7}})\]:?[ ]?
+    | (?:[Rr]ank|RANK)[ =]?(?P<rank_word>\d{{1,7}})[ ]?(?:[:|]|[,-](?![ ]{_FURTHER}))[ ]
+    | (?:[Rr]ank|RANK):[ ](?P<rank_said>\d{{1,7}})[ ]?(?:\||-(?![ ]{_FURTHER}))[ ]
+    | \((?:[Rr]ank|RANK)[ =:]?[ ]?(?P<rank_aside>\d{{1,7}})\)[ ]
+    | (?:\(worker_|\[?[Ww]orker[ ])(?P<worker>\d{{1,5}})(?:\)|\]:?|:)[ ]
+    | \[(?:default|trainer|worker)(?P<local_rank>\d{{1,5}})\]:
+    | \[(?:[\w@.-]{{1,200}}@)?\d{{1,6}},(?P<mpi>\d{{1,7}})\](?:<std(?:out|err|diag)>)?:[ ]?
+    | \[\d{{1,6}},mpirank:(?P<sagemaker>\d{{1,7}}),(?P<algo>[\w.-]{{1,100}})\]<std(?:out|err)>:[ ]?
+    | \[(?P<ompi_host>[A-Za-z][\w.-]{{0,100}})\]\[\[\d+,\d+\],(?P<ompi_rank>\d{{1,7}})\]
+      (?:\[[\w./:]{{1,100}}\])?[ ]?
+    | \[(?P<mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
+    | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
+    | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
+      (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
+    | (?P<fields>(?:(?:node|host(?:name)?|(?:local_)?rank|worker|gpu|pid)=[\w.:-]{{1,100}}[ ]){{2,6}})
+    | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
+    | [0-9a-f]{{8}}[ ]\|\|[ ]
+    | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
+    | [ ]{{0,4}}\|[ ](?=\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:)
+    | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%|\[[\w./]{{0,200}}(?i:allreduce|allgather|broadcast))
+    | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
+    | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
+    | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
+      (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}
+        |(?:cn|compute|gn|nid|node|worker)\d{{1,6}}):[ ]
+    | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[\d{{1,5}}\])[ ]
+    | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
+      (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
+      (?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
+      (?:std(?:out|err)[ ][FP](?:[ ]|$)
+      |(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:(?:[ ]|$))?
+    | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
+    | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
+    | \[?(?P<severity>[EWIF])[ ]?(?P<month>\d{{1,2}}?)-?(?P<day>\d\d)[ ]
+      (?:00:00:\d{{10}}\.\d{{6}}|(?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?))[ ]?
+    | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]
+    | \[?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[ ])?(?P<mon>{"|".join(_MONTHS)})[ ]{{1,2}}(?P<mday>\d{{1,2}})[ ]
+      (?P<syslog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?)(?:[ ]\d{{4}})?\]?[ ]?
+      (?:(?P<syshost>[A-Za-z0-9][\w.-]{{0,100}})[ ][\w./@:-]{{1,100}}?(?:\[\d{{1,10}}\])?:[ ])?
+    | \[[ ]{{0,5}}\d{{1,10}}\.\d{{3,9}}\][ ]
+    | \d\d:\d\d:\d\d[ ](?=\[(?:INFO|SUCCESS|WARN|ERROR)\][ ]|==[ ])
+    | \[(?P<grid>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}})\][ ]
+    | \[\d\d:\d\d:\d\d(?P<clocked>(?:[ ][A-Z]{{1,4}}\d{{1,4}}){{0,5}})\][ ]
+    """,
+    re.VERBOSE,
+)
+# What a collector puts before every line of a log, whatever it says.
+_LEVEL = r"(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL)"
+_LABEL = re.compile(
+    rf"""
+    (?:{_LEVEL}[ ](?=\[))?
+    (?: \[(?=[^][]{{0,80}}\w)[^][]{{1,80}}\](?::[ ]?|[ ]|(?=\[)|$)
+      | \{{[^{{}}]{{1,60}}\}}[ ]
+      | [\w./@:-]{{1,80}}[ ]{{0,24}}[|│](?:[ ]|$)
+      | (?!python|\w+\.(?:py|sh|cu|cc?|cpp)\b)(?=[\w.@-]{{0,80}}\d)[\w.@-]{{1,80}}[:>](?:[ ]|$)
+      | [a-z0-9][a-z0-9-]{{1,60}}-[a-z0-9]{{5}}[ ][a-z][\w-]{{0,60}}(?:[ ]|$)
+      | [\w.:+-](?:[\w .:+-]{{0,60}}[\w.:+-])?\t
+      | \d{{1,9}}\.\ds[ ]\d{{1,9}}(?:[ ]|$)
+      | (?:\d{{2,4}}[/-]\d\d[/-]\d\d[ ])?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?(?:[ ]|$)
+      | (?:-[ ])?[A-Za-z_][\w.]{{0,60}}[ ]-[ ]{_LEVEL}[ ]-(?:[ ]|$)
+      | std(?:out|err):(?:[ ]|$)
+      | [a-z]\w{{0,40}}/\d{{1,5}}[ ](?=\[)
+      | \#?\d{{1,4}}[ ]\d{{1,6}}\.\d(?:[ ]|$)
+    )(?:{_LEVEL}[ ])?(?:-[ ])?
+    """,
+    re.VERBOSE,
+)
+_LEVELS = re.compile(_LEVEL)
+_FEWEST_LABELLED = 2
+_TRACEBACK = re.compile(r"(?<!Original )Traceback \(most recent call last\)")
+_FRAME = re.compile(r'  File "[^"]+", line \d+, in ')
+# The last line of a traceback whose first ones are not in the log, behind one word: a host's name.
+_ENDS_TRACEBACK = re.compile(r"(?<=\w: )(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+_NEXT_IN_TRACEBACK = re.compile(r"[ \t]{2,}\S|[ \t]+File ")
+_VARYING = re.compile(
+    r"\d[\dA-Fa-f]*|[A-Fa-f]+\d[\dA-Fa-f]*|\s+|\b(?:ERROR|INFO|WARNING|WARN|DEBUG|CRITICAL|FATAL|TRACE)\b|\b(?:"
+    + "|".join(_MONTHS)
+    + r")\b"
+)
+# What changes from line to line: times, floats, columns that count.
+_FLEETING = re.compile(
+    r"\d{4}-\d\d-\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?|\d+\.\d+s\s+\d+\b|\d+\.\d+s?\b|\d+\t|\b[A-Z]{4,8}\b"
+)
+_HOST_FIELD = re.compile(r"\b(?:node|host(?:name)?)=([A-Za-z][\w.-]*)")
+_WARNS = re.compile(r"\bWARN(?:ING)?\b")
+_LONGEST_HEAD = 200
+_MOST_LEARNED = 24
+# It counts nodes, and calls them ranks.
+_SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
+# A worker that serves or trains a part of a model, as vLLM names it.
+_PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b")
+
+
+@dataclass
+class Prefix:
+    """What stood before one line: ``found`` by the names of the known forms, and who ``writer`` is.
+
+    ``place`` is the writer's, as far as labels and forms learned from the log seem to name it.
+    """
+
+    text: str
+    found: dict[str, str] = field(default_factory=dict)
+    place: dict[str, str | int] = field(default_factory=dict)
+    writer: str = ""
+
+
+class Prefixes:
+    """The prefixes of one log."""
+
+    def __init__(self) -> None:
+        self._learned: list[re.Pattern[str]] = []
+        self._sources: set[str] = set()
+        self._of_collector: set[str | None] = set()  # levels that all lines have
+
+    def split(self, whole: str) -> Prefix:
+        """Take the prefixes off a line."""
+        prefix = Prefix(whole)
+        while self._take_known(prefix) or self._take_learned(prefix):
+            pass
+        for name in ("loguru", "level"):
+            if prefix.found.get(name) in self._of_collector:
+                del prefix.found[name]
+        return prefix
+
+    def learn(self, text: str, following: Iterable[str]) -> bool:
+        """Learn what precedes a traceback's line if it precedes a later one too; tell whether it did.
+
+        ``text`` is the line as far as it is known, ``following`` are the next lines of the log, whole.
+        """
+        opening = _TRACEBACK.search(text) or _FRAME.search(text) or _ENDS_TRACEBACK.search(text)
+        if opening is None or not 0 < opening.start() <= _LONGEST_HEAD or len(self._learned) >= _MOST_LEARNED:
+            return False
+        head = self._unknown_part(text[: opening.start()])
+        if not head.strip() or not re.search(r"\w", head):
+            return False
+        source = _template(head)
+        template = re.compile(source)
+        if source in self._sources:
+            return False
+        for line in following:
+            rest = self.split(line).text
+            repeated = template.match(rest)
+            if (
+                repeated
+                and repeated.end()
+                and _NEXT_IN_TRACEBACK.match(self._known_off(rest[repeated.end() :]))
+            ):
+                self._learned.append(template)
+                self._sources.add(source)
+                return True
+        return False
+
+    def survey(self, lines: Iterable[str]) -> None:
+        """Learn what each of some neighbouring lines begins with, if it says nothing but who wrote them."""
+        split = [self.split(line) for line in lines if line.strip()]
+        rests = [prefix.text for prefix in split]
+        levels = {prefix.found.get("loguru") or prefix.found.get("level") for prefix in split}
+        if len(levels) == 1 and any(map(_FRAME.match, rests)):
+            self._of_collector |= levels - {None}
+        if len(rests) < _FEWEST_LABELLED or host_of(rests[0]) or len(self._learned) >= _MOST_LEARNED:
+            return
+        end = 0
+        while (label := _LABEL.match(rests[0], end)) and not (end and _KNOWN.match(rests[0][end:])):
+            end = label.end()
+        labels = rests[0][:end]
+        said, source = _LEVELS.sub("", labels), _template(labels)
+        if not re.search(r"\w", said) or tells(said.encode()) or source in self._sources:
+            return
+        template = re.compile(source)
+        if all(template.match(rest) for rest in rests):
+            self._learned.append(template)
+            self._sources.add(source)
+
+    def _take_known(self, prefix: Prefix) -> bool:
+        known = _KNOWN.match(prefix.text)
+        if known is None or not known.end():
+            return False
+        names = {name: value for name, value in known.groupdict().items() if value}
+        for name, value in names.items():
+            prefix.found.setdefault(name, value)
+        # Of labels within labels the inner ones are nearer.
+        fields = names.get("fields", "")
+        prefix.place.update(_labelled(names.get("labels", "") or fields))
+        if named := _HOST_FIELD.search(fields):
+            prefix.place["host"] = named[1]
+        who = [value for name, value in names.items() if name in _IDENTITIES]
+        prefix.writer += "".join(f"{value};" for value in who)
+        prefix.text = prefix.text[known.end() :]
+        return True
+
+    def _take_learned(self, prefix: Prefix) -> bool:
+        for template in self._learned:
+            known = template.match(prefix.text)
+            if known is None or not known.end():
+                continue
+            head = known[0]
+            prefix.writer += _FLEETING.sub("", head).strip() + ";"
+            if _WARNS.search(head):  # what collects lines calls them all INFO or ERROR
+                prefix.found.setdefault("level", "WARNING")
+            prefix.place = {**place_in(head), **prefix.place}
+            prefix.text = prefix.text[known.end() :]
+            return True
+        return False
+
+    def _unknown_part(self, head: str) -> str:
+        """Return a head without the known prefixes at its end."""
+        for start in range(1, len(head)):
+            if head[start - 1] in " \t])|>" and not self._known_off(head[start:]):
+                return head[:start]
+        return head
+
+    def _known_off(self, text: str) -> str:
+        prefix = Prefix(text)
+        while self._take_known(prefix):
+            pass
+        return prefix.text
+
+
+_IDENTITIES = frozenset(
+    [
+        "node",
+        "pod",
+        "replica",
+        "rank",
+        "rank_word",
+        "rank_said",
+        "rank_aside",
+        "worker",
+        "parallel",
+        "clocked",
+        "grid",
+        "local_rank",
+        "mpi",
+        "mpi_label",
+        "sagemaker",
+        "algo",
+        "horovod",
+        "ompi_host",
+        "ompi_rank",
+        "labels",
+        "fields",
+        "raylet",
+        "task",
+        "address",
+        "host",
+        "file",
+        "slurmstepd",
+        "syshost",
+        "unithost",
+    ]
+)
+
+
+def where_of(prefix: Prefix) -> dict[str, str | int]:
+    """Return the place that prefixes name, by the names of Location's fields."""
+    found = prefix.found
+    place: dict[str, str | int] = {}
+    for name in ("node", "task", "local_rank"):
+        if name in found:
+            place[name] = int(found[name])
+    for name in (
+        "rank",
+        "rank_word",
+        "rank_said",
+        "rank_aside",
+        "mpi",
+        "mpi_label",
+        "sagemaker",
+        "horovod",
+        "ompi_rank",
+    ):
+        if name in found:
+            place.setdefault("rank", int(found[name]))
+    if named := FILE_RANK.search(found.get("file", "")):
+        place.setdefault("rank", int(named[1]))
+    if named := FILE_NODE.search(found.get("file", "")):
+        place.setdefault("node", int(named[1]))
+    for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
+        if name in found:
+            place.setdefault("host", found[name])
+    for name in ("worker", "parallel", "clocked", "grid"):
+        if name in found:
+            place.setdefault("worker", found[name].strip())
+    if pod := found.get("pod") or found.get("replica"):
+        place["pod"] = pod
+    return {**prefix.place, **place}
+
+
+def _labelled(labels: str) -> dict[str, str | int]:
+    """Return the place that labels in round brackets name, as Ray, SkyPilot and vLLM write them."""
+    place = place_in(labels) if labels else {}
+    if "rank" in place and _SKYPILOT.match(labels):
+        place["node"] = place.pop("rank")
+    if worker := _PARALLEL_WORKER.match(labels):
+        place["worker"] = worker[1].strip("_").replace("_", " ")
+    return place
+
+
+def time_of(found: dict[str, str]) -> float | None:
+    """Return the time that prefixes tell, in seconds within a (leap) year."""
+    if "date" in found:
+        month, day, clock = int(found["date"][5:7]), found["date"][8:10], found["iso"]
+    elif "glog" in found:
+        month, day, clock = int(found["month"]), found["day"], found["glog"]
+    elif "us" in found:
+        month, day, clock = int(found["us"][0:2]), found["us"][3:5], found["us_clock"]
+    elif "mon" in found:
+        month, day, clock = _MONTHS.index(found["mon"]) + 1, found["mday"], found["syslog"]
+    else:
+        return None
+    if not 1 <= month <= 12:
+        return None
+    hours, minutes, seconds = clock.replace(",", ".").split(":")
+    days = _DAYS_BEFORE[month - 1] + int(day) - 1
+    return days * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def _template(head: str) -> str:
+    """Return a pattern for prefixes of the same form: numbers, times and levels may differ."""
+    parts, end = [], 0
+    for varying in _VARYING.finditer(head):
+        parts.append(re.escape(head[end : varying.start()]))
+        text = varying[0]
+        if text.isspace():
+            # The last space belongs to the prefix exactly, since what follows may be indented.
+            last = varying.end() == len(head)
+            parts.append(f"(?:{re.escape(text)}|$)" if last else r"[ \t]+")
+        elif text[0].isdigit() or any(sign.isdigit() for sign in text):
+            parts.append("[0-9A-Fa-f]+")
+        else:
+            parts.append(r"[A-Za-z]+")
+        end = varying.end()
+    parts.append(re.escape(head[end:]))
+    return "".join(parts)

@@ -1,0 +1,230 @@
+"""Skips what is dull in a log of gigabytes, at the speed of the system's ``grep``.
+
+Python needs some ten nanoseconds for a byte of a log, and grep two. So of a big file only its beginning, its
+end and the neighbourhoods of telling words are read here; grep finds those in between. Of messages that fill
+a log grep needs a tenth of that to leave them out, since it looks for a few fixed texts only. It is asked for
+phrases where a word alone would need bounds, which cost it a quarter of its speed; and endless lines are
+broken for it (:mod:`broken_lines`), since it holds a line whole. Where there is no GNU grep (BusyBox,
+macOS), or it fails, everything is read as it is from a stream.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from platform_launch.why.lines.broken_lines import BrokenLines
+from platform_launch.why.lines.vocabulary import PHRASES, STEMS, squeeze
+
+# A line of gigabytes must not take the machine's memory: grep holds lines whole.
+_MOST_MEMORY_BYTES = 48 << 20
+# What stands more often than this in a piece, and than once in so many bytes of it, is common in a log.
+_FEW = 3
+_COMMON_BYTES = 256 << 10
+# Where a search hits too often, the words go that are more than one of so many hits.
+_HITS_PER_WORD = 16
+# Messages fill a log if so many of its lines hold one of their heads, and of each at least so many.
+_FILLED = 0.75
+_FILLED_BY_ONE = 0.05
+_LINES_TO_LEARN_FROM = 500
+MOST_HEADS = 16
+_LEAST_HEAD_BYTES = 12
+_SHORT = 3
+_FEWEST_LINES = 16
+_HEAD_WITHIN_BYTES = 300
+# Two to four words without a digit between them: so a message begins that tells the same of many things.
+_HEAD = re.compile(rb"(?<![A-Za-z0-9])[A-Za-z]+(?:[^A-Za-z0-9]+[A-Za-z]+){1,3}(?![A-Za-z0-9])[^A-Za-z0-9]?")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A telling word, by its pattern: the byte it begins at, and its line, counted from 0."""
+
+    offset: int
+    line: int
+    word: str
+
+
+class SieveError(Exception):
+    """grep cannot go on; the rest must be read otherwise."""
+
+
+@cache
+def available() -> bool:
+    """Tell whether there is a grep with the options that are needed, and ``wc``."""
+    grep = shutil.which("grep")
+    if grep is None or shutil.which("wc") is None:
+        return False
+    done = subprocess.run([grep, "--version"], capture_output=True, check=False)
+    return b"GNU grep" in done.stdout
+
+
+def hits(
+    file: BinaryIO, begin: int, wanted: Sequence[str], heads: Sequence[bytes] = (), *, broken: bool = False
+) -> Generator[Hit, None, None]:
+    """Yield where the ``wanted`` patterns stand in a file from a line's begin on.
+
+    Lines that hold one of ``heads`` are left out. ``broken`` is needed where a line is endless. Raises
+    SieveError. Close the generator to end the search.
+    """
+    search = ["grep", "-a", "-i", "-E"]
+    commands: list[list[str | bytes]] = [[*search, "-n", "-b", "-o", "\n".join(wanted)]]
+    if heads:
+        commands = [
+            ["grep", "-a", "-n", "-b", "-v", "-F", b"\n".join(heads)],
+            [*search, "\n".join(wanted)],
+            [*search, "-b", "-o", "\n".join([_PLACE, *wanted])],
+        ]
+    processes: list[subprocess.Popen[bytes]] = []
+    lines = BrokenLines(file, begin) if broken else None
+    try:
+        with lines.source if lines else Path(file.name).open("rb") as source:
+            if not lines:
+                os.lseek(source.fileno(), begin, os.SEEK_SET)
+            processes += _pipeline(commands, source)
+        found = processes[-1].stdout or ()
+        for hit in _among_others(found) if heads else map(_hit, found):
+            place = begin + hit.offset
+            if not lines:
+                yield replace(hit, offset=place, line=hit.line - 1)
+            elif not _is_amid_data(file, place):
+                yield replace(hit, offset=place, line=lines.lines_before(hit.offset))
+        for process in processes:
+            if process.wait() not in (0, 1):
+                raise SieveError(f"grep ended with exit code {process.returncode}")
+    except ValueError as error:
+        raise SieveError(f"grep said something else: {error}") from error
+    finally:
+        for process in processes:
+            process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+            process.wait()
+        if lines:
+            lines.close()
+
+
+def _pipeline(
+    commands: Sequence[list[str | bytes]], source: IO[bytes] | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    for command in commands:
+        process = subprocess.Popen(
+            command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_PLAIN
+        )
+        with suppress(OSError):
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+        if source is not None:
+            source.close()  # else one that ends early would leave the one before it waiting
+        source = process.stdout
+        yield process
+
+
+def _hit(said: bytes) -> Hit:
+    """Read ``line:place:word``."""
+    line, offset, word = said.rstrip(b"\n").split(b":", 2)
+    return Hit(int(offset), int(line), _pattern_of(word))
+
+
+def _among_others(found: Iterable[bytes]) -> Iterator[Hit]:
+    """Read the hits in lines that begin with ``line:place:``, and where it stands in what was searched."""
+    line = shift = 0
+    for said in found:
+        at, word = said.rstrip(b"\n").split(b":", 1)
+        if place := _PLACE_READ.fullmatch(word):
+            line = int(place[1])
+            shift = int(place[2]) - int(at) - len(word)
+        else:
+            yield Hit(shift + int(at), line, _pattern_of(word))
+
+
+def _is_amid_data(file: BinaryIO, place: int) -> bool:
+    """Tell whether a place is not in a text but in data, which hold any four letters now and then."""
+    around = os.pread(file.fileno(), _WITHIN_DATA_BYTES, max(0, place - _WITHIN_DATA_BYTES // 2))
+    return _DATA.fullmatch(around) is not None
+
+
+def _pattern_of(word: bytes) -> str:
+    """Return the pattern that a text was found with; the text where it is the pattern."""
+    small = word.lower()
+    return next((p for p, search in _VARIABLE.items() if search.fullmatch(small)), small.decode("latin-1"))
+
+
+def patterns(worn: Set[str]) -> list[str]:
+    """Return the regular expressions, as grep and Python read them, that are searched without case."""
+    return [pattern for pattern in (*_STEMS, *PHRASES) if pattern not in worn]
+
+
+def count_lines(file: BinaryIO, begin: int) -> int:
+    """Return how many lines end between a place and the end of a file. Raises SieveError."""
+    with Path(file.name).open("rb") as source:
+        os.lseek(source.fileno(), begin, os.SEEK_SET)
+        done = subprocess.run(["wc", "-l"], stdin=source, capture_output=True, check=False, env=_PLAIN)
+    try:
+        return int(done.stdout)
+    except ValueError as error:
+        raise SieveError("wc cannot count the lines") from error
+
+
+def common(text: bytes) -> set[str]:
+    """Return the patterns that many lines of a piece of the log hold."""
+    limit = max(_FEW, len(text) // _COMMON_BYTES)
+    found = Counter[str]()
+    for said, count in Counter(squeeze(text).replace(b" ", b"\n").split(b"\n")).items():
+        found.update(dict.fromkeys({match.decode() for match in _STEM.findall(said)}, count))
+    small = text.lower()
+    found.update({phrase: len(search.findall(small)) for phrase, search in _PHRASES.items()})
+    return {pattern for pattern, count in found.items() if count > limit}
+
+
+def frequent(counts: Counter[str]) -> set[str]:
+    """Return the words that most hits of a search were."""
+    limit = max(_FEW, sum(counts.values()) // _HITS_PER_WORD)
+    return {word for word, count in counts.items() if count > limit}
+
+
+def heads(lines: Sequence[bytes], tells: Callable[[bytes], bool]) -> list[bytes]:
+    """Return how the telling messages begin that fill a piece of a log; none if other lines are many too.
+
+    What such a message goes on with is not looked at: after the thousands that were read it tells no more.
+    """
+    sample = lines[:: max(1, len(lines) // _LINES_TO_LEARN_FROM)]
+    counts: Counter[bytes] = Counter()
+    telling: dict[bytes, bool] = {}
+    for line in sample:
+        for found in _HEAD.finditer(line, 0, _HEAD_WITHIN_BYTES):
+            head = found[0]
+            if head not in telling:
+                telling[head] = len(head) >= _LEAST_HEAD_BYTES and tells(head)
+            if telling[head]:
+                counts[head] += 1
+                break
+    filling = [
+        head for head, count in counts.most_common(MOST_HEADS) if count >= _FILLED_BY_ONE * len(sample)
+    ]
+    filled = sum(counts[head] for head in filling) >= _FILLED * max(len(sample), _FEWEST_LINES)
+    return filling if filled else []
+
+
+_STEMS = [stem for stem in STEMS if len(stem) > _SHORT]
+_STEM = re.compile("|".join(_STEMS).encode())
+_PHRASES = {phrase: re.compile(phrase.encode(), re.MULTILINE) for phrase in PHRASES}
+# Those that are no plain texts.
+_VARIABLE = {phrase: search for phrase, search in _PHRASES.items() if "[" in phrase}
+# As base64 writes them.
+_WITHIN_DATA_BYTES = 96
+_DATA = re.compile(rb"[A-Za-z0-9+/=_-]+")
+# What grep -n -b sets before a line.
+_PLACE = "^[0-9]+:[0-9]+:"
+_PLACE_READ = re.compile(rb"(\d+):(\d+):")
+# Bytes as they are, whatever the user's language: that is ten times as fast.
+_PLAIN = {"LC_ALL": "C", "PATH": os.defpath}

@@ -1,0 +1,190 @@
+"""The words that failures are told with, and which shapes of a log's lines hold one.
+
+A line's shape is what is left of it in lower-case letters and spaces: "step loss psnr db gpu gb stepssec". A
+shape seen before costs a look in a set; so does a word seen before, in a shape that is new. Only new words
+are searched for what failures are told with. Nothing is lost by this: the stems hold letters only, so a line
+holds one where its shape does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_KNOWN_SHAPES = 20_000
+_KNOWN_WORDS = 50_000
+_DISMISSALS = 20
+# After so many lines that were given out in all, less is given of each shape, and words of many shapes tell
+# less. A line that meant nothing counts for several.
+_STAGES = (4_000, 12_000, 1 << 62)
+_WEIGHT_OF_NOTHING = 3
+_LONG_BYTES = 512
+_LINES_OF_A_SHAPE = (5000, 200, 10)
+_SHAPES_OF_A_WORD = (500, 200, 50)
+
+# Each line that a signature matches holds one of these stems or words (a test asks every example in
+# messages/known).
+STEMS = """
+    abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
+    badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
+    collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
+    cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
+    enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
+    identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
+    interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
+    lustre memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge
+    must nbytes netcc neth ninja nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi
+    oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
+    pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused remapp requeue reset
+    resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
+    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
+    stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
+    traceback trainerfit trainingfinished truncated unable unauthor unbound undefined unhandled unknown
+    unreachable vendor walltime watchdog wexit worldsize wtermsig
+""".split()  # noqa: SIM905 - a hundred words read best as text
+WHOLE_WORDS = """
+    activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
+    extensions ez file find finished flag full hnp inf link locks lost many mce memory minimum module nan nfs
+    npu oom orte outside override pipe port prte ready registered same see slots space stale such terminate
+    terminated timed unhealthy use using wandb warn xid
+""".split()  # noqa: SIM905
+# What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
+# and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
+PHRASES = (
+    "after mpi_f", "api key", "be the same", "before mpi_i", "bootstrapping phase", "can't",
+    "communication on port", "conda env", "could not find '", "could not override", "dead",
+    "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
+    "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
+    "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
+    "memory access", "mpi routine",
+    "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no space", "no such", "not active",
+    "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
+    "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
+    "ready twice", "rock module", "same model",
+    "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "terminate", "timed out",
+    "too many", "training batches",
+    "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
+    "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",
+    # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
+    "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",
+)  # fmt: skip
+_TELLING = re.compile(f"{'|'.join(STEMS)}|^(?:{'|'.join(WHOLE_WORDS)})$".encode(), re.MULTILINE)
+
+_KEPT = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \r\n"
+_DROPPED = bytes(set(range(256)) - set(_KEPT))
+_SQUEEZE = bytes.maketrans(b"\rABCDEFGHIJKLMNOPQRSTUVWXYZ", b"\nabcdefghijklmnopqrstuvwxyz")
+
+
+class Vocabulary:
+    """Remembers which shapes and words of a log are dull, and how much was given out of each kind.
+
+    All it remembers is bounded, and so is what it gives out: of one shape some thousand lines, of shapes
+    that only a worn word makes telling none, and less of each the more was given already. A loader that logs
+    errors by the million, each worded differently, costs no more than it must.
+    """
+
+    def __init__(self) -> None:
+        self._dull_shapes: set[bytes] = set()
+        self._dull_words: set[bytes] = set()
+        self._telling_words: set[bytes] = set()
+        self._dismissed: Counter[bytes] = Counter()
+        self._given: Counter[bytes] = Counter()
+        self._worn_words: set[bytes] = set()
+        self._shapes_with: Counter[bytes] = Counter()
+        self._total = 0
+        self._stage = 0
+        self.exhausted: set[bytes] = set()
+        self.skipped = False
+
+    def promising(self, shapes: list[bytes]) -> dict[bytes, frozenset[bytes]]:
+        """Return the shapes that hold a telling word, and these words of each."""
+        novel = set(shapes) - self._dull_shapes
+        if not novel:
+            return {}
+        words = set(b" ".join(novel).split(b" ")) - self._dull_words
+        fresh = words - self._telling_words
+        if fresh and _tells(fresh):
+            self._telling_words |= {word for word in fresh if _TELLING.search(word)}
+        telling = words & self._telling_words
+        self._dull_words |= words - telling
+        found = self._telling_shapes(novel, telling) if telling else {}
+        if len(novel) * 2 < len(shapes):  # else nearly each line is new, and remembering them is no use
+            self._dull_shapes |= novel - found.keys()
+        if len(self._dull_shapes) > _KNOWN_SHAPES:
+            self._dull_shapes.clear()
+        if len(self._dull_words) > _KNOWN_WORDS:
+            self._dull_words.clear()
+        if len(self._telling_words) > _KNOWN_WORDS:
+            self._telling_words.clear()
+            self._worn_words.clear()
+            self._shapes_with.clear()
+        return found
+
+    def _telling_shapes(self, novel: set[bytes], telling: set[bytes]) -> dict[bytes, frozenset[bytes]]:
+        """Return the shapes with a telling word; a word that very many shapes held tells nothing any more."""
+        told = telling - self._worn_words
+        if not told:
+            self.skipped = True
+            return {}
+        held = ((shape, frozenset(told.intersection(shape.split(b" ")))) for shape in novel)
+        return {shape: words for shape, words in held if words}
+
+    def give(self, shape: bytes, telling: frozenset[bytes] = frozenset()) -> bool:
+        """Count a line that is given out; return False if there were enough of its shape or of its words.
+
+        A line without ``telling`` words is given for what it stands beside.
+        """
+        if telling and telling <= self._worn_words:
+            self.skipped = True
+            return False
+        count = self._given[shape] = self._given[shape] + 1
+        if count > _LINES_OF_A_SHAPE[self._stage]:
+            self._dull_shapes.add(shape)
+            self.exhausted.add(shape)
+            self.skipped = True
+            return False
+        if count == 1:
+            self._shapes_with.update(dict.fromkeys(telling, _weight(shape)))
+            limit = _SHAPES_OF_A_WORD[self._stage]
+            self._worn_words.update(word for word in telling if self._shapes_with[word] > limit)
+        self._count(_weight(shape))
+        if len(self._given) > _KNOWN_SHAPES:
+            self._given.clear()
+            self.exhausted.clear()
+        return True
+
+    def dismiss(self, shape: bytes) -> bool:
+        """Take note that a line of this shape meant nothing; return True if there were enough of them."""
+        self._count(_WEIGHT_OF_NOTHING * _weight(shape))
+        self._dismissed[shape] += 1
+        dull = self._dismissed[shape] >= _DISMISSALS
+        if dull:
+            self._dull_shapes.add(shape)
+        if len(self._dismissed) > _KNOWN_SHAPES:
+            self._dismissed.clear()
+        return dull
+
+    def _count(self, weight: int) -> None:
+        self._total += weight
+        if self._total > _STAGES[self._stage]:
+            self._stage += 1
+
+
+def _weight(shape: bytes) -> int:
+    """Return for how many a line counts: what is long costs more to read."""
+    return 1 + len(shape) // _LONG_BYTES
+
+
+def squeeze(data: bytes) -> bytes:
+    """Return the shapes of lines: their letters in lower case, and their spaces."""
+    return data.translate(_SQUEEZE, _DROPPED)
+
+
+def tells(text: bytes) -> bool:
+    """Tell whether a text holds a word that failures are told with."""
+    return _tells(set(squeeze(text).split()))
+
+
+def _tells(words: set[bytes]) -> bool:
+    return _TELLING.search(b"\n".join(words)) is not None

@@ -1,0 +1,107 @@
+"""What to make of an exception that no signature knows: by its type, its words and who raised it.
+
+The rules stand in ``exception_rules.yaml``, whose head explains each field.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from platform_launch.files import yaml_values
+from platform_launch.why.lines.line import shown
+from platform_launch.why.messages.exceptions import Raised
+
+_FILE = Path(__file__).with_name("exception_rules.yaml")
+_LONGEST_VALUE = 120
+_LONGEST_CODE = 1000
+# What an assertion says begins with a text behind a comma.
+_BEGINS_WORDS = re.compile(r""",\s*\(?\s*[fr]{0,2}["']""")
+_FIELD = re.compile(r"\{(\w+)(?:\|([^{}]*))?\}")
+
+
+@dataclass(frozen=True)
+class ExceptionRule:
+    """One kind of exception: when it applies, and what an expert says of it at first sight."""
+
+    id: str
+    meaning: str
+    fix: str
+    meaning_zh: str
+    fix_zh: str
+    example: tuple[str, ...]
+    type: str = ""
+    message: str = ""
+    package: str | None = None
+    code: str = ""
+    retry: str = ""
+    because: str = ""
+
+    def matches(self, raised: Raised) -> dict[str, str] | None:
+        """Return what the named groups of its conditions found; None if it does not apply."""
+        inner = raised.innermost
+        package, source = (inner.package, _without_words(inner.source)) if inner else ("", "")
+        found: dict[str, str] = {}
+        for pattern, text in (
+            (f"^(?:{self.type})$" if self.type else "", raised.type.rpartition(".")[2]),
+            (self.package, package),
+            (self.code, source),
+            (self.message, raised.whole_message),
+        ):
+            match = re.search(pattern, text) if pattern else None  # most are never compiled
+            if pattern and match is None:
+                return None
+            found |= {name: value for name, value in (match.groupdict() if match else {}).items() if value}
+        return {name: _bounded(value) for name, value in found.items()}
+
+
+def rule_of(raised: Raised) -> tuple[ExceptionRule, dict[str, str]] | None:
+    """Return the first rule that applies to an exception, and the words it found; None if none does."""
+    for rule in rules():
+        if (found := rule.matches(raised)) is not None:
+            return rule, found
+    return None
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[ExceptionRule, ...]:
+    """Return the shipped rules, in the order in which they are tried."""
+    entries = yaml_values(_FILE.read_bytes())
+    return tuple(ExceptionRule(**{**entry, "example": tuple(entry["example"])}) for entry in entries)
+
+
+def advice(rule_id: str, found: Mapping[str, str], language: str = "en") -> tuple[str, str]:
+    """Return what a rule says that an exception means, and what to do, with the words that were found."""
+    rule = next(rule for rule in rules() if rule.id == rule_id)
+    said = (rule.meaning_zh, rule.fix_zh) if language == "zh" else (rule.meaning, rule.fix)
+    return filled(said[0], found), filled(said[1], found)
+
+
+def filled(template: str, found: Mapping[str, str]) -> str:
+    """Return a text with the words that were found: ``{path}``, or ``{path|the file}`` where none may be."""
+    return _FIELD.sub(lambda field: _bounded(found.get(field[1], field[2] or "")), template)
+
+
+def _without_words(source: str) -> str:
+    """Return a line of code; of an assertion only the condition, not what is said where it fails."""
+    if not source.startswith("assert ") or len(source) > _LONGEST_CODE:
+        return source
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            statement = ast.parse(source).body[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # It goes on in the next line, which is not printed.
+        return _BEGINS_WORDS.split(source, maxsplit=1)[0]
+    condition = ast.get_source_segment(source, statement.test) if isinstance(statement, ast.Assert) else None
+    return f"assert {condition}" if condition else source
+
+
+def _bounded(value: str) -> str:
+    value = shown(value)
+    return value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,161 @@
+"""An exception as a log shows it: its chain, its frames, and what can be told of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from platform_launch.why.lines.line import Line, Location, shown
+
+_SPAWNERS = ("Exception", "torch.multiprocessing.spawn.ProcessRaisedException")
+# The first frame of an exception that nobody caught.
+_ENTRIES = {"<module>", "_wrap", "_bootstrap", "_run_module_as_main", "_worker_loop", "spawn_main"}
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|/lib(?:64)?/python3|^<|/importlib/|/bin/[^/.]+$"
+    r"|^[\w/]+\.(?:pyx|pxi|pxd)$"  # of a package's compiled part, named from its source folder
+)
+_PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\w-]*).*)")
+_STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
+_LAUNCHER = re.compile(
+    r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\]horovod[/\\]run(?:ner)?[/\\]|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
+)
+# What code tries on purpose: the handler's own exception then says what is wrong.
+_LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))
+
+
+@dataclass(frozen=True)
+class TracebackFrame:
+    """A place in the code: one entry of a traceback. ``source`` is the line of code, where it was printed."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+
+    @property
+    def is_library(self) -> bool:
+        """Tell whether this is code that the user did not write."""
+        return _LIBRARY.search(self.file) is not None
+
+    @property
+    def whole_place(self) -> str:
+        """File and function."""
+        return f"{self.file} in {self.function}"
+
+    @property
+    def is_launcher(self) -> bool:
+        """Tell whether this is code of a launcher, which raises too where its children ended."""
+        return _LAUNCHER.search(self.file) is not None
+
+    @property
+    def package(self) -> str:
+        """The installed package it belongs to, ``json (Python)`` for what Python brings, "" for own code."""
+        if found := _PACKAGE.match(self.file):
+            return found["name"]
+        found = _STANDARD.match(self.file)
+        return f"{found['name']} (Python)" if found else ""
+
+    @property
+    def place(self) -> str:
+        """File, line and function; the file of a package without the folders above it."""
+        found = _PACKAGE.match(self.file) or _STANDARD.match(self.file)
+        inside = f" in {self.function}" if self.function else ""
+        return f"{found['path'] if found else self.file}:{self.line}{inside}"
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as it was printed.
+
+    ``frame`` is the innermost one of the user's own code, ``innermost`` that of any code; ``entry`` the
+    function of the outermost one. ``more`` are the lines that the message goes on with. ``handling`` tells
+    that it came up while the exception before it was handled, not because of it.
+    """
+
+    type: str
+    message: str
+    line: Line
+    frame: TracebackFrame | None = None
+    entry: str = ""
+    more: list[Line] = field(default_factory=list)
+    innermost: TracebackFrame | None = None
+    handling: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the exception's own line."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def is_lookup(self) -> bool:
+        """Tell whether it only says that something sought is not there."""
+        return self.type.rpartition(".")[2] in _LOOKUPS
+
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether its traceback was printed, not its last line alone."""
+        return self.frame is not None or self.innermost is not None
+
+    @property
+    def whole_message(self) -> str:
+        """Return the message with the lines that it goes on in."""
+        lines = [self.message, *(shown(line.text) for line in self.more)]
+        return "\n".join(line for line in lines if line)
+
+    @property
+    def is_borrowed(self) -> bool:
+        """Tell whether code raised it by name that the package it is named after does not belong to."""
+        if "." not in self.type or self.innermost is None or not self.innermost.source.startswith("raise "):
+            return False
+        package = self.innermost.package.removesuffix(" (Python)")
+        return not package or package not in self.type  # which may be torn
+
+
+@dataclass
+class Chain:
+    """Exceptions of one process that led to one another; ``root`` is the index of the first cause.
+
+    ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
+    it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
+    the function that the last traceback begins in, whose own end may be cut off. ``handler``: the frames of a
+    handler's own traceback, until its exception is read.
+    """
+
+    start: int
+    where: Location
+    links: list[Raised] = field(default_factory=list)
+    root: int = 0
+    frames: list[TracebackFrame] = field(default_factory=list)
+    headless: bool = False
+    harmless: bool = False
+    fatal: bool = False
+    hooked: bool = False
+    mild: bool = False
+    begun: str = ""
+    handler: list[TracebackFrame] = field(default_factory=list)
+
+    @property
+    def lost_its_end(self) -> bool:
+        """Tell whether it is cut off in the handler of a lookup, which was to say what is wrong."""
+        return bool(self.handler) and all(link.is_lookup for link in self.links)
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Tell whether it only says that a spawned process failed, which was to say why below and did not."""
+        return bool(self.links) and self.root >= len(self.links) and self.links[-1].text in _SPAWNERS
+
+    @property
+    def was_caught(self) -> bool:
+        """Tell whether code printed it that caught it, so that the process may have gone on."""
+        entries = [entry for entry in (*(link.entry for link in self.links), self.begun) if entry]
+        uncaught = self.headless or self.fatal or self.hooked
+        if self.mild and not uncaught:
+            return True
+        return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
+
+    @property
+    def place(self) -> TracebackFrame | None:
+        """The innermost place in the user's own code, as far as it was printed before the first exception."""
+        frames = self.handler or self.frames
+        own = [frame for frame in frames if not frame.is_library]
+        return own[-1] if own else frames[-1] if frames else None

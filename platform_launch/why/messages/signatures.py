@@ -1,0 +1,220 @@
+"""The signatures of known failures, read from the folder ``known``, whose README explains each field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+
+from platform_launch.events import Event
+from platform_launch.files import yaml_values
+from platform_launch.why.lines.line import Location, shown
+from platform_launch.why.lines.literals import PatternSet, branches
+
+_FOLDER = Path(__file__).with_name("known")
+# Of two signatures of one rank that a line shows equally, the one that is read first is taken.
+_FILES = (
+    "launcher",
+    "rendezvous",
+    "nccl",
+    "gloo",
+    "fabrics",
+    "parallelism",
+    "gpus",
+    "accelerators",
+    "builds",
+    "processes",
+    "storage",
+    "python",
+    "checkpoints",
+    "script",
+    "slurm",
+    "commands",
+    "containers",
+    "kubernetes",
+    "ray_spark",
+    "mpi_ssh",
+    "services",
+    "jax_horovod",
+    "endings",
+)
+_PLACES = {
+    "node": int,
+    "host": str,
+    "pod": str,
+    "task": int,
+    "worker": str,
+    "rank": int,
+    "local_rank": int,
+    "gpu": str,
+}
+
+# A detail of which each line names one more.
+_LISTED = "missing ranks"
+_DETAIL_NAMES = {
+    "have": "counted",
+    "missing": _LISTED,
+    "want": "expected",
+    "waited_for": "waited for",
+    "peer_operation": "peer's operation",
+    "peer_shape": "peer's shape",
+    "remote_rank": "remote rank",
+}
+
+
+class SignatureRole(str, Enum):
+    """What a message says about the failure; see the README of ``known``."""
+
+    CAUSE = "cause"
+    SUSPECT = "suspect"
+    CONSEQUENCE = "consequence"
+    SUMMARY = "summary"
+    NOISE = "noise"
+
+
+_STRONGEST_FIRST = (
+    SignatureRole.CAUSE,
+    SignatureRole.SUSPECT,
+    SignatureRole.CONSEQUENCE,
+    SignatureRole.SUMMARY,
+)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One known failure."""
+
+    id: str
+    title: str
+    role: SignatureRole
+    meaning: str
+    fix: str
+    source: str
+    specificity: int = 2
+    retry: str = ""
+    because: str = ""
+    everywhere: str = ""
+    patterns: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    count: str = ""
+    exit_codes: tuple[int, ...] = ()
+    explains: tuple[str, ...] = ()
+    example: tuple[str, ...] = ()
+    folded: str = ""
+    raised: bool = False
+    distinct: bool = False
+    with_oom_kills: str = ""
+    without_oom_kills: str = ""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A signature in a line: where in its text, the place that the words name, and what else they tell."""
+
+    signature: Signature
+    position: int
+    where: Location
+    details: tuple[tuple[str, str], ...] = ()
+
+
+class Catalogue:
+    """All signatures; finds the one that a line shows."""
+
+    def __init__(self, signatures: tuple[Signature, ...]) -> None:
+        self.signatures = signatures
+        self._by_id = {signature.id: signature for signature in signatures}
+        self._by_exit_code = {code: s for s in signatures for code in s.exit_codes}
+        self._by_event: dict[str, list[tuple[Signature, list[tuple[str, str]]]]] = {}
+        for signature in signatures:
+            for event_id, *words in map(str.split, signature.events):
+                fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
+                self._by_event.setdefault(event_id, []).append((signature, fields))
+        known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
+        # The best first: the first hit is the answer, a cause before the consequence on the same line, and
+        # what takes anything of its form last.
+        known.sort(key=lambda s: (not s.specificity, _STRONGEST_FIRST.index(s.role), -s.specificity))
+        alternatives = [(branch, s) for s in known for pattern in s.patterns for branch in branches(pattern)]
+        self._owners = [signature for _, signature in alternatives]
+        self._patterns = PatternSet(branch for branch, _ in alternatives)
+        noise = (p for s in signatures if s.role is SignatureRole.NOISE for p in s.patterns)
+        self._noise = PatternSet(branch for pattern in noise for branch in branches(pattern))
+
+    def __getitem__(self, signature_id: str) -> Signature:
+        return self._by_id[signature_id]
+
+    def match(self, text: str) -> Match | None:
+        """Return the signature that says most about a line, None if there is none."""
+        for index in self._patterns.candidates(text):
+            found, signature = self._patterns.patterns[index].search(text), self._owners[index]
+            if found is not None and _counts(signature.count, found):
+                return Match(signature, found.start(), *_place_and_details(found))
+        return None
+
+    def match_of(self, signature: Signature, text: str) -> Match | None:
+        """Return what one signature finds in a line."""
+        found = next((found for p in signature.patterns if (found := re.search(p, text))), None)
+        return Match(signature, found.start(), *_place_and_details(found)) if found is not None else None
+
+    def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
+        """Return a match with what the lines that follow its line tell besides."""
+        told = dict(match.details)
+        for text in texts:
+            for pattern in match.signature.below:
+                if found := re.search(pattern, text):
+                    where, details = _place_and_details(found)
+                    match = replace(match, where=match.where.filled(where))
+                    for name, value in details:
+                        earlier = told.setdefault(name, value)
+                        if name == _LISTED:
+                            told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
+        return replace(match, details=tuple(told.items()))
+
+    def of_event(self, said: Event) -> Signature | None:
+        """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""
+        for signature, fields in self._by_event.get(said.id, ()):
+            if all(str(said.fields.get(name, "")) == value for name, value in fields):
+                return signature
+        return None
+
+    def is_noise(self, text: str) -> bool:
+        """Tell whether a line is never evidence."""
+        return any(self._noise.patterns[index].search(text) for index in self._noise.candidates(text))
+
+    def of_exit_code(self, code: int) -> Signature | None:
+        """Return what an exit code means by itself (-9 and 137: killed), None for an ordinary one."""
+        return self._by_exit_code.get(code)
+
+
+def _counts(comparison: str, found: re.Match[str]) -> bool:
+    """Tell whether the numbers ``have`` and ``want`` of a match compare as the signature asks."""
+    if not comparison:
+        return True
+    have, want = int(found["have"]), int(found["want"])
+    return have > want if comparison == "more" else have < want
+
+
+def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:
+    named = {name: value for name, value in found.groupdict().items() if value}
+    place = {name: kind(named[name]) for name, kind in _PLACES.items() if name in named}
+    details = (
+        (_DETAIL_NAMES.get(name, name), shown(value)) for name, value in named.items() if name not in _PLACES
+    )
+    return Location(**place), tuple(details)
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Catalogue:
+    """Return the shipped signatures."""
+    entries = (entry for name in _FILES for entry in yaml_values((_FOLDER / f"{name}.yaml").read_bytes()))
+    return Catalogue(tuple(_signature(entry) for entry in entries))
+
+
+def _signature(entry: dict[str, object]) -> Signature:
+    """Build a signature; an unknown or missing field is a TypeError, which the tests would show."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return Signature(**{**fields, "role": SignatureRole(fields["role"])})  # type: ignore[arg-type]

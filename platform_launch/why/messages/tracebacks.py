@@ -1,0 +1,369 @@
+"""Python tracebacks, put together again from the lines of a log, however its writers took turns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import takewhile
+
+from platform_launch.why.lines.line import Line, Location, shown
+from platform_launch.why.messages.exceptions import Chain, Raised, TracebackFrame
+
+_OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
+# What docker, pdsh or a logger puts before each line; else it is a progress bar that did not end its line.
+_REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
+_FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
+_FLUSH_FRAME = re.compile('File "')
+_WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
+_NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
+_RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
+_RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
+_RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
+_RICH_BEGIN = re.compile(r"\s*[╭┌]")
+_RICH_END = re.compile(r"\s*[╰└]─")
+_ENDING = re.compile(
+    r"(?!self\.|cls\.)((?:[A-Za-z_]\w*\.)*(?:(?:[A-Za-z_]\w*)?(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Group)"
+    r"|[A-Z][a-z0-9]+[A-Z]\w*)|(?:[A-Za-z_]\w*\.)+(?:[A-Z]\w*|\w+(?=:))|[A-Za-z_]\w*\.(?:[a-z]\w*error|error|timeout))"
+    r"(?::(?: |$)(.*)|[ \t]*$)"
+)
+# What is an exception's line wherever it stands.
+_RAISES = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?::|\s*$)")
+# Code that raises an exception with its words in the same line, of which an f-string fills in some.
+_SAYS = re.compile(
+    r"""(?:raise (?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)\(|assert .*, ?)[rf]{0,2}"""
+    r"""(?P<quote>["'])(?P<words>.{8,}?)(?P=quote)"""
+)
+_FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
+# Two processes that wrote the same into one pipe at once, piece by piece.
+_TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
+# An exception right behind a call, where an export of a log lost the newlines; and what then follows.
+_GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )")
+_GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
+_LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
+_INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")
+# What torch.distributed's hook puts before each line; where much else has it too, something else did.
+_HOOK = re.compile(r"\[rank\d{1,7}\]: $")
+# What raises again what was raised elsewhere: in another thread, process or task.
+_HANDS_ON = re.compile(
+    r"torch/_utils\.py$|/concurrent/futures/_base\.py$|/(?:multiprocessing|multiprocess|billiard)/pool\.py$"
+    r"|/ray/_private/(?:worker|client_mode_hook|auto_init_hook)\.py$|/joblib/(?:parallel|_parallel_backends)\.py$"
+)
+# Above the traceback that Ray quotes of a task, or of an actor that did not start; it says where that ran.
+_QUOTES_TASK = re.compile(
+    r"ray\.exceptions\.(?:RayTaskError(?:\([\w.]+\))?:"
+    r"|\w+: The actor died because of an error raised in its creation task).*\bip=(?P<host>[\w.:-]+)"
+)
+# What Ray puts in place of a further traceback's first line in such a quotation.
+_OPENS_TASK = re.compile(r"ray::\S{1,200}\(\) \(pid=\d+, ip=(?P<host>[\w.:-]+)")
+# What jax puts before an exception whose traceback it prints whole.
+_UNFILTERED = "jax._src.traceback_util.UnfilteredStackTrace: "
+# What PaddlePaddle 1 raises without a word, and where, below two stacks, its words stand.
+_WORDLESS = re.compile(r"(?:\w+\.)*EnforceNotMet$")
+_SUMMARY = "Error Message Summary:"
+_RULE = re.compile(r"-{6,}$")
+# Between a message of torch.compile's and where in the compiled code it came up.
+_USER_CODE = re.compile(r"from user code:\s*$")
+# What TensorFlow puts in place of a message; places in the code follow, and then the exception once more.
+_IN_USER_CODE = "in user code:"
+_GRAPH_FRAME = re.compile(r"\s+(/\S+\.py):(\d+) (\S+)")
+# Python's own import, between the line that imports and what could not be imported.
+_IMPORT = re.compile(r"^<frozen importlib|/importlib/")
+_LONGEST_LINES = 5000
+_LINES_TO_LINK = 30
+_MOST_MESSAGE_LINES = 12
+# What a message ends its line with when it goes on in the next one.
+_GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
+_OF_AN_EXCERPT = 4
+# What serving engines put before an exception that they log without its traceback.
+_LOGGED = re.compile(r"(?:ERROR|CRITICAL|FATAL) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./-]+\.py:\d+\]? ")
+# What Triton's compiler ends its message with, below the code that it shows.
+_NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
+# What torch says below many an exception.
+_ADVICE = re.compile(
+    r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
+)
+# Bars of progress, Java's stack, and lines of Python's loggers.
+_NO_MESSAGE = re.compile(
+    r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
+    r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:"
+)
+# What torch adds to an error of NCCL, and torch_npu to one of CANN.
+_ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")
+# A place in compiled code, below which its macros say what failed there.
+_COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
+_LISTS = re.compile(r"\d+ validation errors? for \S+$")
+
+
+class Traceback:
+    """One writer's traceback while it is read: takes lines until :attr:`done`; :attr:`end` is the last."""
+
+    def __init__(self, line: Line, opening: re.Match[str] | None) -> None:
+        """Begin with the line that opens it; without ``opening``, with a frame: its head is not there."""
+        self.chain = Chain(line.number, line.where, headless=opening is None, mild=line.mild)
+        self.chain.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
+        self.done = False
+        prefix = opening["prefix"] if opening else ""
+        self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
+        self._frames: (
+            list[TracebackFrame] | None
+        ) = []  # None between an exception and what may follow from it
+        self._box = _Box()
+        self._compiled: list[TracebackFrame] | None = None  # the place in compiled code that torch adds
+        self._linked = self._handling = False
+        self._indented = 0  # how much further in than usual its lines stand, in an excerpt
+        self._summed: bool | None = None  # None where no summary is awaited, True below its heading
+        self._flush = -1  # the frame above, where a page took the indentation off
+        self._idle_lines = 0
+        self.last_line = line
+        self.end = line.number
+
+    def take(self, line: Line) -> bool:
+        """Read a line; return False if it says something of its own."""
+        text = line.text.removeprefix(self.prefix)
+        text = _TWINS.sub(r"\1: \2", text) if ": : " in text else text
+        if line.number - self.chain.start > _LONGEST_LINES:
+            self.done = True
+            return False
+        frames = self._frames
+        taken = self._between(text, line) if frames is None else self._within(text, line, frames)
+        self._seen = line.number
+        return taken
+
+    def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
+        if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or self._box.frame(text):
+            frames.append(_frame(frame))
+            self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
+            self._flush = line.number if _FLUSH_FRAME.match(text) else -1
+            self.last_line = line
+            self.chain.begun = frames[0].function
+            if not self.chain.links or self.chain.is_wrapper:
+                self.chain.frames = frames
+            elif self._handling:
+                self.chain.handler = frames
+        elif quoted := _QUOTES_TASK.match(text):
+            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
+            return False
+        elif line.number == self._flush + 1 and text.strip() and not _RAISES.match(text):
+            frames[-1] = replace(frames[-1], source=shown(text))
+        elif ending := _ENDING.match(text, self._name_at(text)):
+            self._end(_raised(ending, line, frames, handling=self._handling))
+        elif frames and (glued := _GLUED.match(text)) and (ending := _ENDING.match(text, glued.end())):
+            frames[-1] = replace(frames[-1], source=shown(glued[0]))
+            raised = _raised(ending, line, frames, handling=self._handling)
+            message = _GLUED_TIME.sub("", ending[2] or "")
+            self._end(replace(raised, message=shown(message)))
+        else:
+            if frames and not frames[-1].source and text.startswith((" ", "\t")):
+                frames[-1] = replace(frames[-1], source=shown(text))
+            # Source lines and marks, and the opening of a twin that writes into the same pipe.
+            of_code = text.startswith((" ", "\t")) or _RICH_CODE.match(text) is not None
+            return of_code or not text.strip() or opens(text) is not None
+        return True
+
+    def _name_at(self, text: str) -> int:
+        """Return where in a line an exception's name stands, if it has one."""
+        at = self._indented if text[: self._indented].isspace() else 0
+        return at + len(_UNFILTERED) * text.startswith(_UNFILTERED, at)
+
+    def _end(self, raised: Raised) -> None:
+        self.chain.links.append(raised)
+        self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
+        self.chain.handler = []
+        self._compiled = [] if raised.message == _IN_USER_CODE else None
+        self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
+
+    def _between(self, text: str, line: Line) -> bool:
+        if opening := opens(text):
+            if opening["inner"]:
+                self.chain.root = len(self.chain.links)
+            elif not self._linked:
+                self.done = True
+                return False
+            self._frames = []
+        elif self._linked and (quoted := _OPENS_TASK.match(text)):
+            self.chain.where = Location(host=quoted["host"]).filled(self.chain.where)
+            self._frames = []
+        elif link := _LINK.search(text):
+            self._linked, self._handling = True, link[0].startswith("During")
+        elif spawned := _INNER_LINK.search(text):
+            self._linked, self.chain.root = True, len(self.chain.links)
+            if self.chain.where.rank is None:
+                self.chain.where = self.chain.where.filled(Location(local_rank=int(spawned[1])))
+        elif _USER_CODE.match(text):
+            self._compiled = []
+        elif self._compiled is not None and text.startswith("  "):
+            self._within_compiled(text, line, self._compiled)
+        elif self._summed is not None:
+            self._await_summary(text.strip(), line)
+        elif text.strip():
+            self._compiled = None
+            self._go_on(text, line)
+            self._idle_lines += 1
+            if self._idle_lines > _MOST_MESSAGE_LINES:
+                self.chain.hooked = False
+            self.done = self._idle_lines > _LINES_TO_LINK
+            return False
+        return True
+
+    def _await_summary(self, text: str, line: Line) -> None:
+        """Take a line below an exception of PaddlePaddle's, of which only the summary is its message."""
+        if text == _SUMMARY:
+            self._summed = True
+        elif self._summed and text and not _RULE.match(text):
+            raised = self.chain.links[-1]
+            self.chain.links[-1] = replace(raised, message=f"{raised.message} {text}".strip(), line=line)
+            if not text.endswith(":"):
+                self._summed = None
+
+    def _within_compiled(self, text: str, line: Line, frames: list[TracebackFrame]) -> None:
+        """Take a line of where in compiled code an exception of torch's or TensorFlow's came up."""
+        raised = self.chain.links[-1]
+        again = _ENDING.match(text.strip()) if raised.message == _IN_USER_CODE else None
+        if again and again[2]:
+            innermost = frames[-1] if frames else raised.innermost
+            self.chain.links[-1] = replace(raised, message=shown(again[2]), line=line, innermost=innermost)
+        elif frame := _FRAME.match(text) or _GRAPH_FRAME.match(text):
+            frames.append(TracebackFrame(frame[1], int(frame[2]), (frame[3] or "").strip(" *")))
+        elif frames and not frames[-1].source:
+            frames[-1] = replace(frames[-1], source=shown(text))
+        if own := [frame for frame in frames if not frame.is_library]:
+            self.chain.links[-1] = replace(self.chain.links[-1], frame=own[-1])
+
+    def _go_on(self, text: str, line: Line) -> None:
+        """Take a line that follows an exception at once as more of its message, where that had not ended."""
+        raised = self.chain.links[-1]
+        last = raised.more[-1] if raised.more else raised.line
+        if shown(text) in {raised.text, *(frame.source for frame in self.chain.frames)}:
+            return  # of a twin that writes into the same pipe
+        if line.mild and not self.chain.mild:
+            return  # of a logger
+        in_turn = bool(line.writer) and last.number == self._seen
+        if line.number == last.number + 1 or in_turn or _NESTED.match(text):
+            go_on(raised, text, line, whole=self.chain.hooked and not text.startswith("["))
+
+
+def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:
+    """Take the next line as more of the message where that had not ended; return False if it had.
+
+    ``whole``: whatever comes next from this writer is of the message.
+    """
+    if raised.type.endswith("CompilationError") and _NESTED.match(text):
+        raised.more[:] = [line]  # the code above says less
+        return True
+    ended = (raised.more[-1] if raised.more else raised.line).text.rstrip()
+    goes_on = (
+        (whole and not _ADVICE.match(text))
+        or ended.endswith(_GOES_ON)
+        or text.startswith((" ", "\t"))
+        or _ADDED.match(text) is not None
+        or _COMPILED_PLACE.search(ended) is not None
+        or _LISTS.search(ended) is not None
+    )
+    if not goes_on or not text.strip() or _NO_MESSAGE.search(text) or len(raised.more) >= _MOST_MESSAGE_LINES:
+        return False
+    if not raised.more and is_frame(text):
+        return False
+    raised.more.append(line)
+    return True
+
+
+def _frame(found: re.Match[str]) -> TracebackFrame:
+    """Return the entry of a line; a page that takes ``<module>`` for a tag of its own does not show it."""
+    lost = found[3] is None and found[0].rstrip().endswith(", in")
+    return TracebackFrame(found[1], int(found[2]), "<module>" if lost else (found[3] or "").strip())
+
+
+def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:
+    own = [frame for frame in frames if not frame.is_library]
+    inner = [frame for frame in frames if not _IMPORT.search(frame.file)]
+    while len(inner) > 1 and inner[-1].function == "__getattr__":
+        inner.pop()  # a library's way to say that its caller asked for what is not there
+    if inner and _HANDS_ON.search(inner[-1].file):
+        inner = []  # who raised it first is not told here
+    return Raised(
+        ending[1],
+        shown(ending[2] or ""),
+        line,
+        own[-1] if own else None,
+        frames[0].function if frames else "",
+        innermost=inner[-1] if inner else None,
+        handling=handling,
+    )
+
+
+class _Box:
+    """Reads the entries of a traceback that rich drew as a box, which breaks what is too long for it."""
+
+    def __init__(self) -> None:
+        self._broken = ""
+
+    def frame(self, text: str) -> re.Match[str] | None:
+        """Return the entry that a line holds or ends."""
+        inside = text.strip(" │|") if text.startswith(("│", "|")) else ""
+        broken, self._broken = self._broken, inside if inside.startswith("/") else ""
+        return _RICH_FRAME.match(text) or (_RICH_FRAME.match(f"│ {broken}{inside}") if broken else None)
+
+
+def _boxed(above: list[Line]) -> list[TracebackFrame]:
+    """Return the frames in the rest of a box that rich drew, outermost first."""
+    texts = (line.text for line in above[1:])
+    within = takewhile(lambda text: _RICH_BORDER.match(text) and not _RICH_BEGIN.match(text), texts)
+    box = _Box()
+    found = (box.frame(text) for text in reversed(list(within)))
+    return [TracebackFrame(one[1], int(one[2]), one[3].strip("│|")) for one in found if one]
+
+
+def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
+    """Return the exception that the code raises where a traceback was cut off below it, with what it says."""
+    says = _SAYS.match(frames[-1].source)
+    if says is None:
+        return None
+    own = [frame for frame in frames if not frame.is_library]
+    message = _FILLED_IN.sub("…", says["words"])
+    return Raised(
+        says["type"] or "AssertionError",
+        shown(message),
+        line,
+        own[-1] if own else None,
+        frames[0].function,
+        innermost=frames[-1],
+    )
+
+
+def is_frame(text: str) -> bool:
+    """Tell whether a line is an entry of a traceback."""
+    return _WHOLE_FRAME.match(text) is not None
+
+
+def opens(text: str) -> re.Match[str] | None:
+    """Return the match if a line opens a traceback."""
+    return _OPENING.match(text) if "Traceback (" in text else None
+
+
+def _indentation(text: str) -> int:
+    """Return by how much a line is indented, as those of an excerpt are; further in is something else."""
+    further = len(text) - len(text.lstrip(" "))
+    return further if further <= _OF_AN_EXCERPT else 0
+
+
+def lone(line: Line, preceding: Iterable[Line] = ()) -> Raised | None:
+    """Return the exception that a line names without a traceback (as Python does for syntax errors).
+
+    ``preceding`` are the lines above it, nearest first: of a box of rich's whose head is not in the log, they
+    hold the frames.
+    """
+    logged = _LOGGED.match(line.text)
+    ending = _ENDING.match(line.text, logged.end() if logged else _indentation(line.text))
+    if ending is None or not ending[1].endswith(("Error", "Exception")):
+        return None
+    if ending[1] == "Error" or (ending[1] == "Exception" and not ending[2]):
+        return None  # so programs of all kinds begin
+    above = list(preceding)
+    if above and _RICH_END.match(above[0].text):
+        return _raised(ending, line, _boxed(above), handling=False)
+    frame = None
+    if ending[1] in ("SyntaxError", "IndentationError", "TabError"):
+        named = [found for before in above if (found := _FRAME.match(before.text))]
+        frame = TracebackFrame(named[0][1], int(named[0][2]), named[0][3] or "") if named else None
+    return Raised(ending[1], shown(ending[2] or ""), line, frame)

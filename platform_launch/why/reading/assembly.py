@@ -1,0 +1,239 @@
+"""Keeps the tracebacks that are open in one log, of all its writers, and says what each one comes to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from platform_launch.why.lines.clock import Clock, Span
+from platform_launch.why.lines.line import NOWHERE, Line, Location
+from platform_launch.why.messages.exceptions import Chain, Raised
+from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.messages.tracebacks import Traceback, is_frame, opens
+
+# A writer that was killed in the middle must not keep us reading every line of what follows.
+_ATTENTION_LINES = 2000
+_MOST_OPEN = 4096
+# A line that is no part of a traceback, and is tagged as torch's hook tags those: with more than a message's
+# lines of them, the tag is of the whole log.
+_TAGGED = re.compile(rb"\[rank\d{1,7}\]: (?![ \t]|Traceback)")
+_LINES_ABOVE = 100
+_MOST_TAGGED = 12
+# What stands above a traceback that ended nothing: Python tells of faults in destructors and in logging so.
+HARMLESS = re.compile(r"Exception ignored in|--- Logging error ---")
+# What stands above a traceback that ended its process, though code caught it to print it: serving engines say
+# so, and Hydra, which leaves its own frames out.
+_FATAL = re.compile(
+    r".*(?:EngineCore (?:failed to start|encountered a fatal error)|Error executing job with overrides: "
+    r"|WorkerProc (?:failed to start|hit an exception)"
+    r"|(?:Scheduler|TpModelWorkerClient|DetokenizerManager) hit an exception: )"
+)
+
+# What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
+# memory is a file system of its own, and wandb talks to its own helper.
+_BY_PLACE = (
+    (
+        re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
+        re.compile(r"Ran out of input|pickle data was truncated"),
+        "parent_gone",
+    ),
+    (
+        re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py in "),
+        re.compile("No space left on device"),
+        "shared_memory",
+    ),
+    (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
+    (
+        re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),
+        re.compile(r"[Ss]ize of tensor a|[Ss]izes? mismatch|sizes do not match"),
+        "checkpoint_world_size",
+    ),
+)
+
+# A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
+_FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
+
+# Ray tells above a traceback without a head where the task ran that nobody asked for its result.
+_UNHANDLED = re.compile(r"Unhandled error \(suppress with .{0,80}\): ray::.*\bip=(?P<host>[\w.:-]+)")
+
+# torch.multiprocessing.spawn numbers the processes of a node.
+_SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
+
+
+@dataclass
+class OpenTraceback:
+    """A traceback that is being read, and when it was printed."""
+
+    traceback: Traceback
+    span: Span
+
+
+class Assembly:
+    """Gives each line to the traceback it belongs to. Take what is complete from :meth:`finished`."""
+
+    def __init__(self, clock: Clock, preceding: Callable[[int], list[bytes]]) -> None:
+        self._clock = clock
+        self._preceding = preceding
+        self._open: dict[str, list[OpenTraceback]] = {}
+        self._latest: OpenTraceback | None = None
+        self._finished: list[OpenTraceback] = []
+        self._attention_ends = 0
+        self._harmless: dict[str, int] = {}
+        self._fatal = -9
+        self._tagged = False
+        self._announced: dict[str, tuple[int, Location]] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether any writer is in the middle of a traceback."""
+        return bool(self._open)
+
+    def take(self, line: Line) -> bool:
+        """Read a line; return False if it says something of its own."""
+        if self._open and line.number > self._attention_ends:
+            self.close()
+        if HARMLESS.match(line.text):
+            self._harmless[line.writer] = line.number
+        if _FATAL.match(line.text):
+            self._fatal = line.number
+        if spawned := _SPAWNED.match(line.text):
+            self._announced[line.writer] = line.number, Location(local_rank=int(spawned[1]))
+        if unhandled := _UNHANDLED.search(line.text):
+            self._announced[line.writer] = line.number, Location(host=unhandled["host"])
+        readings = self._open.get(line.writer, [])
+        for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
+            if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
+                return True
+        opening = opens(line.text)
+        if len(self._open) > _MOST_OPEN or (opening is None and not is_frame(line.text)):
+            return False
+        if opening is None and self._hand_over(line):
+            return True
+        reading = OpenTraceback(Traceback(line, opening), self._clock.span(line))
+        if line.number - self._harmless.get(line.writer, -9) <= 2:
+            reading.traceback.chain.harmless = True
+        if reading.traceback.chain.hooked and self._all_are_tagged():
+            reading.traceback.chain.hooked = False
+        if line.number - self._fatal <= 2:
+            reading.traceback.chain.fatal = True
+        number, place = self._announced.get(line.writer, (-9, NOWHERE))
+        if line.number - number <= 2:
+            reading.traceback.chain.where = line.where.filled(place)
+        if opening is None:
+            reading.traceback.take(line)
+        self._latest = reading
+        self._open.setdefault(line.writer, []).append(reading)
+        self._attention_ends = line.number + _ATTENTION_LINES
+        return True
+
+    def _all_are_tagged(self) -> bool:
+        if not self._tagged:
+            above = self._preceding(_LINES_ABOVE)
+            self._tagged = sum(_TAGGED.search(data) is not None for data in above) > _MOST_TAGGED
+        return self._tagged
+
+    def _hand_over(self, line: Line) -> bool:
+        """Give a frame to a traceback whose first line alone has a prefix, as many a logger writes it."""
+        latest = self._latest
+        if latest is None or latest.traceback.chain.frames or latest.traceback.done or line.writer:
+            return False
+        for writer, readings in self._open.items():
+            if latest in readings:
+                readings.remove(latest)
+                if not readings:
+                    del self._open[writer]
+                break
+        self._open.setdefault(line.writer, []).append(latest)
+        return self._give(line, latest)
+
+    def close(self) -> None:
+        """Take every traceback as it is: the log ended, or nothing more is to be expected."""
+        self._finished += [reading for readings in self._open.values() for reading in readings]
+        self._open.clear()
+
+    def finished(self) -> Iterator[OpenTraceback]:
+        """Yield what was completed since the last call, in the order of completion."""
+        while self._finished:
+            yield self._finished.pop(0)
+
+    def _give(self, line: Line, reading: OpenTraceback) -> bool:
+        links = len(reading.traceback.chain.links)
+        consumed = reading.traceback.take(line)
+        if consumed:
+            reading.traceback.end = line.number
+        if links == 0 and reading.traceback.chain.links:
+            # Printed up to here: only a later time bounds it.
+            self._clock.keep_open(reading.span)
+        if consumed:
+            self._attention_ends = max(self._attention_ends, line.number + _ATTENTION_LINES)
+        if reading.traceback.done:
+            readings = self._open[line.writer]
+            readings.remove(reading)
+            if not readings:
+                del self._open[line.writer]
+            self._finished.append(reading)
+        return consumed
+
+
+def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, SignatureRole]:
+    """Return the link of a chain that tells most (a known cause, else the first) and what it is."""
+    raised, match = _telling_link(chain, catalogue)
+    if raised.frame is None:
+        # It passed through the user's code on its way to whoever raised it again.
+        texts = [link.text for link in chain.links]
+        again = chain.links[texts.index(raised.text) :] if raised.text in texts else []
+        raised = replace(raised, frame=next((link.frame for link in again if link.frame), None))
+    signature = match.signature
+    if chain.was_caught:
+        unknown = not signature.patterns
+        role = SignatureRole.SUSPECT if signature.role is SignatureRole.CAUSE else signature.role
+        return raised, replace(match, signature=catalogue["caught_exception"]) if unknown else match, role
+    if signature.role is SignatureRole.SUSPECT:
+        # Nobody caught it, so it ended the process.
+        return raised, match, SignatureRole.CAUSE
+    return raised, match, signature.role
+
+
+def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
+    root = _root(chain)
+    for place, message, told in _BY_PLACE:
+        if root.innermost and place.search(root.innermost.whole_place) and message.search(root.message):
+            return root, Match(catalogue[told], 0, NOWHERE)
+    if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
+        return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
+    # What code raises of another package's, where something else failed, says only what the code made of it.
+    own = [link for link in chain.links if link is chain.links[0] or not link.is_borrowed]
+    known = [(link, found) for one in own for link, found in _known(one, catalogue)]
+    causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
+    if causes:
+        best = max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
+        same = (one for one in causes if one[1].signature is best[1].signature and one[1].details)
+        return best if best[1].details else next(same, best)
+    summed_up = bool(known) and known[-1][1].signature.role is SignatureRole.SUMMARY
+    if known and (not summed_up or chain.root == 0 or known[-1][0] is root):
+        return known[-1]
+    return root, Match(catalogue["python_exception"], 0, NOWHERE)
+
+
+def _root(chain: Chain) -> Raised:
+    """Return the first cause of a chain; of a lookup that failed, what its handler raised on purpose."""
+    index = min(chain.root, len(chain.links) - 1)
+    root = chain.links[index]
+    for link in chain.links[index + 1 :]:
+        on_purpose = link.handling and link.innermost and link.innermost.source.startswith("raise ")
+        if not on_purpose or not root.is_lookup:
+            break
+        root = link
+    return root
+
+
+def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:
+    """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
+    cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
+    if found := catalogue.match(raised.line.text if cut else raised.text):
+        yield raised, found
+    for line in raised.more:
+        found = catalogue.match(line.text)
+        if found is not None and found.signature.role is SignatureRole.CAUSE:
+            yield replace(raised, line=line), found

@@ -1,0 +1,237 @@
+"""Who is behind: what NCCL's watchdogs and start-up barriers say of the ranks, put into one table.
+
+Each rank that times out prints how far it came. Together they name the rank that others wait for: the one
+with the lowest number, the one that runs another operation, or the one that does not report at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from platform_launch.why.lines.line import Line
+from platform_launch.why.lines.location_patterns import PART_GROUP
+from platform_launch.why.note import Note, note, ranks_named
+
+_RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
+_GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
+_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?")
+# Operations that all ranks of a group run with as many numbers each; and those that only some run.
+_ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
+_BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))
+_CAUGHT = "Watchdog caught collective operation timeout"
+_AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
+_PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
+_BARRIER = re.compile(r"store based barrier.*world_size=\d+(?:, (?:worker_count|num_workers_joined)=(\d+))?")
+# Horovod lists the ranks that wait for the others.
+_READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
+# Lightning's roll call: one line a process, and one when all are there.
+_MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
+_ALL_CAME = "All distributed processes registered"
+_WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
+# The command that starts the processes, where nothing that they say tells how many there are.
+_LAUNCHED = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,200}? -{1,2}np? (\d{1,7})\b")
+_MOST_RANKS = 100_000
+# Ranks of one group that run different operations are not further apart than this.
+_NEAR = 8
+
+
+@dataclass
+class _Progress:
+    """How far one rank came in one group."""
+
+    sequence: int | None = None
+    mixed: bool = False
+    operation: str = ""
+    size: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass
+class Collectives:
+    """The table of one set of logs."""
+
+    groups: dict[str, dict[int, _Progress]] = field(default_factory=dict)
+    barrier: set[int] = field(default_factory=set)
+    world_sizes: Counter[int] = field(default_factory=Counter)
+    members: Counter[int] = field(default_factory=Counter)
+    members_line: Line | None = None
+    all_came: bool = False
+    launched: int = 0
+    # How many came to the start-up barrier, as one that waited there says.
+    counted: int = 0
+
+    def read(self, line: Line) -> bool:
+        """Take what a line says; return True if that is all it says."""
+        text, rank = line.text, line.where.rank
+        if member := _MEMBER.search(text):
+            if not self._is_said_again(line, member[0]):
+                self.members[int(member[1])] += 1
+            self.world_sizes[int(member[2])] += 1
+            self.members_line = line
+            return True
+        if _ALL_CAME in text:
+            self.all_came = True
+            return True
+        if "orld" in text or "WORLD" in text or "nranks" in text:
+            for found in _WORLD.finditer(text):
+                self.world_sizes[int(next(value for value in found.groups() if value))] += 1
+        if "run" in text and (started := _LAUNCHED.search(text)):
+            self.launched = int(started[1])
+        for ready in _READY.findall(text) if "[ready ranks" in text else ():
+            self.barrier.update(int(rank) for rank in ready.replace(",", " ").split())
+        work, progress = _WORK.search(text), _PROGRESS.search(text)
+        barrier = _BARRIER.search(text) if "barrier" in text else None
+        caught = _CAUGHT in text
+        if not (work or progress or barrier or caught):
+            return False
+        if rank is None and not PART_GROUP.search(text) and (named := _RANK.search(text)):
+            rank = int(named[1])
+        if rank is None or len(self.barrier) > _MOST_RANKS:
+            return False
+        if barrier:
+            self.barrier.add(rank)
+            self.counted = max(self.counted, int(barrier[1] or 0))
+            return False
+        group = _GROUP.search(text)
+        name = (group[2] or group[1]) if group else ""
+        row = self.groups.setdefault(name, {}).setdefault(rank, _Progress())
+        if name and (at_work := _AT_WORK.search(text)):
+            self._name_group(row, rank, int(at_work[1]))
+        if work and row.sequence is None:
+            row.sequence, row.operation, row.size = int(work[1]), work[2], work[3] or ""
+        elif work and not name and row.sequence != int(work[1]):
+            # Numbers of several groups, which this version of torch does not name.
+            row.mixed = True
+        if progress:
+            row.enqueued, row.completed = int(progress[1]), int(progress[2])
+        return False
+
+    def _is_said_again(self, line: Line, said: str) -> bool:
+        """Tell whether a process's line was printed twice, as by two handlers of its logger."""
+        above = self.members_line
+        return above is not None and line.number - above.number <= 1 and said in above.text
+
+    def _name_group(self, row: _Progress, rank: int, sequence: int) -> None:
+        """Take the operation over that the line before told without its group, as torch prints the two."""
+        nameless = self.groups.get("", {})
+        if (told := nameless.get(rank)) is not None and told.sequence == sequence and not told.mixed:
+            row.sequence, row.operation, row.size = told.sequence, told.operation, told.size
+            del nameless[rank]
+
+    def merge(self, other: Collectives) -> None:
+        """Add the table of another log."""
+        for name, rows in other.groups.items():
+            self.groups.setdefault(name, {}).update(rows)
+        self.barrier |= other.barrier
+        self.members += other.members
+        self.members_line = self.members_line or other.members_line
+        self.all_came |= other.all_came
+        self.world_sizes += other.world_sizes
+        self.launched = other.launched or self.launched
+        self.counted = max(self.counted, other.counted)
+
+    def finding(self) -> tuple[int | None, Note | None]:
+        """Return the rank that the others waited for, if the table tells it, and a note that says why."""
+        for name, rows in sorted(self.groups.items(), key=lambda one: -len(one[1])):
+            finding = self._behind(name, rows)
+            if finding[1]:
+                return finding
+        return None, None
+
+    def absent(self) -> tuple[int | None, Note | None]:
+        """Return the rank that did not come where the others wait, if it is one, and a note of all."""
+        came = self.barrier or set(self.members)
+        size = max(max(self.world_sizes, default=self.launched), max(came, default=-1) + 1)
+        missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
+        if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
+            # None that is known, or some came whose logs are not here.
+            return None, None
+        twice = sorted(rank for rank, count in self.members.items() if count > 1)
+        if len(twice) == len(missing):
+            return None, note("came-twice", ranks=ranks_named(twice), size=size)
+        told = note("did-not-come", size=size, ranks=ranks_named(missing))
+        return missing[0] if len(missing) == 1 else None, told
+
+    def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:
+        enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
+        # Who waits in an operation has started it, and perhaps more.
+        waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
+        started = waiting | enqueued
+        late = _lowest(started)
+        if late and enqueued.keys() >= set(late):
+            others = max(started.values())
+            count = enqueued[late[0]]
+            return late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
+        sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
+        operations: dict[str, list[int]] = {}
+        for rank, row in rows.items():
+            if row.operation:
+                operations.setdefault(row.operation, []).append(rank)
+        apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
+        if any(row.mixed for row in rows.values()) or (len(operations) > 1 and apart > _NEAR):
+            # Of several groups that count for themselves.
+            sequences, operations = {}, {}
+        if late := _lowest(sequences):
+            return late[0], note(
+                "timed-out-behind",
+                ranks=ranks_named(late),
+                number=sequences[late[0]],
+                operation=rows[late[0]].operation,
+                others=max(sequences.values()),
+            )
+        if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
+            return odd
+        whole = name in ("", "0") or "default" in name
+        if whole and (missing := self._missing(rows)):
+            alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
+            return alone, note("no-timeout", ranks=ranks_named(missing))
+        if len(rows) < 2:
+            return None, None
+        if all(row.completed in (-1, 0) or sequences.get(rank) == 1 for rank, row in rows.items()):
+            return None, note("none-completed")
+        if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
+            return None, note("waited-alike", ranks=ranks_named(sorted(rows)), number=min(sequences.values()))
+        return None, None
+
+    def _missing(self, rows: dict[int, _Progress]) -> list[int]:
+        """Return the ranks that say nothing of any group, where most others of the whole job do."""
+        reported = {rank for others in self.groups.values() for rank in others}
+        size = max(self.world_sizes, default=self.launched) or (max(reported) + 1 if len(rows) > 1 else 0)
+        missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
+        return missing if 0 < len(missing) <= len(rows) else []
+
+
+def _unlike(
+    rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool
+) -> tuple[int | None, Note] | None:
+    """Return the rank that ran another operation than most, or on as many numbers as no other, and a note."""
+    by_size = len(operations) == 1 and _ALIKE.issuperset(operations)
+    if by_size:
+        operation, ranks = operations.popitem()
+        for rank in ranks:
+            operations.setdefault(f"{operation} NumelIn={rows[rank].size or '?'}", []).append(rank)
+    if len(operations) != 2 or _BETWEEN_TWO.intersection(operations):
+        return None
+    if by_size and not named and min(map(len, operations.values())) > 1:
+        return None  # of the stages of a pipeline each has sizes of its own
+    (ran, few), (others_ran, many) = sorted(operations.items(), key=lambda one: len(one[1]))
+    told = note(
+        "ran-another",
+        ranks=ranks_named(sorted(few)),
+        operation=ran,
+        other_ranks=ranks_named(sorted(many)),
+        others=others_ran,
+    )
+    return (few[0] if len(few) < len(many) else None), told
+
+
+def _lowest(numbers: dict[int, int]) -> list[int]:
+    """Return the ranks that are behind, where fewer than half of them are."""
+    if len(set(numbers.values())) < 2:
+        return []
+    least = min(numbers.values())
+    late = sorted(rank for rank, number in numbers.items() if number == least)
+    return late if len(late) * 2 <= len(numbers) else []

@@ -1,0 +1,238 @@
+"""Lines that say that something went wrong, in the words of any program, where no signature knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from platform_launch.events import marked
+from platform_launch.why.lines.line import Line, Location, parse, shown
+from platform_launch.why.lines.literals import Guarded
+from platform_launch.why.lines.prefixes import Prefixes
+from platform_launch.why.lines.scan import Scanner
+from platform_launch.why.messages.signatures import Catalogue
+from platform_launch.why.reading.assembly import HARMLESS
+from platform_launch.why.reading.events import FirstError
+from platform_launch.why.reading.log_events import LogEvents
+from platform_launch.why.reading.steps import shows_work
+
+# Words of failures that name an option, a measured value or a count of none.
+_NEUTRAL = re.compile(
+    r"""(?ix)
+      \b(?:0|no|zero|without|any)[ ](?:\w{1,30}[ ]){0,2}(?:errors?|failures?|exceptions?)\b
+    | (?<![\w-])--?\w[\w-]{0,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
+    | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
+    | (?-i:(?<![a-z])|(?![A-Z]))(?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
+      (?: [ ]?=[ ]?["']?
+          (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
+        | [ ]?:[ ]?
+          (?:0(?![\w.:])|(?:none|null|false|nan)\b|\[\]|\{\}|[-+]?\d*\.\d+(?:e[-+]?\d+)?%?(?![\w:]))
+        | [ ]{2,}0(?=\s*$)
+        | [ ]+(?:is[ ])?\d*\.\d+(?:e[-+]?\d+)?(?![\w:]) )
+    """
+)
+_SAYS_SO = re.compile(
+    r"""(?x)
+      ^[\w.]{0,200}(?:Error|Exception)\b
+    | \b(?:ERROR|FATAL|CRITICAL|SEVERE)\b
+    | \[\s?(?i:err|error|fatal|critical)\s*\]
+    | ^(?:\S{1,200}:\s)?(?i:(?:fatal|internal)\s)?(?i:error)\b
+    | \b(?i:fatal|error|panic):(?=\s|$)
+    | ["'](?:level|levelname|lvl|severity|log\.level)["']:\s?
+      ["'](?i:err|error|fatal|critical|panic|alert|emergency)["']
+    | \b(?:level|lvl|severity)=["']?(?i:err|error|fatal|crit|critical|panic)\b
+    | \bpanicked[ ]at\b | ^forrtl:[ ](?:severe|error) | ^Exception[ ]in[ ]thread\b
+    | ^\s{0,8}what\(\):[ ] | ^[╭┌]─{1,9}[ ][\w ]{0,40}Error[ ]─
+    | ^[\w./~-]{1,200}:[ ]line[ ]\d{1,6}:[ ]\S
+    """
+)
+_HINTS = Guarded(
+    r"(?<!raw_)error|\[ERR\]|(?<!non)(?<!non-)fatal|severe|fail(?:ed|ure)|exception|panic|abort|cannot"
+    r"|unable to|unbound variable"
+    r"|no such file|\bkilled:|unexpected EOF"
+    r"|^\s{0,8}what\(\): ",
+    any_case=True,
+)
+# Code that rich shows around a frame.
+_CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
+# What could happen has not.
+_SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)|\bwill result in\b")
+# Of a person who shows a log to others.
+_OF_A_PERSON = re.compile(
+    r"\b(?:I(?:'m|'ve|'d)?|[Ww]e) (?:am |are |was |keep |just |always |then )?"
+    r"(?:encounter|face|find|found|g[eo]t|had|have|met|ran|run|saw|see|tried|try|use)\w{0,4}\b"
+    r"|^(?:And|Below|But|Here|The|This|When|With) .{0,200}"
+    r"\b(?:errors?|issue|logs?|output|traceback)\b.{0,60}:$"
+)
+# What torch's communication says is of other processes as often as of its own.
+_OF_PARTNERS = re.compile(
+    r"\b(?:ProcessGroup\w{0,20}|TCPStore\w{0,10}|FlightRecorder|HeartbeatMonitor|socket)\.(?:cpp|hpp)\b"
+)
+_LONGEST = 2000
+# Lines of launchers and libraries, about how a process ended and not why; and bars of progress.
+_OF_LAUNCHERS = re.compile(
+    r"""(?x)
+      torch[./]distributed[./]elastic | mpirun | mpiexec | closing[ ]signal | NCCL[ ](?:INFO|WARN)
+    | _handler\]
+    | ^==[ ]\d/\d[ ]
+    | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
+    | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
+    | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
+    | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
+    """
+)
+# How a process says in its last lines why it goes, where it does not call that an error.
+_REFUSES = re.compile(
+    r"(?i)\b(?:can(?:'|no|\s?no)t|could(?:n't|\snot)|fail(?:ed|s|ure)?|unable|giv(?:es?|ing)\sup|gave\sup|refus(?:ed|es|ing)"
+    r"|reject(?:ed|s|ing)|not\s(?:found|supported|allowed|valid)|no\ssuch|invalid|unsupported|must\sbe|mismatch)\b"
+)
+# What says of a process, a task or a container only that it ended.
+_OF_AN_END = re.compile(
+    r"(?i)\b(?:container|job|launch|process|rank|script|task|trainers?|worker)s?\b.{0,60}?"
+    r"\b(?:abort(?:ed|s)|crash(?:ed|es)|die[ds]|end(?:ed|s)|exit(?:ed|s|(?=[ ]with\b))|fail(?:ed|s))\b"
+    r"(?! to\b|[^:]{0,80}: \w)"
+)
+# What the message itself stands below.
+_INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
+# What C++ says of an exception that nobody caught, on two lines.
+_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
+_WHAT = re.compile(r"\s{0,8}what\(\):\s+")
+_TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
+_MOST_LOOKS_FOR_WORDS = 200
+_LINES_OF_LAST_WORDS = 24
+# Below a line that only introduces a message.
+_LINES_OF_WORDS = 2
+_TRACEBACK = b"Traceback (most recent call last)"
+
+
+class ErrorLines:
+    """Keeps those of one log, and the last words of processes that ended."""
+
+    def __init__(self, catalogue: Catalogue, scanner: Scanner, prefixes: Prefixes, events: LogEvents) -> None:
+        self._catalogue = catalogue
+        self._scanner = scanner
+        self._prefixes = prefixes
+        self._events = events
+        self._looks_for_words = 0
+
+    def take(self, line: Line) -> None:
+        """Keep a line that looks like an error, and that nothing else knows."""
+        below = self._scanner.following(_LINES_OF_WORDS)
+        if introduces(line.text) and any(_TRACEBACK in data for data in below):
+            return
+        error = self._error_at(line, below, clear=says_error(line))
+        if error.clear:
+            self._events.outlive_error(line.where)
+        self._events.err(error, line.where)
+
+    def hear_last_words(self, line: Line, places: Sequence[Location]) -> None:
+        """Keep the last line above the first report of an end, of one of the processes that ended."""
+        node_events = self._events.of(line.where)
+        self._events.outlive_error(line.where)
+        if node_events.last_words is not None or self._looks_for_words >= _MOST_LOOKS_FOR_WORDS:
+            return
+        self._looks_for_words += 1
+        behind = max(0, self._scanner.number - line.number)
+        above = self._scanner.preceding(behind + _LINES_OF_LAST_WORDS)[behind:]
+        parsed = ((parse(line.number - n, data, self._prefixes), data) for n, data in enumerate(above, 1))
+        last = last_words(
+            (one, data)
+            for one, data in parsed
+            if (one.writer == line.writer or _may_be_of(one.process, places))
+            and not self._catalogue.is_noise(one.text)
+            and marked(one.text) is None
+        )
+        if last is None:
+            return
+        at = line.number - last.number
+        words = self._error_at(last, above[: at - 1][::-1], clear=gives_reason(last))
+        node_events.last_words = words
+        if words.clear and self._catalogue.match(last.text) is None:
+            self._events.err(words, line.where)
+
+    def _error_at(self, line: Line, below: Iterable[bytes], *, clear: bool) -> FirstError:
+        """Return a line that looks like an error; with the next one, where it only introduces that."""
+        text = line.shown
+        if (what := _WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
+            text = shown(f"{thrown}: {line.text[what.end() :]}")
+        if introduces(line.text) and (data := next(filter(bytes.strip, below), b"")):
+            message = parse(line.number + 1, data, self._prefixes).text
+            text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
+        where = line.where.filled(self._events.source.where)
+        return FirstError(self._events.source.name, line.number, text, where, clear)
+
+    def _thrown_above(self, line: Line) -> str:
+        """Return the type of the C++ exception whose message a line says; nothing where that is not known."""
+        behind = max(0, self._scanner.number - line.number)
+        above = self._scanner.preceding(behind + 1)[behind:]
+        found = _THROWN.search(parse(line.number - 1, above[0], self._prefixes).text) if above else None
+        return found["type"] if found else ""
+
+
+def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
+    """Tell whether a line may be of one of the processes that ended."""
+    if writer.rank is not None:
+        ranks = {place.rank for place in places if place.rank is not None}
+        local = {place.local_rank for place in places if place.local_rank is not None}
+        # Nodes have 4, 8 or 16 processes.
+        return writer.rank in ranks if ranks else not local or any((writer.rank - n) % 4 == 0 for n in local)
+    tasks = {place.task for place in places} - {None}
+    return writer.task is None or not tasks or writer.task in tasks
+
+
+def hints_at_error(line: Line) -> bool:
+    """Tell whether a line looks like an error at all."""
+    if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text):
+        return False
+    if _OF_A_PERSON.search(line.text, 0, _LONGEST):
+        return False
+    if line.grave or not _HINTS.search(line.text):
+        return line.grave
+    hints = _HINTS.search(_neutralised(line.text)) is not None
+    if not hints or (perhaps := _SPECULATES.search(line.text)) is None or says_error(line):
+        return hints
+    return _REFUSES.search(line.text, 0, perhaps.start()) is not None
+
+
+def says_error(line: Line) -> bool:
+    """Tell whether a line says itself that it is an error."""
+    if _OF_PARTNERS.search(line.text) or _OF_AN_END.search(line.text, 0, _LONGEST):
+        return False
+    return line.grave or _SAYS_SO.search(_neutralised(line.text)) is not None
+
+
+def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
+    """Return what a process wrote before its end: the first error of its last lines, else the last of them.
+
+    None where it went on with its work until then, or wrote nothing. ``above`` are the lines above the one
+    that tells of its end, nearest first.
+    """
+    telling: list[Line] = []
+    for line, data in above:
+        if shows_work(data):
+            break
+        text = line.text[:_LONGEST]
+        tells = _TELLS.search(text) and not line.mild and not _OF_A_PERSON.search(text)
+        if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
+            telling.append(line)
+    for says_why in (says_error, gives_reason):
+        if errors := [line for line in telling if says_why(line)]:
+            return errors[-1]
+    return next(iter(telling), None)
+
+
+def gives_reason(line: Line) -> bool:
+    """Tell whether a process's last lines would end with this one because it says why."""
+    text = line.text[:_LONGEST]
+    return says_error(line) or _REFUSES.search(text) is not None
+
+
+def introduces(text: str) -> bool:
+    """Tell whether a line only introduces what the one below it says."""
+    return _INTRODUCES.search(text) is not None
+
+
+@lru_cache(maxsize=1)  # a line is asked about more than once
+def _neutralised(text: str) -> str:
+    return _NEUTRAL.sub(" ", text[:_LONGEST])

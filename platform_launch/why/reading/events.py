@@ -1,0 +1,323 @@
+"""What one log tells: the events of its last episode, in constant memory.
+
+A training survives many an error it prints. So events are grouped into episodes, parted by stretches of
+ordinary output; the latest one that holds a cause is the one that the training did not survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from platform_launch.why.lines.clock import Span
+from platform_launch.why.lines.line import NOWHERE, YEAR_S, Location
+from platform_launch.why.messages.exceptions import Raised
+from platform_launch.why.messages.signatures import Signature, SignatureRole
+from platform_launch.why.reading.collectives import Collectives
+from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.steps import StepEnd, says_end
+
+SURVIVED_LINES = 300
+MOST_REPEATS = 1000
+# Ranks that wait for the same thing give up within moments, in any order.
+_NOTABLY_S = 1.0
+_MOST_EVENTS = 500
+_MOST_SURVIVED = 20
+_MOST_WHERES = 4096
+
+
+@dataclass
+class Occurrence:
+    """One thing that happened: the first line that shows it, and how many more did.
+
+    ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
+    last line that shows it.
+    """
+
+    signature: Signature
+    role: SignatureRole
+    log: str
+    number: int
+    start: int
+    shown: str
+    where: Location
+    raised: Raised | None = None
+    ended_as: str = ""
+    handling: str = ""
+    span: Span = field(default_factory=Span)
+    count: int = 1
+    wheres: set[Location] = field(default_factory=set)
+    details: dict[str, str] = field(default_factory=dict)
+    mention: bool = False
+    of_one_process: bool = True
+    last: int = 0
+
+    def __post_init__(self) -> None:
+        self.wheres.add(self.where)
+        self.last = self.last or self.number
+
+    @property
+    def is_proof(self) -> bool:
+        """Tell whether it is an exception with its traceback that ended a process, not that of a launcher."""
+        raised = self.raised
+        if self.role is not SignatureRole.CAUSE or raised is None or not raised.has_frames:
+            return False
+        return raised.innermost is None or not raised.innermost.is_launcher
+
+    def repeat(self, other: Occurrence) -> None:
+        """Count another line that shows the same."""
+        self.count += other.count
+        self.last = max(self.last, other.last)
+        if not self._goes_on_with(other):
+            self.of_one_process = False
+        self.details = {**other.details, **self.details}
+        if len(self.wheres) < _MOST_WHERES:
+            self.wheres |= other.wheres
+        if self._is_later_than(other):
+            self.number, self.shown, self.where, self.span = (
+                other.number,
+                other.shown,
+                other.where.filled(self.where),
+                other.span,
+            )
+            return
+        if self.where == NOWHERE:
+            self.where = other.where
+        same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
+        if same_process and other.where.rank is not None:
+            self.where = self.where.filled(other.where)
+        elif other.where.rank == self.where.rank:
+            self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))
+
+    def _goes_on_with(self, other: Occurrence) -> bool:
+        """Tell whether another line only says the same again below a process's own traceback."""
+        mine, others = self.raised, other.raised
+        if mine is None or (mine.frame is None and other.number != self.number + 1):
+            return False
+        return others is None or (others.frame is None and others.text != mine.text)
+
+    def _is_later_than(self, other: Occurrence) -> bool:
+        """Tell whether another line of several processes, further down in the log, was written earlier."""
+        mine, others = self.span, other.span
+        if self.raised is not None or not (mine.exact and others.exact):
+            return False
+        ahead_s = (mine.not_before_s or 0.0) - (others.not_before_s or 0.0)
+        return (ahead_s + YEAR_S / 2) % YEAR_S - YEAR_S / 2 > _NOTABLY_S
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """A line that no signature knows and that looks like an error; ``clear`` if it says so itself."""
+
+    log: str
+    number: int
+    shown: str
+    where: Location
+    clear: bool
+
+
+@dataclass
+class Episode:
+    """Events that follow each other closely."""
+
+    events: dict[tuple[str, str], Occurrence] = field(default_factory=dict)
+    endings: list[Ending] = field(default_factory=list)
+    steps: list[StepEnd] = field(default_factory=list)
+    last_line: int = 0
+
+    def add(self, event: Occurrence) -> Occurrence:
+        """Add an event or count it as a repetition; return the one that is kept."""
+        said = event.raised.text if event.raised and not event.signature.patterns else ""
+        key = (event.signature.id + event.role.value, said)
+        kept = self.events.get(key)
+        if kept is not None and kept.start > event.start:
+            # A traceback is complete only after lines that stand below its beginning.
+            event.repeat(kept)
+            self.events[key] = event
+            return event
+        if kept is not None:
+            kept.repeat(event)
+            return kept
+        if len(self.events) < _MOST_EVENTS:
+            self.events[key] = event
+        return event
+
+    def overcome(self, cause: Occurrence) -> None:
+        """Make a cause a suspect, if it is of this episode."""
+        for key, event in self.events.items():
+            if event is cause:
+                del self.events[key]
+                event.role = SignatureRole.SUSPECT
+                self.add(event)
+                return
+
+    @property
+    def ends(self) -> bool:
+        """Tell whether anyone says that a process ended."""
+        return bool(self.endings or self.steps or self.of_role(SignatureRole.SUMMARY))
+
+    def tells_from(self, number: int) -> bool:
+        """Tell whether an exception ended a process, or others suffered in a line from ``number`` on."""
+        suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))
+        return suffered or any(one.is_proof for one in self.events.values())
+
+    def of_role(self, role: SignatureRole) -> list[Occurrence]:
+        """Return the events of a role, first in the log first."""
+        return sorted((e for e in self.events.values() if e.role is role), key=lambda e: e.start)
+
+
+class NodeEvents:
+    """The events of one node (or pod) in one log, and what else it tells of itself.
+
+    ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
+    that it began and said nothing of an end. ``homes`` are the hosts of the ranks of the largest communicator
+    seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
+    that a process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
+    is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
+    that the launcher found, "" where its events do not tell.
+    """
+
+    def __init__(self, log: str, clock_offset_s: float) -> None:
+        self.log = log
+        self.clock_offset_s = clock_offset_s
+        self.finished_at = 0
+        self.is_open = False
+        self.asked_at = 0
+        self.recorded = ""
+        self.collectives = Collectives()
+        self.facts: dict[str, str] = {}
+        self.homes: dict[int, str] = {}
+        self.homes_of = 0
+        self.lines_read = 0
+        self.survived: list[Occurrence] = []
+        self.first_error: FirstError | None = None
+        self.last_words: FirstError | None = None
+        self.success_said: FirstError | None = None
+        self._episode = Episode()
+        self._decisive = Episode()
+
+    def live(self, rank: int, size: int, host: str) -> None:
+        """Take note of the host of a rank of a communicator of ``size``; smaller ones count ranks anew."""
+        if size > self.homes_of:
+            self.homes, self.homes_of = {}, size
+        if size == self.homes_of and (rank in self.homes or len(self.homes) < _MOST_WHERES):
+            self.homes[rank] = host if self.homes.get(rank, host) == host else ""
+
+    def stand_on(self, host: str) -> None:
+        """Take the host that all of it ran on, for what names none."""
+        there = Location(host=host)
+        for event in all_events([self]):
+            if event.where.host is None:
+                event.where = event.where.filled(there)
+                event.wheres = {where.filled(there) for where in event.wheres}
+        self.episode.endings = [replace(one, where=one.where.filled(there)) for one in self.episode.endings]
+        if self.first_error is not None:
+            self.first_error = replace(self.first_error, where=self.first_error.where.filled(there))
+
+    def add(self, event: Occurrence, parting_lines: int) -> Occurrence:
+        """Add an event; it opens an episode of its own after ``parting_lines`` of ordinary output."""
+        self.part(event.start, parting_lines)
+        self._episode.last_line = max(self._episode.last_line, event.number)
+        return self._episode.add(event)
+
+    def end(self, ending: Ending, parting_lines: int) -> None:
+        """Take note of how a process ended."""
+        self.part(ending.line.number, parting_lines)
+        self._episode.last_line = ending.line.number
+        if len(self._episode.endings) < _MOST_EVENTS:
+            self._episode.endings.append(ending)
+
+    def step(self, end: StepEnd, parting_lines: int) -> None:
+        """Take note of tasks whose end the scheduler reports."""
+        self.part(end.line.number, parting_lines)
+        self._episode.last_line = end.line.number
+        if len(self._episode.steps) < _MOST_EVENTS:
+            self._episode.steps.append(end)
+
+    def err(self, error: FirstError, parting_lines: int) -> None:
+        """Take note of a line that looks like an error; the first clear one is kept."""
+        self.part(error.number, parting_lines)
+        self._episode.last_line = error.number
+        if self.first_error is None or (error.clear and not self.first_error.clear):
+            self.first_error = error
+
+    def overcome(self, cause: Occurrence) -> None:
+        """Make a cause a suspect, since what follows shows that its process got over it."""
+        self._episode.overcome(cause)
+        self._decisive.overcome(cause)
+        if not self._decisive.of_role(SignatureRole.CAUSE):
+            self._decisive = Episode()
+
+    def outlive(self, event: Occurrence) -> None:
+        """Take an event for one of those that training went on after."""
+        for episode in (self._episode, self._decisive):
+            episode.events = {key: one for key, one in episode.events.items() if one is not event}
+        if event.signature.role is SignatureRole.CAUSE:
+            self.survived = [*self.survived, event][-_MOST_SURVIVED:]
+        if not self._decisive.of_role(SignatureRole.CAUSE):
+            self._decisive = Episode()
+
+    def forget(self, until: int) -> None:
+        """Forget what stands up to a line."""
+        for episode in (self._episode, self._decisive):
+            episode.events = {key: one for key, one in episode.events.items() if one.last > until}
+            episode.endings = [one for one in episode.endings if one.line.number > until]
+            episode.steps = [one for one in episode.steps if one.line.number > until]
+        self.survived = [one for one in self.survived if one.last > until]
+        if self.first_error is not None and self.first_error.number <= until:
+            self.first_error = None
+        if self.last_words is not None and self.last_words.number <= until:
+            self.last_words = None
+
+    def go_on(self, few_steps_at: int, last_step_at: int, said_at: int, until_s: float | None) -> None:
+        """Take what stands above work for none of a failure; one step is enough for what may be harmless.
+
+        What was logged after ``until_s``, the time of the last step, is later than it wherever it stands;
+        where that has no time, it may have been held back by what then said that it ends. Line ``said_at``
+        calls something a success: causes above it are suspects, and lines that say an error nothing.
+        """
+        for event in list(self.episode.events.values()):
+            harmless = event.role is SignatureRole.SUSPECT and event.raised is None
+            late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
+            last_word = until_s is None and says_end(event.shown)
+            if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):
+                self.outlive(event)
+            elif event.last < said_at:
+                self.overcome(event)
+        error = self.first_error
+        if error is not None and not (until_s is None and says_end(error.shown)):
+            over_at = max(few_steps_at, said_at) if error.clear else last_step_at
+            self.first_error = error if error.number >= over_at else None
+
+    def part(self, number: int, parting_lines: int) -> None:
+        """Close the episode if there was enough ordinary output before line ``number``."""
+        if not self._episode.last_line or number - self._episode.last_line <= parting_lines:
+            return
+        if self._episode.of_role(SignatureRole.CAUSE):
+            self.survived = [*self.survived, *self._decisive.of_role(SignatureRole.CAUSE)][-_MOST_SURVIVED:]
+            self._decisive = self._episode
+        self._episode = Episode()
+        self.first_error = self.last_words = None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether it ended well after all that happened in it."""
+        last_line = max(self._episode.last_line, self._decisive.last_line)
+        return self.finished_at > last_line and not self.is_open
+
+    @property
+    def lines_after(self) -> int:
+        """How many lines of output follow the last event."""
+        return self.lines_read - self.episode.last_line
+
+    @property
+    def episode(self) -> Episode:
+        """The latest episode that holds a cause, or the latest of all."""
+        if self._episode.of_role(SignatureRole.CAUSE) or not self._decisive.events:
+            return self._episode
+        return self._decisive
+
+
+def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:
+    """Return what the decisive episodes of all nodes hold."""
+    return [event for node_events in nodes for event in node_events.episode.events.values()]

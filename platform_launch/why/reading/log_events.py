@@ -1,0 +1,169 @@
+"""Gathers what one log tells by nodes, and takes back what work went on after."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+from platform_launch.why.lines.clock import Clock, Span
+from platform_launch.why.lines.line import Line, Location, parse
+from platform_launch.why.lines.prefixes import Prefixes
+from platform_launch.why.lines.scan import Scanner
+from platform_launch.why.messages.exceptions import Raised
+from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.reading.claims import Claims
+from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
+from platform_launch.why.reading.steps import (
+    FEW_STEPS,
+    StepEnd,
+    says_end,
+    shows_work,
+    speaks_of_success,
+    states_success,
+)
+from platform_launch.why.sources import LogSource
+
+_MOST_NODES = 2048
+_MOST_LOOKS_AT_WORK = 200
+
+
+class LogEvents:
+    """The events of one log while it is read; :meth:`finished` returns them by node, pod or task."""
+
+    def __init__(
+        self, source: LogSource, catalogue: Catalogue, scanner: Scanner, prefixes: Prefixes, clock: Clock
+    ) -> None:
+        self.source = source
+        self._catalogue = catalogue
+        self._scanner = scanner
+        self._clock = clock
+        self._claims = Claims(scanner.preceding, partial(parse, prefixes=prefixes))
+        self._nodes: dict[object, NodeEvents] = {}
+        self._looks_at_work = 0
+
+    def of(self, where: Location) -> NodeEvents:
+        """Return the events of the node, pod or task that a place is on."""
+        key = (where.node, where.pod, where.task)
+        if key not in self._nodes and len(self._nodes) >= _MOST_NODES:
+            key = (None, None, None)
+        if key not in self._nodes:
+            self._nodes[key] = NodeEvents(self.source.name, self.source.clock_offset_s)
+        return self._nodes[key]
+
+    def add(
+        self,
+        match: Match,
+        role: SignatureRole,
+        line: Line,
+        where: Location,
+        raised: Raised | None = None,
+        start: int | None = None,
+        span: Span | None = None,
+        writer: Location | None = None,
+    ) -> Occurrence:
+        """Add what a line shows; return the event that is kept, of several that are the same the first."""
+        event = Occurrence(
+            signature=match.signature,
+            role=role,
+            log=self.source.name,
+            number=line.number,
+            start=line.number if start is None else start,
+            shown=line.shown_at(match.position),
+            where=where.filled(self.source.where),
+            raised=raised,
+            span=self._clock.span(line) if span is None else span,
+            details=dict(match.details),
+        )
+        holder = self.of(writer or where)
+        if event.is_proof:
+            self._claims.proved(event, self._scanner.number)
+        elif role is SignatureRole.CONSEQUENCE:
+            self._claims.suffered(event, self._scanner.number)
+            self.outlive_error(writer or where)
+        kept = holder.add(event, self._parting_lines)
+        if kept is event and role is SignatureRole.CAUSE:
+            self._claims.add(holder, event)
+        return kept
+
+    def end(self, ending: Ending) -> None:
+        """Take note of how a process ended."""
+        self.ended(ending.line)
+        self.of(ending.where).end(ending, self._parting_lines)
+        signature = self._catalogue.of_exit_code(ending.exit_code)
+        if signature is not None and ending.is_root:
+            self.add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
+
+    def ended(self, line: Line) -> None:
+        """Take note of a line that tells of an end: what stands right above was a process's last word."""
+        self._claims.ended(line.number, self._scanner.number)
+
+    def step(self, step: StepEnd) -> None:
+        """Take note of tasks whose end the scheduler reports."""
+        self.of(step.line.where).step(step, self._parting_lines)
+
+    def err(self, error: FirstError, writer: Location) -> None:
+        """Take note of a line that looks like an error."""
+        self.of(writer).err(error, self._parting_lines)
+
+    def outlive_error(self, writer: Location) -> None:
+        """Take a line that says an error for less than that where work went on below it."""
+        node_events = self.of(writer)
+        error = node_events.first_error
+        if error is None or not error.clear or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
+            return
+        self._looks_at_work += 1
+        below = self._scanner.preceding(min(self._scanner.number - error.number, SURVIVED_LINES))
+        work = [data for data in below if shows_work(data)]
+        held_back = says_end(error.shown) and not (work and parse(0, work[0]).time_s)
+        if len(work) >= FEW_STEPS and not held_back:
+            node_events.first_error = replace(error, clear=False)
+
+    def had_consequence(self, where: Location) -> bool:
+        """Tell whether this very rank already suffered from another one's failure."""
+        if where.rank is None:
+            return False
+        suffered = self.of(where).episode.of_role(SignatureRole.CONSEQUENCE)
+        return any(other.rank == where.rank for event in suffered for other in event.wheres)
+
+    def forget(self, until: int) -> None:
+        """Forget what an earlier job said, up to a line."""
+        for node_events in self._nodes.values():
+            node_events.forget(until)
+
+    def finished(self, job: Location) -> list[NodeEvents]:
+        """Return the events of each node at the log's end; ``job`` is where all of it ran, if known."""
+        self._go_on()
+        for node_events in self._nodes.values():
+            node_events.lines_read = self._scanner.lines_read
+            if job.host is not None:
+                node_events.stand_on(job.host)
+        return list(self._nodes.values())
+
+    def _go_on(self) -> None:
+        """Take what work went on after for none of a failure, where nothing below tells of one."""
+        end, episodes = self._scanner.number, [node_events.episode for node_events in self._nodes.values()]
+        above = list(enumerate(self._scanner.preceding(SURVIVED_LINES), 1))
+        done = [end - distance for distance, data in above if states_success(data)]
+        said = [end - distance for distance, data in above if speaks_of_success(data, distance)]
+        steps = [end - distance for distance, data in above if shows_work(data)]
+        if said:
+            line = parse(said[0], above[end - said[0] - 1][1])
+            said_by = self.of(line.where)
+            said_by.success_said = FirstError(
+                self.source.name, line.number, line.shown, line.where, clear=False
+            )
+        few = max([*done, *steps[FEW_STEPS - 1 :], 0])
+        last = max([*done, *said, *steps, 0])
+        if not last or any(one.ends or one.tells_from(few) for one in episodes):
+            return
+        worked_at = max(steps[:1] or said or done)
+        until_s = math.inf if done else parse(0, above[end - worked_at - 1][1]).time_s
+        for node_events in self._nodes.values():
+            node_events.go_on(few, last, max(said, default=0), until_s)
+
+    @property
+    def _parting_lines(self) -> int:
+        """How much output parts two episodes: nodes that share a log take turns."""
+        return SURVIVED_LINES * max(1, len(self._nodes))

@@ -1,0 +1,92 @@
+"""What this launcher says in a log, known by ids: from the event file beside it, else from the marks."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+
+from platform_launch.events import Event, in_text, marked
+from platform_launch.why.lines.line import Line, Location, parse
+from platform_launch.why.lines.prefixes import Prefixes
+from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.reading.endings import ending_of
+from platform_launch.why.reading.log_events import LogEvents
+
+# What a launcher says of its own end.
+_ENDS_OF_LAUNCHES = frozenset(
+    """
+    launch-refused training-failed training-finished training-followed training-killed training-stopped
+    """.split()  # noqa: SIM905
+)
+
+
+class OwnLines:
+    """Tells the launcher's lines of one log from all others; only the event of such a line counts.
+
+    With the launch's own events (``launched``) a mark counts only where the launcher said so: a training can
+    print one as well. Without them (None) the mark is all there is.
+    """
+
+    def __init__(
+        self, launched: Iterable[Event] | None, catalogue: Catalogue, prefixes: Prefixes, events: LogEvents
+    ) -> None:
+        self._marks_suffice = launched is None
+        self._expected = defaultdict[str, deque[Event]](deque)
+        for event in launched or ():
+            self._expected[event.id].append(event)
+        self._seen: set[str] = set()
+        self._catalogue = catalogue
+        self._prefixes = prefixes
+        self._events = events
+
+    def read(self, text: str) -> Event | None:
+        """Return the event of a line, None where it is not the launcher's."""
+        found = marked(text)
+        if found is None:
+            return None
+        event = found[1]
+        if self._marks_suffice:
+            return event
+        waiting = self._expected.get(event.id)
+        if not waiting:
+            return None
+        self._seen.add(event.id)
+        # An event of several lines stands at the head until another one of its kind follows.
+        return waiting.popleft() if len(waiting) > 1 else waiting[0]
+
+    def take(self, line: Line, event: Event, below: Sequence[bytes] = ()) -> bool:
+        """Read the event of a line, and the lines ``below`` it; return False if it meant nothing."""
+        if event.id == "launch-opened":
+            self._events.of(line.where).is_open = True
+            return True
+        if event.id in _ENDS_OF_LAUNCHES:
+            self._events.of(line.where).is_open = False
+        if event.id == "end-asked":
+            self._events.of(line.where).asked_at = self._events.of(line.where).asked_at or line.number
+        if event.id == "verdict":
+            self._events.of(line.where).recorded = str(event.fields.get("cause") or "")
+        if event.id == "training-finished":
+            self._events.of(line.where).finished_at = line.number
+            return True
+        if ending := ending_of(event, line):
+            self._events.end(ending)
+            return True
+        signature = self._catalogue.of_event(event)
+        if signature is None:
+            return False
+        where, node = line.where, str(event.fields.get("node", ""))
+        if signature.role is SignatureRole.CAUSE and node.isdecimal():  # all nodes say on which one it was
+            where = Location(node=int(node))
+        # All nodes of a job name the one that failed first, that one too.
+        elif node == str(line.where.filled(self._events.source.where).node):
+            return False
+        texts = (parse(0, data, self._prefixes).text for data in below)
+        match = self._catalogue.goes_on(Match(signature, 0, where), texts)
+        self._events.add(match, signature.role, line, where)
+        return True
+
+    def take_unread(self, number: int) -> None:
+        """Take the events of kinds that no line of the log showed: its end was lost."""
+        for event_id in self._expected.keys() - self._seen:
+            for event in self._expected[event_id]:
+                self.take(parse(number, in_text(event).encode(), self._prefixes), event)

@@ -1,0 +1,84 @@
+"""Which pod and node the lines of kubectl are about: of lists of pods, of their descriptions and events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import takewhile
+
+from platform_launch.why.lines.line import NOWHERE, Location
+
+LINES_OF_A_DESCRIPTION = 200
+_OF_A_POD = re.compile(
+    r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
+    r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/|.{0,500} pod=\"[\w.-]{1,253}/"
+)
+# An event in a list names its pod, as a kubelet's own line does, and one of an old Kubernetes its node.
+_IN_EVENT = re.compile(
+    r"\bpod(?:/|=\"(?:[\w.-]{1,253}/)?)(?P<pod>[\w.-]{1,253})[\s\"]|\bkubelet, (?P<host>[\w.-]{1,253})\s"
+)
+_ASSIGNED = re.compile(
+    rb"Successfully assigned (?:[\w.-]{1,253}/)?(?P<pod>[\w.-]{1,253}) to (?P<host>[\w.-]{1,253})"
+)
+_NAMED = re.compile(r"\b[Pp]ods?[/=]")
+_EVENT_OF = re.compile(rb"\bpod/[\w.-]+")
+_NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
+# NAMESPACE NAME READY STATUS RESTARTS AGE, and of `-o wide` IP NODE and two columns more.
+_ROW = re.compile(
+    r"(?:[a-z0-9][a-z0-9-]{0,62}[ \t]+)?(?P<pod>[a-z0-9][a-z0-9.-]{0,252})[ \t]+\d{1,3}/\d{1,3}[ \t]+"
+    r"[A-Z][A-Za-z:0-9]{1,60}[ \t]+\d{1,9}(?: \(\w{1,20} ago\))?[ \t]+\w{1,20}"
+    r"(?:[ \t]+(?:[\da-f.:]+|<none>)[ \t]+(?P<host>[a-z0-9][\w.-]{0,252}))?(?:[ \t]|$)"
+)
+_NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
+
+
+def pod_in_row(text: str) -> Location:
+    """Return the pod, and its node if it tells it, that a row of `kubectl get pods` is about."""
+    row = _ROW.match(text)
+    return Location(pod=row["pod"], host=row["host"]) if row else NOWHERE
+
+
+def speaks_of_a_pod(text: str) -> bool:
+    """Tell whether a line may be one of a pod's description, or an event that a kubelet reports."""
+    return _OF_A_POD.match(text) is not None
+
+
+def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location:
+    """Return the pod and the node that a line is about, if it or the lines above tell them; nearest first.
+
+    ``named`` is the pod that the line's message names.
+    """
+    said = _IN_EVENT.search(text)
+    host = said["host"] if said else None
+    pod = named or (said["pod"] if said else None)
+    for data in preceding if host is None else []:
+        if assigned := _ASSIGNED.search(data):
+            if pod in (None, assigned["pod"].decode()):
+                return Location(pod=assigned["pod"].decode(), host=assigned["host"].decode())
+        elif node := _NODE.match(data):
+            host = node["host"].decode()
+        elif described := _NAME.match(data):
+            if pod in (None, described["pod"].decode()):
+                return Location(pod=described["pod"].decode(), host=host)
+            return Location(pod=pod)
+    return Location(pod=pod, host=host)
+
+
+def was_placed(text: str, following: Iterable[bytes]) -> bool:
+    """Tell whether the lines below one that says that a pod found no node say that it then had one."""
+    of_this = takewhile(lambda data: _NAME.match(data) is None, following)
+    assigned = [found["pod"].decode() for data in of_this if (found := _ASSIGNED.search(data))]
+    return bool(assigned) and (not _NAMED.search(text) or any(_names(text, pod) for pod in assigned))
+
+
+def of_same_pod(text: str, following: Iterable[bytes]) -> list[bytes]:
+    """Return the lines that may be of the pod that an event names: those which name no other one."""
+    of = _EVENT_OF.search(text.encode())
+    return [
+        data for data in following if not of or not (other := _EVENT_OF.search(data)) or other[0] == of[0]
+    ]
+
+
+def _names(text: str, pod: str) -> bool:
+    """Tell whether a text names a pod, and not one whose name only begins or ends like it."""
+    return re.search(rf"(?<![\w.-]){re.escape(pod)}(?![\w-]|\.\w)", text) is not None

@@ -1,0 +1,398 @@
+"""Reads one log into events."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from platform_launch.why.lines.clock import Clock
+from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, shown
+from platform_launch.why.lines.prefixes import Prefixes
+from platform_launch.why.lines.rejoin import rejoined, unwrapped
+from platform_launch.why.lines.scan import RawLine, Scanner
+from platform_launch.why.lines.unwrap import unwrap
+from platform_launch.why.messages.exceptions import Chain, Raised
+from platform_launch.why.messages.signatures import Catalogue, Match, Signature, SignatureRole
+from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
+from platform_launch.why.note import Note, note
+from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
+from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
+from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
+from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
+from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
+from platform_launch.why.reading.log_events import LogEvents
+from platform_launch.why.reading.own_lines import OwnLines
+from platform_launch.why.reading.pods import (
+    LINES_OF_A_DESCRIPTION,
+    of_same_pod,
+    pod_in_row,
+    pod_of,
+    speaks_of_a_pod,
+    was_placed,
+)
+from platform_launch.why.reading.steps import StepEnd, StepReader
+from platform_launch.why.sources import LogSource
+
+# What says itself that it failed, and is not quoted by a line about something else.
+_OUTRIGHT = re.compile(
+    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
+    r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
+    r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
+    r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
+)
+# Advice, code, and samples of data or of what a model said: they speak of a failure.
+_SPEAKS_OF_IT = re.compile(
+    r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
+    r"|(?:How|If|To|What|When|Why) (?:a |an |I |the |you )?[a-z]\w* "
+    r"|(?:\[\d{1,6}\] )?(?i:a|answer|assistant|completion|generated|gold|input|label|output|pred(?:iction)?"
+    r"|prompt|q|question|reference|response|sample|target|text|user)(?: \d{1,9})?: "
+)
+# The kernel's kill of what no training runs.
+_OF_OTHER_PROGRAMS = re.compile(
+    r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
+)
+_LINES_TO_LEARN_FROM = 40
+_LINES_OF_A_TRACEBACK = 80
+_LINES_TO_SURVEY = 15
+_LONGEST_SURVEYED = 300
+_LINES_OF_A_REPORT = 12
+_LINES_OF_A_PAGE = 50
+# Of a box that rich draws around a traceback, and the line that ends it.
+_LINES_ABOVE = 300
+_BOX_ENDS = re.compile("[╰└]─".encode())
+_MOST_RECOVERED = 500
+# An exception behind one word with a number, which may be the host that pdsh puts before each line.
+_BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
+# Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
+_HANDED_ON = "ray.exceptions.RayTaskError("
+_AT_ITS_START = "The actor died because of an error raised in its creation task"
+# What the end of such a traceback says of an actor that died, with the place below.
+_DEAD = b": The actor died"
+# What ends a process that another one's failure reached, as a fatal line of its own says.
+_ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
+# Where a launcher asks the store on the master.
+_STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
+# What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
+_STACK = "error stack:"
+# A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
+_TRACED = re.compile(
+    r"\+{1,5} \S|(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@[\w.-]{1,60} [^][]{1,200}\]"
+    r"|[\w.-]{1,60}@[\w.-]{1,60}:[^ $#]{0,200}) ?[$#] |\$ \S"
+)
+_LINES_OF_WHAT_PASSED = 40
+# NCCL's start-up tells which rank a host has.
+_HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
+# What a log says of its job as a whole, by the name under which the verdict shows it.
+_FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
+
+
+class LogReader:
+    """Reads one source: takes each line apart and finds who knows what it means."""
+
+    def __init__(self, source: LogSource, catalogue: Catalogue) -> None:
+        self._name = source.name
+        self._catalogue = catalogue
+        self._scanner = Scanner(rejoined(source.stream))
+        self._prefixes = Prefixes()
+        self._clock = Clock(self._scanner)
+        self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
+        self._own = OwnLines(source.events, catalogue, self._prefixes, self._events)
+        self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
+        self._tracebacks = Assembly(self._clock, self._scanner.preceding)
+        self._steps = StepReader(self._scanner.preceding, self._scanner.following)
+        self._recovered = 0
+        self._at_end = False
+        self._survey_at = 0
+        self._stack = 0, NOWHERE
+        self._summaries: dict[Location, SummaryBlock] = {}
+        self._job = 0, NOWHERE  # the line in which a scheduler's report told of its end, and where it ran
+
+    def read(self) -> list[NodeEvents]:
+        """Read to the end; return what each node in it said."""
+        for raw in self._scanner.lines():
+            self._survey(raw)
+            taken = False
+            for data in unwrap(raw.data):
+                line = self._parse(raw.number, data)
+                self._clock.read(line)
+                taken |= self._take(line)
+            if not taken:
+                self._scanner.dismiss()
+            for reading in self._tracebacks.finished():
+                self._conclude(reading)
+            reporting = bool(self._summaries) or self._steps.expects(raw.number)
+            self._scanner.everything = self._tracebacks.is_open or reporting
+        self._at_end = True
+        self._close_tracebacks()
+        self._own.take_unread(self._scanner.lines_read + 1)
+        return self._events.finished(self._job[1])
+
+    def _survey(self, raw: RawLine) -> None:
+        """Look at what lines begin with, at the start of a log and further on more and more seldom."""
+        if raw.number >= self._survey_at:
+            self._survey_at = 2 * raw.number
+            around = [*self._scanner.preceding(_LINES_TO_SURVEY), raw.data]
+            around += self._scanner.following(_LINES_TO_SURVEY)
+            self._prefixes.survey([plain(data[:_LONGEST_SURVEYED]) for data in around])
+
+    def _close_tracebacks(self) -> None:
+        self._tracebacks.close()
+        for reading in self._tracebacks.finished():
+            self._conclude(reading)
+
+    def remarks(self) -> list[Note]:
+        """Say what was not read."""
+        left_out = self._scanner.left_out
+        heads = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
+        remarks = []
+        if self._scanner.empty:
+            remarks.append(note("empty", log=self._name))
+        if heads:
+            remarks.append(note("lines-left-out", log=self._name, heads=heads))
+        if "traceback" in self._scanner.worn:
+            remarks.append(note("tracebacks-left-out", log=self._name))
+        return remarks
+
+    def last_line(self) -> list[Note]:
+        """Quote the line that the log ends with, unless it ends with a page of empty ones."""
+        for distance, data in enumerate(self._scanner.preceding(_LINES_OF_A_PAGE), 1):
+            if data.strip():
+                last = parse(self._scanner.number - distance, data, self._prefixes)
+                return [note("ends-with", log=shown(self._name), line=last.number, text=last.shown)]
+        return []
+
+    def _parse(self, number: int, data: bytes) -> Line:
+        """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
+        line = parse(number, data, self._prefixes)
+        if line.text.endswith(" "):
+            head = line.whole[: len(line.whole) - len(line.text)]
+            below = (plain(data).removeprefix(head) for data in self._scanner.following(_LINES_OF_A_REPORT))
+            line = replace(line, text=unwrapped(line.text, below))
+        begins = opens(line.text) or "  File " in line.text or _BEHIND_A_WORD.match(line.text)
+        if not begins or is_frame(line.text):
+            return line
+        following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
+        return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
+
+    def _take(self, line: Line) -> bool:
+        """Give a line to the first who knows what it means; return False if it meant nothing."""
+        if (event := self._own.read(line.text)) is not None:
+            return self._own.take(line, event, self._scanner.following(1))
+        if self._scanner.skipped and self._take_recovered(line):
+            return True
+        if self._tracebacks.take(line):
+            return True
+        if self._catalogue.is_noise(line.text):
+            return False
+        if self._take_surroundings(line):
+            return True
+        if _TRACED.match(line.text):
+            return False
+        step, match = self._steps.read(line), self._match(line)
+        told = match is not None and match.signature.role is not SignatureRole.SUMMARY
+        if step is not None:
+            self._take_step(step, told=told)
+            if step.ordered or not told:
+                return True
+        elif self._take_summary(line) and (not told or line.process in self._summaries):
+            return True
+        if match is not None:
+            return self._take_match(line, match, of_scheduler=step is not None)
+        return self._take_unknown(line)
+
+    def _take_recovered(self, line: Line) -> bool:
+        """Read an exception whose traceback was left out, as one of very many that begin like it."""
+        if self._recovered >= _MOST_RECOVERED or lone(line) is None:
+            return False
+        above = self._scanner.preceding(_LINES_OF_A_TRACEBACK)
+        begins = next((n for n, data in enumerate(above, 1) if b"Traceback (most recent" in data), 0)
+        if not begins:
+            return False
+        self._recovered += 1
+        assembly = Assembly(self._clock, self._scanner.preceding)
+        for distance in range(begins, 0, -1):
+            assembly.take(parse(line.number - distance, above[distance - 1], self._prefixes))
+        if not assembly.is_open or not assembly.take(line):
+            return False
+        assembly.close()
+        for reading in assembly.finished():
+            if reading.traceback.chain.links:
+                self._conclude(reading)
+        return True
+
+    def _take_surroundings(self, line: Line) -> bool:
+        """Read what a line tells of its node and its job, be they well or not; return True if that is all."""
+        node_events = self._events.of(line.where)
+        if node_events.collectives.read(line):
+            return True
+        if line.where.host is not None and (home := _HOME.search(line.text)):
+            node_events.live(int(home[1]), int(home[2]), line.where.host)
+            return True
+        if not node_events.facts and (told := _FACTS.search(line.text)):
+            node_events.facts.update({name: value for name, value in told.groupdict().items() if value})
+        ended = tells_of_end(line.text)
+        if ended and (job := job_above(self._scanner.preceding(LINES_OF_A_REPORT))) is not None:
+            self._close_tracebacks()
+            if line.number - job[0] > self._job[0]:
+                self._events.forget(self._job[0])  # LSF appends a job's output to that of the one before
+            self._job = line.number, job[1]
+        return False
+
+    def _match(self, line: Line) -> Match | None:
+        """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
+        match = self._catalogue.match(line.text)
+        if match is None or not self._tracebacks.is_open:
+            return match
+        summed_up = self._catalogue["ray_task_error"]
+        if _AT_ITS_START in line.text:
+            return Match(summed_up, 0, NOWHERE)
+        if not line.text.startswith(_HANDED_ON):
+            return match
+        dead = match.signature.id.startswith("ray_")
+        if dead and not any(_DEAD in data for data in self._scanner.following(_LINES_OF_A_TRACEBACK)):
+            return match
+        return self._catalogue.match_of(summed_up, line.text)
+
+    def _take_step(self, step: StepEnd, *, told: bool) -> None:
+        """Take note of tasks that ended; a signal is a cause by itself where the line says nothing better."""
+        self._events.ended(step.line)
+        if step.exit_code > 0:
+            self._errors.hear_last_words(step.line, step.places)
+        self._events.step(step)
+        signature = self._catalogue.of_exit_code(step.exit_code)
+        if signature is not None and not told and not step.was_cancelled:
+            for place in step.places:
+                self._events.add(Match(signature, 0, place), signature.role, step.line, place)
+
+    def _take_summary(self, line: Line) -> bool:
+        """Read how a process ended, on one line or in torchrun's block of them."""
+        if opens_block(line.text):
+            self._summaries[line.process] = SummaryBlock(line.text)
+            return False
+        block = self._summaries.get(line.process)
+        ending = block.read(line) if block else ending_in(line, self._scanner.following(1))
+        if block is not None and block.done:
+            del self._summaries[line.process]
+        if ending is not None:
+            if block is None and not tells_of_end(line.text):  # above that stands the job's script
+                self._errors.hear_last_words(ending.line, [ending.where])
+            self._events.end(ending)
+        return block is not None or ending is not None
+
+    def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
+        signature, role = match.signature, match.signature.role
+        mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
+        mention = mention or _SPEAKS_OF_IT.match(line.text) is not None
+        mention = mention or _OF_OTHER_PROGRAMS.search(line.text) is not None
+        if self._passed(signature, line.text):
+            return False
+        if role is SignatureRole.CAUSE and mention:
+            role = SignatureRole.SUSPECT
+        if signature.below:
+            following = self._scanner.following(_LINES_OF_A_REPORT)
+            match = self._catalogue.goes_on(
+                match, (parse(0, data, self._prefixes).text for data in following)
+            )
+        raised = self._lone(line)
+        where = match.where.filled(line.where)
+        if line.text.endswith(_STACK):
+            self._stack = line.number + _LINES_OF_A_REPORT, where
+        elif line.number < self._stack[0] and not of_scheduler:
+            where = where.filled(self._stack[1])
+        elif where.host is None and speaks_of_a_pod(line.text):
+            above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
+            where = where.filled(pod_of(line.text, where.pod, above))
+        elif where == NOWHERE:
+            where = pod_in_row(line.text)
+        kept = self._events.add(match, role, line, where, raised, writer=line.where)
+        kept.mention = kept.mention and mention if kept.count > 1 else mention
+        return kept.count < MOST_REPEATS
+
+    def _passed(self, signature: Signature, text: str) -> bool:
+        """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
+        following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
+        if signature.id == "pod_unschedulable":
+            return was_placed(text, following)
+        below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
+        return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
+
+    def _lone(self, line: Line) -> Raised | None:
+        """Return the exception that a line names without a traceback, with all of its message."""
+        above = self._scanner.preceding(4)
+        if above and _BOX_ENDS.search(above[0]):
+            above = self._scanner.preceding(_LINES_ABOVE)
+        raised = lone(line, (parse(0, data, self._prefixes) for data in above))
+        if raised is not None:
+            for number, data in enumerate(self._scanner.following(_LINES_OF_A_REPORT), line.number + 1):
+                if not data.strip():
+                    break
+                below = parse(number, data, self._prefixes)
+                if below.writer != line.writer or opens(below.text) or not go_on(raised, below.text, below):
+                    break
+        return raised
+
+    def _take_unknown(self, line: Line) -> bool:
+        """Read a line that no signature knows, and that may look like an error."""
+        if not hints_at_error(line):
+            return False
+        if any(above.rstrip().endswith(b"Warning:") for above in self._scanner.preceding(1)):
+            return False  # the warning's own text
+        if raised := self._lone(line):
+            match = Match(self._catalogue["python_exception"], 0, NOWHERE)
+            uncaught = raised.innermost is not None and not self._events.had_consequence(line.where)
+            role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
+            self._events.add(match, role, line, line.where, raised)
+            return False
+        if line.fatal and not _ENDS_BY_ORDER.search(line.text):
+            match = Match(self._catalogue["native_assert"], 0, NOWHERE)
+            self._events.add(match, SignatureRole.SUSPECT, line, line.where)
+            return True
+        self._errors.take(line)
+        return False
+
+    def _conclude(self, reading: OpenTraceback) -> None:
+        """Turn a finished traceback into an event."""
+        chain = reading.traceback.chain
+        if chain.harmless:
+            return
+        if not chain.links or chain.is_wrapper:
+            self._conclude_cut(chain, reading)
+            return
+        raised, match, role = meaning_of(chain, self._catalogue)
+        if chain.lost_its_end and not match.signature.patterns:
+            self._conclude_cut(chain, reading)
+            return
+        if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
+            self._events.end(ending)
+        if not match.signature.patterns and self._events.had_consequence(chain.where):
+            role = SignatureRole.SUSPECT
+        match = self._catalogue.goes_on(match, (line.text for line in raised.more))
+        where = match.where.filled(chain.where).filled(raised.line.where)
+        self._events.of(where).collectives.read(raised.line)
+        event = self._events.add(match, role, raised.line, where, raised, chain.start, reading.span)
+        event.mention = chain.mild and role is SignatureRole.SUSPECT
+        if raised.text != chain.links[-1].text and not chain.root:
+            event.ended_as = chain.links[-1].text
+        if not chain.root and raised.handling and raised.text != chain.links[0].text:
+            event.handling = chain.links[0].text
+
+    def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
+        """Keep a traceback that ends before it says what was raised: at least it names a place."""
+        frames = chain.handler or chain.frames
+        if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
+            return
+        last, line = frames[-1], reading.traceback.last_line
+        if last.is_launcher:
+            told = self._catalogue["master_unreachable" if _STORE.search(last.file) else "child_failed"]
+            match, role, raised = Match(told, 0, chain.where), told.role, None
+        elif (raised := about_to_raise(frames, line)) is not None:
+            found = self._catalogue.match(raised.text)
+            told = found.signature if found else self._catalogue["python_exception"]
+            match, role = Match(told, 0, chain.where), told.role
+            role = SignatureRole.SUSPECT if role is SignatureRole.CAUSE else role
+        else:
+            place = ("innermost", f"{last.file}:{last.line} in {last.function}")
+            match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
+            role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
+        event = self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
+        event.last = max(event.last, reading.traceback.end)

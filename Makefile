@@ -1,4 +1,4 @@
-# make demo | test | test-labs | test-all | check | bench: each sets up .venv by itself on first use.
+# make demo | test | test-labs | test-all | test-failed | check | bench: each sets up .venv by itself on first use.
 PYTHON ?= python3
 # One known torch: a looser requirement draws the newest build with several GB of CUDA packages.
 TORCH ?= torch==2.13.0
@@ -7,7 +7,7 @@ TEST_WORKERS ?= 4
 PYTEST = $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
-.PHONY: demo test test-labs test-all check bench gpu docs clean
+.PHONY: demo test test-labs test-all test-failed check bench gpu docs clean
 
 demo: .venv/.train
 	rm -rf runs/demo
@@ -30,6 +30,10 @@ test-labs: .venv/.dev
 # Together, not one after the other: hosts mostly wait while trainings compute.
 test-all: .venv/.dev
 	$(PYTEST)
+
+# What failed in the run before, by itself.
+test-failed: .venv/.dev
+	$(BIN)/pytest --last-failed --last-failed-no-failures none
 
 check: .venv/.dev
 	$(BIN)/ruff check .

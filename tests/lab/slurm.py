@@ -130,9 +130,12 @@ class Cluster:
     def lose(self, node: Host) -> None:
         """Take a node away as a power cut does: its slurmd and every process of its jobs, at once."""
         controller = {self._daemons[name].pid for name in ("munged", "slurmctld")}
-        for pid in _processes_on(node) - controller:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        lost = _processes_on(node) - controller
+        # All stop before any is killed: one that goes on for a moment would tell of another's end.
+        for sent in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in lost:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, sent)
         self._daemons[f"slurmd-{node.name}"].wait(LIMIT_S)
 
     def left_on(self, node: Host, marker: str) -> list[str]:

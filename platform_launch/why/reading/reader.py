@@ -17,6 +17,7 @@ from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_fr
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
+from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
@@ -61,6 +62,8 @@ _LINES_OF_A_PAGE = 50
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
+_LINES_OF_CODE = 8
+_MOST_LOOKS_AT_CODE = 500
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
@@ -101,6 +104,7 @@ class LogReader:
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._recovered = 0
+        self._looks_at_code = 0
         self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
@@ -286,6 +290,7 @@ class LogReader:
         mention = mention or _OF_OTHER_PROGRAMS.search(line.text) is not None
         if self._passed(signature, line.text):
             return False
+        mention = mention or (role is SignatureRole.CAUSE and self._is_in_code(line.number, line.number))
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         if signature.below:
@@ -307,6 +312,16 @@ class LogReader:
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
+
+    def _is_in_code(self, start: int, end: int) -> bool:
+        """Tell whether the lines around some of the last ones are a program's text."""
+        if self._looks_at_code >= _MOST_LOOKS_AT_CODE:
+            return False
+        self._looks_at_code += 1
+        behind = self._scanner.number - start
+        above = self._scanner.preceding(behind + _LINES_OF_CODE)[behind:]
+        below = self._scanner.following(_LINES_OF_CODE) if end >= self._scanner.number else []
+        return are_of_a_program([*above, *below])
 
     def _passed(self, signature: Signature, text: str) -> bool:
         """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
@@ -371,6 +386,8 @@ class LogReader:
         self._events.of(where).collectives.read(raised.line)
         event = self._events.add(match, role, raised.line, where, raised, chain.start, reading.span)
         event.mention = chain.mild and role is SignatureRole.SUSPECT
+        if event.role is SignatureRole.CAUSE and self._is_in_code(chain.start, reading.traceback.end):
+            event.role, event.mention = SignatureRole.SUSPECT, True
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
         if not chain.root and raised.handling and raised.text != chain.links[0].text:

@@ -26,7 +26,7 @@ reading                     one log
         collectives         ... does it tell how far a rank is?
         error_lines         ... does it say an error at all?
         code                ... or is it a program's text?
-    log_events, events      what one log tells; claims: which of it its processes got over
+    log_events, events      what one log tells; claims, quoted, attempts: which of it its processes got over
 answer                      verdict: the answer; place, fingerprint: what stands in it
 decision                    judge: between all logs; order, root_cause, candidates, unexplained, other_events
 hang_records                what the hang monitor left beside the logs

@@ -25,8 +25,8 @@ _SHAPES_OF_A_WORD = (500, 200, 50)
 # Each line that a signature matches holds one of these stems or words (a test asks every example in
 # messages/known).
 STEMS = """
-    abort addr afinet alloc already amdgpu ancdata apikey argument assert authenticity available backoff
-    badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
+    abort addr afinet alloc already amdgpu ancdata apikey argument assert attempt authenticity available
+    backoff badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
     collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
     cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
     enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
@@ -36,12 +36,12 @@ STEMS = """
     lustre memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge
     must nbytes netcc neth ninja nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi
     oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
-    pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused remapp requeue reset
-    resolve resource retrieved retrying route runlimit segfault segmentation severe shared shutdown shutting
-    sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh
-    stalled statedict subset supported symbol taint termadmin termination termowner throttl timeout toomany
-    traceback trainerfit trainingfinished truncated unable unauthor unbound undefined unhandled unknown
-    unreachable vendor walltime watchdog wexit worldsize wtermsig
+    pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused relaunch remapp requeue
+    reset resolve resource restart resubmit retrieved retrying route runlimit segfault segmentation severe
+    shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr
+    slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin termination
+    termowner throttl timeout toomany traceback trainerfit trainingfinished truncated unable unauthor
+    unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit

@@ -1,10 +1,10 @@
 """Which lines that say a cause their process got over, as what follows them in their log shows.
 
-A line that matches a cause is a claim. A traceback that nobody caught is a proof: it ended its process. A
-claim stays a cause unless work went on below it, or the first proof below it has a cause of its own. Then it
-is a suspect, as a warning is: it may be harmless. What a process had held back is written at its end, below
-its last error; so where the clock says that work went on until later, or nothing tells of an end, the claim
-is no answer at all.
+A line that matches a cause is a claim, and so is a traceback that is quoted. One that nobody caught is a
+proof: it ended its process. A claim stays a cause unless work went on below it, or the first proof below
+it has a cause of its own. Then it is a suspect, as a warning is: it may be harmless. What a process had
+held back is written at its end, below its last error; so where the clock says that work went on until
+later, or nothing tells of an end, the claim is no answer at all.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ class Claims:
 
     def add(self, holder: NodeEvents, event: Occurrence) -> None:
         """Take note of a line that says a cause."""
-        lone = event.raised is None or not event.raised.has_frames
-        if lone and len(self._open) < _MOST_CLAIMS:
+        if not event.is_proof and len(self._open) < _MOST_CLAIMS:
             self._open.append(_Claim(holder, event))
 
     def ended(self, start: int, number: int) -> None:

@@ -31,7 +31,7 @@ class Occurrence:
     """One thing that happened: the first line that shows it, and how many more did.
 
     ``mention``: its writer calls it a warning, or quotes it in a line about something else. ``last`` is the
-    last line that shows it.
+    last line that shows it. ``doubtful``: a traceback that may be quoted, or got over.
     """
 
     signature: Signature
@@ -49,6 +49,7 @@ class Occurrence:
     wheres: set[Location] = field(default_factory=set)
     details: dict[str, str] = field(default_factory=dict)
     mention: bool = False
+    doubtful: bool = False
     of_one_process: bool = True
     last: int = 0
 
@@ -60,7 +61,7 @@ class Occurrence:
     def is_proof(self) -> bool:
         """Tell whether it is an exception with its traceback that ended a process, not that of a launcher."""
         raised = self.raised
-        if self.role is not SignatureRole.CAUSE or raised is None or not raised.has_frames:
+        if self.role is not SignatureRole.CAUSE or raised is None or not raised.has_frames or self.doubtful:
             return False
         return raised.innermost is None or not raised.innermost.is_launcher
 
@@ -268,6 +269,12 @@ class NodeEvents:
             self.first_error = None
         if self.last_words is not None and self.last_words.number <= until:
             self.last_words = None
+
+    def leave_behind(self, until: int) -> None:
+        """Take what stands up to a line, from which on the training was begun anew, for got over."""
+        over = [one for one in self.episode.of_role(SignatureRole.CAUSE) if one.last <= until]
+        self.forget(until)
+        self.survived = [*self.survived, *over][-_MOST_SURVIVED:]
 
     def go_on(self, few_steps_at: int, last_step_at: int, said_at: int, until_s: float | None) -> None:
         """Take what stands above work for none of a failure; one step is enough for what may be harmless.

@@ -42,6 +42,7 @@ class LogEvents:
         self._claims = Claims(scanner.preceding, partial(parse, prefixes=prefixes))
         self._nodes: dict[object, NodeEvents] = {}
         self._looks_at_work = 0
+        self._begun_anew_at = 0
 
     def of(self, where: Location) -> NodeEvents:
         """Return the events of the node, pod or task that a place is on."""
@@ -62,6 +63,8 @@ class LogEvents:
         start: int | None = None,
         span: Span | None = None,
         writer: Location | None = None,
+        *,
+        doubtful: bool = False,
     ) -> Occurrence:
         """Add what a line shows; return the event that is kept, of several that are the same the first."""
         event = Occurrence(
@@ -75,8 +78,11 @@ class LogEvents:
             raised=raised,
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
+            doubtful=doubtful,
         )
         holder = self.of(writer or where)
+        if role is SignatureRole.CAUSE:
+            self._leave_behind(event.start)
         if event.is_proof:
             self._claims.proved(event, self._scanner.number)
         elif role is SignatureRole.CONSEQUENCE:
@@ -87,8 +93,26 @@ class LogEvents:
             self._claims.add(holder, event)
         return kept
 
+    def begin_anew(self, line: Line) -> None:
+        """Take note of a line that says that the training is begun once more."""
+        self._leave_behind(line.number)
+        self._begun_anew_at = line.number
+
+    def _leave_behind(self, until: int) -> None:
+        """Take earlier attempts for got over where the latest one worked before line ``until``."""
+        since, now = self._begun_anew_at, self._scanner.number
+        if not since or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
+            return
+        self._looks_at_work += 1
+        below = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
+        if sum(map(shows_work, below)) >= FEW_STEPS:
+            self._begun_anew_at = 0
+            for node_events in self._nodes.values():
+                node_events.leave_behind(since)
+
     def end(self, ending: Ending) -> None:
         """Take note of how a process ended."""
+        self._leave_behind(ending.line.number)
         self.ended(ending.line)
         self.of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
@@ -134,6 +158,7 @@ class LogEvents:
 
     def finished(self, job: Location) -> list[NodeEvents]:
         """Return the events of each node at the log's end; ``job`` is where all of it ran, if known."""
+        self._leave_behind(self._scanner.number)
         self._go_on()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read

@@ -13,9 +13,10 @@ from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, Signature, SignatureRole
-from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
+from platform_launch.why.messages.tracebacks import Traceback, about_to_raise, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
+from platform_launch.why.reading.attempts import begins_anew
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
 from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
@@ -31,6 +32,7 @@ from platform_launch.why.reading.pods import (
     speaks_of_a_pod,
     was_placed,
 )
+from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.sources import LogSource
 
@@ -103,6 +105,7 @@ class LogReader:
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
+        self._current = b""
         self._recovered = 0
         self._looks_at_code = 0
         self._at_end = False
@@ -115,6 +118,7 @@ class LogReader:
         """Read to the end; return what each node in it said."""
         for raw in self._scanner.lines():
             self._survey(raw)
+            self._current = raw.data
             taken = False
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
@@ -188,6 +192,9 @@ class LogReader:
             return True
         if self._catalogue.is_noise(line.text):
             return False
+        if begins_anew(line.text):
+            self._close_tracebacks()
+            self._events.begin_anew(line)
         if self._take_surroundings(line):
             return True
         if _TRACED.match(line.text):
@@ -384,7 +391,10 @@ class LogReader:
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = match.where.filled(chain.where).filled(raised.line.where)
         self._events.of(where).collectives.read(raised.line)
-        event = self._events.add(match, role, raised.line, where, raised, chain.start, reading.span)
+        doubtful = self._is_doubtful(reading.traceback)
+        event = self._events.add(
+            match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful
+        )
         event.mention = chain.mild and role is SignatureRole.SUSPECT
         if event.role is SignatureRole.CAUSE and self._is_in_code(chain.start, reading.traceback.end):
             event.role, event.mention = SignatureRole.SUSPECT, True
@@ -392,6 +402,20 @@ class LogReader:
             event.ended_as = chain.links[-1].text
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
             event.handling = chain.links[0].text
+
+    def _is_doubtful(self, traceback: Traceback) -> bool:
+        """Tell whether the lines around a traceback quote it, or say that its code goes on."""
+        behind = max(0, self._scanner.number - traceback.chain.start)
+        above = self._scanner.preceding(behind + LINES_AROUND)
+        opening = above[behind - 1] if 0 < behind <= len(above) else self._current
+        between = above[: max(0, self._scanner.number - 1 - traceback.end)]
+        below = [*reversed(between), *([self._current] if traceback.end < self._scanner.number else [])]
+        below += self._scanner.following(LINES_AROUND)
+        said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
+        return is_doubtful(next(said), plain(opening), next(said))
+
+    def _text(self, data: bytes) -> str:
+        return parse(0, data, self._prefixes).text
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""

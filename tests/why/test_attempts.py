@@ -1,0 +1,53 @@
+"""Several attempts of one training in one log: what a later one worked after is not the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain, progress, uncaught
+
+MISSING = uncaught("FileNotFoundError: [Errno 2] No such file or directory: '/data/a.bin'")
+OOM = uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+TORCHRUN = (
+    "W0102 03:04:05.000000 123 torch/distributed/elastic/agent/server/api.py:800] [default] Worker group "
+    "FAILED. 2/3 attempts left; will restart worker group\n"
+)
+BEGINNINGS = [
+    TORCHRUN,
+    "== Attempt 2 ==\n",
+    "Starting attempt 2/5\n",
+    "attempt 1 failed with code 1\n",
+    "[launcher] restarting the training in 30 s\n",
+    "The job was requeued\n",
+    "slurmstepd: error: *** JOB 44 ON gn01 CANCELLED AT 2026-01-02T03:04:05 DUE TO NODE FAILURE ***\n",
+]
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS)
+def test_an_attempt_that_worked_leaves_those_before_it_behind(explain_text: Explain, begins: str) -> None:
+    assert explain_text(progress(5) + MISSING + begins + progress(20) + OOM).cause == "cuda_out_of_memory"
+    verdict = explain_text(progress(5) + MISSING + begins + progress(20))
+    assert verdict.kind == "nothing"
+    assert "errors-survived" in [one.id for one in verdict.noted]
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS)
+def test_an_attempt_that_never_worked_may_have_failed_of_the_first_one(
+    explain_text: Explain, begins: str
+) -> None:
+    left = "Timed out initializing process group in store based barrier on rank: 0"
+    left += " (world_size=2, worker_count=4)\n"
+    assert explain_text(progress(5) + OOM + begins + progress(2) + left).cause == "cuda_out_of_memory"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "upload failed (attempt 1/5)\n",
+        "please restart the kernel\n",
+        "server restarted\n",
+    ],
+)
+def test_what_is_tried_again_within_a_training_begins_none(explain_text: Explain, line: str) -> None:
+    fault = uncaught("RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert explain_text(fault + line + progress(20)).cause == "illegal_memory_access"

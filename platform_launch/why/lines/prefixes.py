@@ -120,7 +120,7 @@ _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # A worker that serves or trains a part of a model, as vLLM names it.
-_PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b")
+_PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b|(EngineCore_\d{1,4})\b")
 
 
 @dataclass
@@ -324,7 +324,7 @@ def _labelled(labels: str) -> dict[str, str | int]:
     if "rank" in place and _SKYPILOT.match(labels):
         place["node"] = place.pop("rank")
     if worker := _PARALLEL_WORKER.match(labels):
-        place["worker"] = worker[1].strip("_").replace("_", " ")
+        place["worker"] = worker[2] or worker[1].strip("_").replace("_", " ")
     return place
 
 

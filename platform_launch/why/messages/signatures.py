@@ -108,6 +108,7 @@ class Signature:
     folded: str = ""
     raised: bool = False
     distinct: bool = False
+    of_another: bool = False
     with_oom_kills: str = ""
     without_oom_kills: str = ""
 

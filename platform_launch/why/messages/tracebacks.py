@@ -15,8 +15,11 @@ _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most rec
 _REPEATED = re.compile(r"[\w.@/-]+ *[:|] *|.*\] +")
 _FRAME = re.compile(r'\s*File "?([^"]+?)"?, line (\d+)(?:, in(?: (.+)|\s*$))?')
 _FLUSH_FRAME = re.compile('File "')
+# The end of an entry, with which an excerpt may begin.
+_TORN_FRAME = re.compile(r'([^"\s]{0,300}\.py)", line (\d{1,6}), in (\S{1,100})\s*$')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
+_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _TORN_FRAME)
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
@@ -131,7 +134,7 @@ class Traceback:
         return taken
 
     def _within(self, text: str, line: Line, frames: list[TracebackFrame]) -> bool:
-        if frame := _FRAME.match(text) or _NOTEBOOK_FRAME.match(text) or self._box.frame(text):
+        if frame := next(filter(None, (form.match(text) for form in _FRAMES)), None) or self._box.frame(text):
             frames.append(_frame(frame))
             self._indented = max(0, len(text) - len(text.lstrip(" ")) - 2)
             self._flush = line.number if _FLUSH_FRAME.match(text) else -1
@@ -332,8 +335,8 @@ def about_to_raise(frames: list[TracebackFrame], line: Line) -> Raised | None:
 
 
 def is_frame(text: str) -> bool:
-    """Tell whether a line is an entry of a traceback."""
-    return _WHOLE_FRAME.match(text) is not None
+    """Tell whether a line is an entry of a traceback, or (where an excerpt begins) the end of one."""
+    return _WHOLE_FRAME.match(text) is not None or _TORN_FRAME.match(text) is not None
 
 
 def opens(text: str) -> re.Match[str] | None:

@@ -56,6 +56,8 @@ _HINTS = Guarded(
 )
 # Code that rich shows around a frame.
 _CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
+# A logger's marks, of which the message is gone or stands elsewhere.
+_MARKS = re.compile(r"(?:\s*\[[^][]{0,200}\])+\s*")
 # What could happen has not.
 _SPECULATES = re.compile(r"\b(?:may|might|could)\b(?! not)|\bwill result in\b")
 # Of a person who shows a log to others.
@@ -183,7 +185,7 @@ def _may_be_of(writer: Location, places: Sequence[Location]) -> bool:
 
 def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
-    if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text):
+    if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text) or _MARKS.fullmatch(line.text):
         return False
     if _OF_A_PERSON.search(line.text, 0, _LONGEST):
         return False

@@ -84,8 +84,8 @@ class Occurrence:
             return
         if self.where == NOWHERE:
             self.where = other.where
-        same_process = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
-        if same_process and other.where.rank is not None:
+        may_be_same = self.where.rank is None and self.where.local_rank in (None, other.where.local_rank)
+        if other.where.rank is not None and (may_be_same or other.where.rank == self.where.rank):
             self.where = self.where.filled(other.where)
         elif other.where.rank == self.where.rank:
             self.where = self.where.filled(replace(NOWHERE, gpu=other.where.gpu))

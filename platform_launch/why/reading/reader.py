@@ -389,7 +389,8 @@ class LogReader:
         if not match.signature.patterns and self._events.had_consequence(chain.where):
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
-        where = match.where.filled(chain.where).filled(raised.line.where)
+        written = NOWHERE if match.signature.of_another else chain.where.filled(raised.line.where)
+        where = match.where.filled(written)
         self._events.of(where).collectives.read(raised.line)
         doubtful = self._is_doubtful(reading.traceback)
         event = self._events.add(

@@ -55,7 +55,7 @@ _KNOWN = re.compile(
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}
         |(?:cn|compute|gn|nid|node|worker)\d{{1,6}}):[ ]
-    | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[\d{{1,5}}\])[ ]
+    | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[(?P<xla_worker>\d{{1,5}})\])[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
       (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?
       (?:\]|\))?(?:[ ]-(?=[ ]))?:?(?:[ ]|\t)?
@@ -258,6 +258,7 @@ _IDENTITIES = frozenset(
         "rank_said",
         "rank_aside",
         "worker",
+        "xla_worker",
         "parallel",
         "clocked",
         "grid",
@@ -310,7 +311,7 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
     for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
         if name in found:
             place.setdefault("host", found[name])
-    for name in ("worker", "parallel", "clocked", "grid"):
+    for name in ("worker", "xla_worker", "parallel", "clocked", "grid"):
         if name in found:
             place.setdefault("worker", found[name].strip())
     if pod := found.get("pod") or found.get("replica"):

@@ -18,6 +18,7 @@ _PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?P<path>(?P<name>\w[\
 _STANDARD = re.compile(r".*/lib(?:64)?/python3[\d.]*/(?P<path>(?P<name>\w+).*)")
 _LAUNCHER = re.compile(
     r"[/\\]torch[/\\]distributed[/\\](?:run|launch|launcher|elastic)\b|[/\\]horovod[/\\]run(?:ner)?[/\\]|[/\\](?:accelerate[/\\]commands|deepspeed[/\\]launcher)[/\\]"
+    r"|/bin/(?:accelerate|deepspeed|horovodrun|torchrun)$"
 )
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))

@@ -24,6 +24,7 @@ _NEUTRAL = re.compile(
     | (?<![\w-])--?\w[\w-]{0,60}[ =]["']?(?:errors?|fatal|critical|exceptions?)\b
     | (?<!\blevel)(?<!\blvl)(?<!severity)=[ ]?["'](?:error|fatal|critical)["']
     | (?-i:(?<![a-z])|(?![A-Z]))(?:error|exception|fail(?:ed|ure)?)s?(?:_\w{0,60})?["']?
+      (?:[ ]\([^()]{1,60}\)(?=:))?
       (?: [ ]?=[ ]?["']?
           (?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?(?![\w:])|(?:none|null|false|nan)\b|ignore|replace|raise|\[\]|\{\})
         | [ ]?:[ ]?

@@ -25,7 +25,7 @@ reading                     one log
         own_lines           ... is it this launcher's own?
         collectives         ... does it tell how far a rank is?
         error_lines         ... does it say an error at all?
-        code                ... or is it a program's text?
+        mentions, code      ... or does it only speak of one, or is a program's text?
     log_events, events      what one log tells; claims, quoted, attempts: which of it its processes got over
 answer                      verdict: the answer; place, fingerprint: what stands in it
 decision                    judge: between all logs; order, root_cause, candidates, unexplained, other_events

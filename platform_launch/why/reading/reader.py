@@ -23,6 +23,7 @@ from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_b
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
 from platform_launch.why.reading.log_events import LogEvents
+from platform_launch.why.reading.mentions import is_mention
 from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import (
     LINES_OF_A_DESCRIPTION,
@@ -36,24 +37,6 @@ from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.sources import LogSource
 
-# What says itself that it failed, and is not quoted by a line about something else.
-_OUTRIGHT = re.compile(
-    r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
-    r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
-    r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
-    r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
-)
-# Advice, code, and samples of data or of what a model said: they speak of a failure.
-_SPEAKS_OF_IT = re.compile(
-    r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
-    r"|(?:How|If|To|What|When|Why) (?:a |an |I |the |you )?[a-z]\w* "
-    r"|(?:\[\d{1,6}\] )?(?i:a|answer|assistant|completion|generated|gold|input|label|output|pred(?:iction)?"
-    r"|prompt|q|question|reference|response|sample|target|text|user)(?: \d{1,9})?: "
-)
-# The kernel's kill of what no training runs.
-_OF_OTHER_PROGRAMS = re.compile(
-    r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
-)
 _LINES_TO_LEARN_FROM = 40
 _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
@@ -292,9 +275,7 @@ class LogReader:
 
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
-        mention = line.mild or (signature.raised and not _OUTRIGHT.match(line.text))
-        mention = mention or _SPEAKS_OF_IT.match(line.text) is not None
-        mention = mention or _OF_OTHER_PROGRAMS.search(line.text) is not None
+        mention = is_mention(line, signature)
         if self._passed(signature, line.text):
             return False
         mention = mention or (role is SignatureRole.CAUSE and self._is_in_code(line.number, line.number))

@@ -10,6 +10,7 @@ from platform_launch.console import languages
 from platform_launch.why.lines.line import parse
 from platform_launch.why.messages.exception_rules import ExceptionRule, advice, rule_of, rules
 from platform_launch.why.messages.exceptions import Raised, TracebackFrame
+from platform_launch.why.messages.signatures import catalogue
 from tests.why.conftest import Explain, progress, uncaught
 
 ALL = [(rule, rule.example) for rule in rules()]
@@ -37,6 +38,18 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
     assert not [text for text in texts if re.search(r"\{\w+\}|…", text)]
 
 
+def test_no_signature_hides_a_rule() -> None:
+    """Rules are asked only of exceptions that no signature knows."""
+    hidden = {
+        rule.id: found.signature.id for rule, example in ALL if (found := catalogue().match(said(example)))
+    }
+    assert hidden == {}
+
+
+def said(example: tuple[str, ...]) -> str:
+    return next(line for line in example if not line.startswith("/"))
+
+
 @pytest.mark.parametrize(
     ("wrong", "example"),
     [
@@ -53,7 +66,6 @@ def test_example_is_answered_by_its_own_rule_with_all_words_filled_in(
         ("no_gpu_seen", ("RuntimeError: no GPU memory pool was found",)),
         ("python_too_old", ("TypeError: unsupported operand type(s) for |: 'NoneType' and 'dict'",)),
         ("remote_code", ("ValueError: `trust_remote_code` is not supported anymore.",)),
-        ("repo_id_is_path", ("HFValidationError: Repo id must use alphanumeric chars: 'base--v2'.",)),
         ("quantized_training", ("RuntimeError: this attention kernel does not support training",)),
         ("weights_unreadable", ("OSError: Unable to open file (name = 'w.h5', errno = 2, message = 'No')",)),
         ("ptxas", ("RuntimeError: ptxas error: Entry function 'f' uses too much shared data",)),

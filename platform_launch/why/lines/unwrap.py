@@ -22,6 +22,7 @@ _LINE_ENDS = re.compile(
 _FRAME_ENDS = re.compile(rb"(?<=, in )([\w.<>]{1,200}) (?=\S)")
 # A traceback that was pasted without its line ends, if no program tells of it as a thing that it got over.
 _PASTED = re.compile(rb'Traceback \(most recent call last\): +(?=File "[^"]{1,400}", line \d)')
+_TAGGED = re.compile(rb" (?=\[rank\d{1,7}\]: )")
 _GOT_OVER = re.compile(rb"\b(?:WARN(?:ING)?|INFO|DEBUG)\b")
 _RAISED = re.compile(rb" (?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )")
 
@@ -57,6 +58,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return _of_report(data[: reported.start()], data[reported.end() :])
     if (pasted := _PASTED.search(data)) and not _GOT_OVER.search(data, 0, pasted.start()):
         return _of_report(data[: pasted.start()], data[pasted.start() :])
+    if b"]: Traceback (most recent call last): [rank" in data:
+        return _TAGGED.split(data)
     if b". Full traceback below:" in data and (found := _OF_A_TASK.fullmatch(data)):
         return [found[1]]
     if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:

@@ -160,7 +160,7 @@ class Collectives:
         # Who waits in an operation has started it, and perhaps more.
         waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
         started = waiting | enqueued
-        late = _lowest(started)
+        late = _lowest(started) or _idle(rows)
         if late and enqueued.keys() >= set(late):
             others = max(started.values())
             count = enqueued[late[0]]
@@ -226,6 +226,15 @@ def _unlike(
         others=others_ran,
     )
     return (few[0] if len(few) < len(many) else None), told
+
+
+def _idle(rows: dict[int, _Progress]) -> list[int]:
+    """Return the ranks that had got through all they had started, where others had started more."""
+    numbers = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
+    least = min(numbers.values(), default=0)
+    behind = sorted(rank for rank, number in numbers.items() if number == least)
+    idle = all(rows[rank].completed == least for rank in behind)
+    return behind if idle and len(behind) < len(numbers) else []
 
 
 def _lowest(numbers: dict[int, int]) -> list[int]:

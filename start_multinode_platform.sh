@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The same command on every node: start_multinode_platform.sh [options] [-- script arguments]
-# Finds a Python environment, as configs/platform.env says, and hands over to platform_launch.
+# Finds a Python environment, as configs/platform.env says, and hands over to platform_launch. What `sh` starts goes on with bash.
+[ -n "${BASH_VERSION-}" ] || { command -v bash >/dev/null || { printf 'error: %s needs bash, and there is none on PATH [refused-installation]\nhint:  install bash\n' "$0" >&2 && exit 67; } && exec bash "$0" "$@"; }
 # The first process of a container loses signals it has no handler for: hold them back until the launcher has one.
 [[ $$ != 1 || -n ${_signals_held-} ]] || ! env --block-signal=TERM true 2>/dev/null ||
   _signals_held=1 exec env --block-signal={TERM,INT,HUP,QUIT} "$BASH" "$0" "$@"

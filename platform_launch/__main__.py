@@ -9,6 +9,7 @@ import sys
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from shlex import quote
 
 # Import name → package, for the core dependencies of pyproject.toml.
 CORE = {"click": "click", "psutil": "psutil", "pynvml": "nvidia-ml-py", "rich": "rich", "yaml": "pyyaml"}
@@ -54,8 +55,8 @@ def _start(command_line: str) -> int:
     if missing:
         return _refuse(
             f"without {', '.join(missing)}",
-            f"{sys.executable} -m pip install {' '.join(missing)}; or name the environment that has them in "
-            "configs/platform.env (make demo sets one up in .venv)",
+            f"{quote(sys.executable)} -m pip install {' '.join(missing)}; or name the environment that has "
+            "them in configs/platform.env (make demo sets one up in .venv)",
         )
     module = import_module(command_line)
     if interrupt is signal.default_int_handler:

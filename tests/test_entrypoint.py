@@ -18,6 +18,7 @@ from tests.lab.needs import requires_pid_namespace
 from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).resolve().parent.parent
+requires_dash = pytest.mark.skipif(shutil.which("dash") is None, reason="needs dash")
 SCRIPT = "start_multinode_platform.sh"
 # Stands where an environment's interpreter would: says which one it is and what it was given.
 INTERPRETER = """#!/bin/bash
@@ -297,5 +298,28 @@ def test_a_request_to_end_is_heeded_from_the_first_line_on_where_the_kernel_woul
         assert process.wait(LIMIT_S) == 143
 
 
+@requires_dash
+def test_what_another_shell_starts_goes_on_with_bash(project: Path) -> None:
+    interpreter(project / ".venv")
+    command = ["dash", str(project / SCRIPT), "--nnodes", "2 3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.stdout.splitlines()[2:4] == ["run", "--nnodes"], done.stderr
+    assert "2 3" in done.stdout
+
+
+@requires_dash
+def test_without_bash_another_shell_says_so(project: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [shutil.which("dash") or "dash", str(project / SCRIPT)],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 67
+    assert "needs bash, and there is none on PATH [refused-installation]\nhint:  install bash" in done.stderr
+
+
 def test_the_entrypoint_is_short() -> None:
-    assert len((ROOT / SCRIPT).read_text().splitlines()) <= 44
+    assert len((ROOT / SCRIPT).read_text().splitlines()) <= 45

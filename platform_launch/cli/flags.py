@@ -2,12 +2,70 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from platform_launch.errors import UsageError, shown
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class WholeNumber(click.IntRange):
+    """A whole number from ``min`` to ``max``; a refusal says what was read and what is expected."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the number. Raises UsageError."""
+        try:
+            number: int | None = int(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or not _within(number, self):
+            raise _refused(value, "a whole number", self, param, ctx)
+        return number
+
+
+class Number(click.FloatRange):
+    """A number from ``min`` to ``max``, and never none or without end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read the number. Raises UsageError."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and _within(number, self)):
+            raise _refused(value, "a number", self, param, ctx)
+        return number
+
+
+def _within(number: float, allowed: WholeNumber | Number) -> bool:
+    least, most = allowed.min, allowed.max
+    low = least is None or number > least or (number == least and not allowed.min_open)
+    return low and (most is None or number <= most)
+
+
+def _refused(
+    value: Any,
+    what: str,
+    allowed: WholeNumber | Number,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> UsageError:
+    least, most = allowed.min, allowed.max
+    if least is not None and most is not None:
+        limits = f" from {least} to {most}"
+    elif least is not None:
+        limits = f" above {least}" if allowed.min_open else f", {least} or more"
+    else:
+        limits = ""
+    option = max(param.opts, key=len) if isinstance(param, click.Option) else ""
+    flag = option or (param.human_readable_name if param else "")
+    hint = f"{ctx.command_path} --help lists the options" if ctx else ""
+    return UsageError(f"{flag} {shown(str(value))}: expected {what}{limits}".lstrip(), hint)
 
 
 def flags(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -28,13 +86,21 @@ def seconds(
     return click.option(
         flag,
         name,
-        type=click.FloatRange(least),
+        type=Number(least),
         default=default,
         show_default=True,
         metavar="SECONDS",
         help=text,
     )
 
+
+log_dir_option = click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where launches left their logs, as run --log-dir says (default: logs/ in the checkout or working "
+    "directory).",
+)
 
 json_or_table = click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from platform_launch.cli import options
-from platform_launch.cli.flags import flags
+from platform_launch.cli.flags import Number, flags
 from platform_launch.hardware.storage import own_temporary_folder
 from platform_launch.plan.request import LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
@@ -56,7 +56,7 @@ launch_options = flags(
     click.option(
         "--log-limit",
         "log_limit_gib",
-        type=click.FloatRange(0),
+        type=Number(0),
         default=4,
         show_default=True,
         metavar="GIB",
@@ -65,7 +65,7 @@ launch_options = flags(
     click.option(
         "--grace-period",
         "grace_s",
-        type=click.FloatRange(0),
+        type=Number(0),
         metavar="SECONDS",
         help="From SIGTERM to SIGKILL.",
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from platform_launch import streams
+from platform_launch.cli.flags import WholeNumber, log_dir_option
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
@@ -40,7 +41,8 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 @click.option(
     "--grep", "pattern", metavar="REGEX", help="Only lines in which this is found; (?i) ignores case."
 )
-@click.option("-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines.")
+@click.option("-n", "--tail", type=WholeNumber(0), metavar="LINES", help="Only the last lines.")
+@log_dir_option
 def command(
     names: tuple[str, ...],
     *,
@@ -49,10 +51,11 @@ def command(
     level: str,
     pattern: str | None,
     tail: int | None,
+    log_dir: Path | None,
 ) -> int:
     """Show the logs of a launch: all nodes in one, by time, with the first cause of a failure marked.
 
-    Without an argument: the newest launch in the project's log folder. JOB is a job's name, LOG a file (.gz,
+    Without an argument: the newest launch in the log folder. JOB is a job's name, LOG a file (.gz,
     .xz, .bz2 and .zst too) or a folder of logs; - reads standard input. Lines without a time stay below the
     line before them.
 
@@ -73,16 +76,18 @@ def command(
     chosen = parse_nodes(nodes) if nodes is not None else None
 
     def find() -> list[NodeLog]:
-        return [log for log in find_logs(names) if chosen is None or log.node in chosen]
+        return [log for log in find_logs(names, log_dir) if chosen is None or log.node in chosen]
 
     logs, absent = (
         find(),
-        [node for node in missing_nodes(find_logs(names)) if chosen is None or node in chosen],
+        [node for node in missing_nodes(find_logs(names, log_dir)) if chosen is None or node in chosen],
     )
     if not logs and not follow:
-        known = compact(log.node for log in find_logs(names) if log.node is not None)
+        known = compact(log.node for log in find_logs(names, log_dir) if log.node is not None)
         raise InputError(f"no log of node {nodes}: expected one of {known or 'logs that name no node'}")
-    view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(find_logs(names)))
+    view = LogView(
+        colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(find_logs(names, log_dir))
+    )
     if absent:
         where = "waiting for them" if follow else "they lie on those nodes, or were never begun"
         Console().warn(f"no logs of {in_words(absent)} here: {where}")
@@ -91,7 +96,7 @@ def command(
             found = _write(followed(find, selection, tail), view, at_once=True)
         else:
             found = _write(merged(opened(logs, files), selection, tail), view)
-    closing = view.closing(first_cause(find_logs(names)))
+    closing = view.closing(first_cause(find_logs(names, log_dir)))
     if closing:
         click.echo(closing)
     _tell_of_none(selection, found)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import flags, seconds
+from platform_launch.cli.flags import WholeNumber, flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
 from platform_launch.launch.options import TogetherFlags
@@ -19,11 +19,11 @@ _HIGHEST_PORT = 65535
 _LOOPBACK = "127.0.0.1"
 
 topology_options = flags(
-    click.option("--nnodes", type=click.IntRange(1), help="Number of nodes in the job."),
-    click.option("--node-rank", type=click.IntRange(0), help="Rank of this node, from 0."),
+    click.option("--nnodes", type=WholeNumber(1), help="Number of nodes in the job."),
+    click.option("--node-rank", type=WholeNumber(0), help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
-    click.option("--master-port", type=click.IntRange(1, 65535), help="Rendezvous port on node 0."),
-    click.option("--nproc-per-node", type=click.IntRange(1), help="Processes per node (default: one a GPU)."),
+    click.option("--master-port", type=WholeNumber(1, 65535), help="Rendezvous port on node 0."),
+    click.option("--nproc-per-node", type=WholeNumber(1), help="Processes per node (default: one a GPU)."),
     click.option("--platform", metavar="NAME", help="Read this platform's variables only."),
 )
 
@@ -78,14 +78,14 @@ together_options = flags(
     ),
     click.option(
         "--max-restarts",
-        type=click.IntRange(0),
+        type=WholeNumber(0),
         default=0,
         show_default=True,
         help="How often to start again after a failure.",
     ),
     click.option(
         "--spares",
-        type=click.IntRange(0),
+        type=WholeNumber(0),
         default=0,
         show_default=True,
         metavar="N",

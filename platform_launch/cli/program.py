@@ -11,8 +11,11 @@ import click
 
 from platform_launch import streams
 from platform_launch.console import Console
-from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file
+from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown
 from platform_launch.helper import PACKAGE
+
+# What click says of arguments that a command has no place for.
+_STRAY = "Got unexpected extra argument"
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -79,6 +82,10 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             return UsageError.exit_code
         where, of = (error.ctx.command_path, error.ctx.command) if error.ctx is not None else (name, None)
         listed = "commands" if isinstance(of, click.Group) else "options"
+        if message.startswith(_STRAY) and of is not None and error.ctx is not None:
+            stray = message.partition("(")[2].rpartition(")")[0]
+            taken = " ".join((where, *of.collect_usage_pieces(error.ctx)))
+            message = f"{shown(stray)} is more than {where} takes: expected {taken}"
         return show(UsageError(message, f"{where} --help lists the {listed}"))
     except click.exceptions.Exit as leaving:
         return leaving.exit_code

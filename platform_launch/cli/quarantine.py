@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.flags import Number
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
@@ -71,9 +72,7 @@ def show(quarantine: Path | None, form: str) -> int:
 @quarantine_file_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.option("--reason", required=True, help="Why.")
-@click.option(
-    "--hours", type=click.FloatRange(0, min_open=True), help="For how long (default: until it is released)."
-)
+@click.option("--hours", type=Number(0, min_open=True), help="For how long (default: until it is released).")
 def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: float | None) -> int:
     """Put nodes in quarantine."""
     path, now = needed_file(quarantine), time.time()

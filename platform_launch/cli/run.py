@@ -13,7 +13,7 @@ from platform_launch import hardware
 from platform_launch.cli import launch_options, options
 from platform_launch.console import Console
 from platform_launch.environment import Environment
-from platform_launch.errors import UsageError
+from platform_launch.errors import UsageError, shown
 from platform_launch.events import Event
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.platforms import detect
@@ -36,8 +36,9 @@ class ScriptArguments(click.Command):
             return super().parse_args(ctx, args[:cut])
         except click.UsageError as error:
             if "unexpected extra argument" in error.message:
+                stray = error.message.partition("(")[2].rpartition(")")[0]
                 raise UsageError(
-                    f"unexpected argument in {' '.join(args[:cut])!r}: this command takes options only",
+                    f"{shown(stray)} is more than {ctx.command_path} takes",
                     "name a script with --script FILE; its own arguments follow after --",
                 ) from error
             if isinstance(error, click.NoSuchOption) and cut == len(args):

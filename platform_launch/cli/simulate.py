@@ -9,6 +9,7 @@ import click
 
 from platform_launch import hardware
 from platform_launch.cli import launch_options, run
+from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.options import together
 from platform_launch.console import STDOUT, Console, languages
 from platform_launch.console.screen import Screen
@@ -31,7 +32,7 @@ _INSTEAD = {
     cls=run.ScriptArguments,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
-@click.option("--nodes", type=click.IntRange(1, 64), default=2, show_default=True, help="Nodes to start.")
+@click.option("--nodes", type=WholeNumber(1, 64), default=2, show_default=True, help="Nodes to start.")
 @click.argument("run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]")
 def command(nodes: int, run_options: tuple[str, ...]) -> int:
     """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.

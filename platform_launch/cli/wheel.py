@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.flags import Number, WholeNumber, json_or_table
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
@@ -39,9 +39,7 @@ def command() -> None:
     metavar="LIST",
     help="E.g. '8.0;9.0+PTX' or H100; auto asks NVML.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), help="Compilers at once (default: what CPUs and memory allow)."
-)
+@click.option("--jobs", type=WholeNumber(1), help="Compilers at once (default: what CPUs and memory allow).")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -77,9 +75,7 @@ def install(wheel: Path, python: str) -> int:
 
 @command.command("check")
 @_PYTHON
-@click.option(
-    "--timeout", type=click.FloatRange(1), default=120.0, show_default=True, metavar="S", help="Limit."
-)
+@click.option("--timeout", type=Number(1), default=120.0, show_default=True, metavar="S", help="Limit.")
 @json_or_table
 @click.option(
     "--compare",

@@ -8,10 +8,10 @@ import click
 
 from platform_launch import streams
 from platform_launch.cli.dumps import DumpReading, read, split
-from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
-from platform_launch.errors import InputError, UsageError
+from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.project import logs_folder
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
 from platform_launch.why.hang_records import HangRecord
@@ -20,17 +20,24 @@ from platform_launch.why.hang_records import HangRecord
 @click.command("why")
 @click.argument("logs", nargs=-1, metavar="[LOG…|-]")
 @click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
+@log_dir_option
 @json_or_table
 @lang_option
-def command(logs: tuple[str, ...], job: str | None, form: str) -> int:
+def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: str) -> int:
     """Name the first cause over all nodes and ranks, and what to do.
 
     LOG is a file (.gz, .xz, .bz2 and .zst too), or a folder of logs (of each node the latest launch); - reads
-    standard input. Without LOG: the newest launch in the project's log folder. Dumps of torch's flight
+    standard input. Without LOG: the newest launch in the log folder. Dumps of torch's flight
     recorder and records of the hang monitor, beside logs or alone, tell which ranks the others wait for.
 
     kubectl logs -l job-name=NAME --prefix --tail=-1 | platform-launch why -
     """
+    if logs and log_dir is not None:
+        raise UsageError(
+            f"--log-dir {log_dir} beside {shown_list(logs)}: expected one of them", "name the folder alone"
+        )
+    if log_dir is not None:
+        logs = (str(log_dir),)
     hang, logs = hang_records.part(logs) if "-" not in logs else (None, logs)
     alone = hang is not None and not logs
     dumped, logs = _part(logs) if not alone else (None, logs)
@@ -85,6 +92,6 @@ def _folders(logs: tuple[str, ...]) -> list[Path]:
     if not folder.exists():
         raise InputError(
             f"no launch has left a log yet: there is no folder {folder}",
-            "name the logs, or the folder that --log-dir named: platform-launch why FOLDER",
+            "name the logs, or the folder that `run` was given: platform-launch why --log-dir FOLDER",
         )
     return [folder]

@@ -9,6 +9,7 @@ from pathlib import Path
 from platform_launch.dist_launch.cluster import WaitingCluster, is_public
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
 from platform_launch.errors import InputError, InstallationError, NodesAbsentError
+from platform_launch.extras import install_extra
 
 _HOST_KEY_LIMIT_S = 10.0
 
@@ -28,7 +29,7 @@ def require_asyncssh() -> None:
     if find_spec("asyncssh") is None:
         raise InstallationError(
             "this Python has no asyncssh, which dist-launch speaks SSH with",
-            "pip install 'platform-launch[dist-launch]'",
+            install_extra("dist-launch"),
         )
 
 

@@ -10,6 +10,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
 from platform_launch.events import event
+from platform_launch.extras import install_extra
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.run_report import RunReport, RunReporter
 from platform_launch.launch.trainjob_status import URL, TrainJobStatus
@@ -56,7 +57,7 @@ def _metrics(
     except ModuleNotFoundError as error:
         raise InstallationError(
             f"this Python has no {error.name}, which --metrics-port answers with",
-            "pip install 'platform-launch[metrics]', or leave --metrics-port out",
+            f"{install_extra('metrics')}, or leave --metrics-port out",
         ) from error
     host, port = address
     try:

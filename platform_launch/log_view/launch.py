@@ -62,7 +62,7 @@ class CauseLine:
 def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]:
     """Return the logs that a person names: files, folders (of each the newest launch) or jobs.
 
-    Without a name: the newest launch of the project's log folder.
+    Without a name: the newest launch of ``folder``, where jobs are looked for too (default: the project's).
 
     Raises InputError for a name that is none of them.
     """
@@ -71,7 +71,7 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
     if not names and not folder.exists():
         raise InputError(
             f"no launch has left a log yet: there is no folder {folder}",
-            "name the logs, or the folder that --log-dir named: platform-launch logs FOLDER",
+            "name the logs, or the folder that `run` was given: platform-launch logs --log-dir FOLDER",
         )
     for name in names or (str(folder),):
         if Path(name).exists():

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from platform_launch.errors import InputError
+from platform_launch.errors import InputError, shown_list
 from platform_launch.events import Event, beside, read
 from platform_launch.why.lines.line import Location
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
+from platform_launch.why.lines.opening import holds_no_text
 from platform_launch.why.lines.scan import Readable
 
 # plan/launch_plan.py names logs so: train_<job>_node<rank>_<time>.log; -2 where a second launcher did too.
@@ -105,8 +106,15 @@ def _of_folder(folder: Path, job: str | None) -> list[Path]:
     else:
         logs = here + _of_torchrun(folder)
         logs = logs or sorted(path for path in folder.glob("*/*") if path.is_file() and _is_log(path))
+        named, logs = logs, [log for log in logs if not holds_no_text(log)]
     if job is not None and not ours:
         raise InputError(f"{folder} holds no log of a job of this launcher", "name the files themselves")
+    if not logs and not ours and named:
+        raise InputError(
+            f"{folder} holds no text that is named like a log: {shown_list([log.name for log in named])} "
+            f"{'holds' if len(named) == 1 else 'hold'} bytes that are none",
+            "name the files themselves",
+        )
     if not logs:
         raise InputError(
             f"{folder} holds no *.log: expected a folder of logs (*.log, *.out, *.err, *.txt; packed too)",

@@ -311,6 +311,12 @@ def test_what_is_neither_log_nor_job_is_refused_with_the_jobs_that_are_there(fai
     assert [log.node for log in find_logs([], failed)] == [0, 1]
 
 
+def test_a_folder_of_logs_is_named_as_a_launch_names_it(failed: Path) -> None:
+    here = ["--log-dir", str(failed)]
+    assert shown(*here) == shown(str(failed))
+    assert shown("job", *here) == shown(str(failed))
+
+
 def test_standard_input_is_read_line_by_line() -> None:
     result = CliRunner().invoke(command, ["-", "--level", "WARN"], input="a\nWARNING: b\nERROR c")
     assert result.output == "WARNING: b\nERROR c\n"

@@ -63,6 +63,19 @@ def test_folder_without_logs_is_named(tmp_path: Path) -> None:
         explain_paths([tmp_path])
 
 
+def test_of_a_folder_what_is_called_like_a_log_and_is_none_is_left_out(tmp_path: Path) -> None:
+    program = tmp_path / "dmesg"
+    program.write_bytes(Path("/bin/true").read_bytes())
+    (tmp_path / "noise.out").write_bytes(bytes(range(256)) * 40)
+    with pytest.raises(InputError, match=r"holds no text that is named like a log: dmesg, noise\.out hold"):
+        logs_in([tmp_path])
+    log, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
+    log.write_text("ValueError: one\n")
+    packed.write_bytes(gzip.compress(b"ValueError: two\n"))
+    assert logs_in([tmp_path]) == [log, packed]
+    assert logs_in([program]) == [program], "what is named itself is read, or refused by name"
+
+
 def test_log_that_cannot_be_read_is_named() -> None:
     # Opens, and fails at its first byte with an input/output error.
     with pytest.raises(InputError, match=r"/proc/self/mem cannot be read: Input/output error"):

@@ -77,6 +77,16 @@ def test_without_a_log_the_newest_launch_is_asked(
     assert "invalid_device" in CliRunner().invoke(command, ["--job", "older"]).output
 
 
+def test_the_log_folder_is_named_as_a_launch_names_it(tmp_path: Path) -> None:
+    for name, number in (("older", 1), ("newer", 2)):
+        log = tmp_path / f"train_{name}_node0_2026112{number}-100000.log"
+        log.write_text(f"ValueError: the {name} job's own error\n")
+    folder = str(tmp_path)
+    assert "newer job's own" in why("--log-dir", folder).stdout.decode()
+    assert "older job's own" in why("--log-dir", folder, "--job", "older").stdout.decode()
+    assert why("--log-dir", folder, folder).returncode == 64
+
+
 def test_job_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     (tmp_path / "train_mine_node0_20261122-100000.log").touch()
     done = why("--job", "other", str(tmp_path))

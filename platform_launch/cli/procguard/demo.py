@@ -13,17 +13,19 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
+from platform_launch.extras import install_extra
 from platform_launch.hardware import ports
 
 _PREFIX = "procguard-demo-"
 
 
 @click.command("demo")
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the page (default: a free one).")
+@click.option("--port", type=WholeNumber(1, 65535), help="Of the page (default: a free one).")
 @click.option(
     "--command",
     "command_line",
@@ -46,7 +48,7 @@ def command(port: int | None, command_line: str | None, folder: Path | None) -> 
     if command_line is None and importlib.util.find_spec("torch") is None:
         raise InstallationError(
             "the demo trains with torch, which is not here",
-            "pip install 'platform-launch[train]', or pass --command with a program of your own",
+            f"{install_extra('train')}, or pass --command with a program of your own",
         )
     env, console = Environment.of_this_process(), Console()
     with ExitStack() as stack:

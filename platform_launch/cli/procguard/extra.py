@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from platform_launch.errors import InstallationError
+from platform_launch.extras import install_extra
 
 
 @contextmanager
@@ -16,5 +17,5 @@ def needs_procguard() -> Iterator[None]:
     except ImportError as error:
         raise InstallationError(
             f"procguard needs the package {error.name}, which is not here",
-            "pip install 'platform-launch[procguard]'",
+            install_extra("procguard"),
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
@@ -31,7 +32,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
         Advice(
             "{python} -m pip install {packages}{without}, "
             "or name another environment for start_multinode_platform.sh in configs/platform.env",
-            python=python,
+            python=quote(python),
             packages=" ".join(missing),
             without=without,
         ),

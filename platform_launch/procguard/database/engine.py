@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from platform_launch.errors import InputError, InstallationError, LaunchError, shown
+from platform_launch.extras import install_extra
 from platform_launch.procguard.api.refused import Unavailable
 
 BUSY_TIMEOUT_S = 3.0
@@ -51,9 +52,7 @@ def database_url(text: str) -> URL:
             f"database {shown(url.drivername)}: not a kind that can be used", f"expected {expected}"
         )
     if importlib.util.find_spec("psycopg") is None:
-        raise InstallationError(
-            "a PostgreSQL database needs the package psycopg", "pip install 'platform-launch[postgres]'"
-        )
+        raise InstallationError("a PostgreSQL database needs the package psycopg", install_extra("postgres"))
     return url.set(drivername="postgresql+psycopg")
 
 

@@ -14,10 +14,12 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from platform_launch.errors import InputError
+from platform_launch.extras import pip_install
 from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
-_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_GZIP, _XZ, _BZIP2, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zX", b"BZh", b"\x28\xb5\x2f\xfd"
+_PACKED = (_GZIP, _XZ, _BZIP2, _ZSTANDARD)
 # What looks like a file of logs by its name and is none.
 _NO_TEXT = {
     b"PK\x03\x04": ("a zip archive", "unpack it first"),
@@ -39,6 +41,25 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+
+
+def holds_no_text(path: Path) -> bool:
+    """Tell a program, a picture and other bytes from a log, by how the file begins.
+
+    What is packed or cannot be read counts as a log: opening it tells.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    if head.startswith((*_PACKED, *(mark for mark, _ in _MARKS))):
+        return False
+    return head.startswith(tuple(_NO_TEXT)) or _is_strange(head)
+
+
+def _is_strange(head: bytes) -> bool:
+    return len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head)
 
 
 class OpenedLog:
@@ -101,11 +122,11 @@ class OpenedLog:
         return data if self._decoder is None else self._decoder.decode(data, final=not data).encode()
 
     def _unpacked(self, raw: BinaryIO, head: bytes) -> Readable:
-        if head.startswith(b"\x1f\x8b"):
+        if head.startswith(_GZIP):
             return self._files.enter_context(gzip.GzipFile(fileobj=raw))
-        if head.startswith(b"\xfd7zX"):
+        if head.startswith(_XZ):
             return self._files.enter_context(lzma.LZMAFile(raw))
-        if head.startswith(b"BZh"):
+        if head.startswith(_BZIP2):
             return self._files.enter_context(bz2.BZ2File(raw))
         if head.startswith(_ZSTANDARD):
             return self._zstandard(raw)
@@ -117,7 +138,7 @@ class OpenedLog:
         except ImportError:
             raise InputError(
                 f"{self._path} is packed with zstd, and the Python package zstandard is not installed",
-                "pip install zstandard, or: zstd -dc FILE | platform-launch why -",
+                f"{pip_install('zstandard')}, or: zstd -dc FILE | platform-launch why -",
             ) from None
         return _Zstandard(raw, zstandard.ZstdDecompressor, zstandard.ZstdError)
 
@@ -135,7 +156,7 @@ class OpenedLog:
                 )
 
     def _refuse_other_bytes(self, head: bytes) -> None:
-        if self._decoder is None and len(head.translate(None, _TEXT)) > _MOST_STRANGE * len(head):
+        if self._decoder is None and _is_strange(head):
             self.close()
             raise InputError(
                 f"{self._path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import flags
+from platform_launch.cli.flags import Number, WholeNumber, flags
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
 from platform_launch.errors import UsageError
 
 _settings = flags(
     click.option("--master-addr", metavar="NODE", help="The node that rank 0 runs on."),
-    click.option("--master-port", type=click.IntRange(1, 65535)),
+    click.option("--master-port", type=WholeNumber(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
     click.option("--backend", type=click.Choice(["nccl", "gloo"])),
     click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
@@ -26,12 +26,12 @@ _settings = flags(
         metavar="NAME=VALUE",
         help="A variable of the command; all of them are replaced.",
     ),
-    click.option("--max-restarts", type=click.IntRange(0, 1000)),
-    click.option("--backoff", "backoff_s", type=float, metavar="SECONDS"),
-    click.option("--silent-after", "silent_after_s", type=float, metavar="SECONDS"),
-    click.option("--fail-after", "fail_after_s", type=float, metavar="SECONDS"),
-    click.option("--ready-within", "ready_within_s", type=float, metavar="SECONDS"),
-    click.option("--grace", "grace_s", type=float, metavar="SECONDS", help="Between SIGTERM and SIGKILL."),
+    click.option("--max-restarts", type=WholeNumber(0, 1000)),
+    click.option("--backoff", "backoff_s", type=Number(), metavar="SECONDS"),
+    click.option("--silent-after", "silent_after_s", type=Number(), metavar="SECONDS"),
+    click.option("--fail-after", "fail_after_s", type=Number(), metavar="SECONDS"),
+    click.option("--ready-within", "ready_within_s", type=Number(), metavar="SECONDS"),
+    click.option("--grace", "grace_s", type=Number(), metavar="SECONDS", help="Between SIGTERM and SIGKILL."),
 )
 
 

@@ -1,0 +1,26 @@
+"""How to install what is missing: into the Python that runs, which need not be the first on PATH."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from shlex import quote
+
+from platform_launch.project import project_root
+
+
+def pip_install(*packages: str) -> str:
+    """Return the command that installs packages into this Python."""
+    return " ".join([quote(sys.executable), "-m pip install", *map(quote, packages)])
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that adds one of this project's extras to this Python.
+
+    A checkout that pip did not install is named by its folder: no package index would know it.
+    """
+    try:
+        distribution("platform-launch")
+    except PackageNotFoundError:
+        return pip_install(f"{project_root()}[{extra}]")
+    return pip_install(f"platform-launch[{extra}]")

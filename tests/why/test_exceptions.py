@@ -152,6 +152,16 @@ def test_what_a_failed_lookup_was_turned_into_answers(explain_text: Explain) -> 
     assert "raised while handling KeyError: 'round'" in verdict.notes
 
 
+def test_a_wait_that_was_broken_off_gives_way_to_what_was_waited_for(explain_text: Explain) -> None:
+    waited = uncaught("asyncio.exceptions.CancelledError")
+    caused = "\nThe above exception was the direct cause of the following exception:\n\n"
+    said = uncaught("RuntimeError: no answer from the head node in 30 s")
+    verdict = explain_text(waited + caused + uncaught("TimeoutError") + caused + said)
+    assert verdict.title == "RuntimeError: no answer from the head node in 30 s"
+    assert explain_text(uncaught("TimeoutError: head") + caused + said).title == "TimeoutError: head"
+    assert explain_text(waited).title == "asyncio.exceptions.CancelledError"
+
+
 def test_another_fault_while_handling_one_does_not_hide_it(explain_text: Explain) -> None:
     verdict = explain_text(LOOKUP.format(code="close(float(name))"))
     assert verdict.title == "KeyError: 'round'"

@@ -93,6 +93,12 @@ class Raised:
         return self.type.rpartition(".")[2] in _LOOKUPS
 
     @property
+    def only_stopped_waiting(self) -> bool:
+        """Tell whether it only says that a wait was broken off, as asyncio does before it says for what."""
+        name = self.type.rpartition(".")[2]
+        return name == "CancelledError" or (name == "TimeoutError" and not self.message)
+
+    @property
     def has_frames(self) -> bool:
         """Tell whether its traceback was printed, not its last line alone."""
         return self.frame is not None or self.innermost is not None

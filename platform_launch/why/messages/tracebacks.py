@@ -86,10 +86,10 @@ _NESTED = re.compile(r"[A-Z]\w{0,60}(?:Error|Exception)\([\"'].*\)$")
 _ADVICE = re.compile(
     r"(?:CUDA|HIP) kernel errors might|For debugging|Compile with|Search for `|You can suppress|Set TORCH"
 )
-# Bars of progress, Java's stack, and lines of Python's loggers.
+# Bars of progress, Java's stack, lines of Python's loggers, and code of a twin's traceback.
 _NO_MESSAGE = re.compile(
     r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
-    r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:"
+    r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:|^\s+raise [\w.]+\($"
 )
 # What torch adds to an error of NCCL, and torch_npu to one of CANN.
 _ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")

@@ -217,8 +217,14 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
 
 
 def _root(chain: Chain) -> Raised:
-    """Return the first cause of a chain; of a lookup that failed, what its handler raised on purpose."""
+    """Return the first cause of a chain.
+
+    Of a lookup that failed it is what its handler raised on purpose, and of a wait that was broken off what
+    says for what the process waited.
+    """
     index = min(chain.root, len(chain.links) - 1)
+    while index + 1 < len(chain.links) and chain.links[index].only_stopped_waiting:
+        index += 1
     root = chain.links[index]
     for link in chain.links[index + 1 :]:
         on_purpose = link.handling and link.innermost and link.innermost.source.startswith("raise ")

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tests.lab.cgroup import Group
@@ -119,7 +120,8 @@ def kill_everything(host: Host) -> None:
     """
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in processes_on(host):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def guard_process(node: Node) -> int:

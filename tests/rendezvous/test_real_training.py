@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
             "--output-dir",
             str(run),
             *("--height", "32", "--width", "32"),
-            *("--max-train-steps", "24", "--checkpoint-every", "4", "--log-every", "2"),
+            *("--max-train-steps", "48", "--checkpoint-every", "4", "--log-every", "2"),
         ),
     ]
     with hosts(2) as machines:
@@ -52,12 +53,15 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
             for rank, machine in enumerate(machines)
         ]
         nodes[0].when("roll call: all 2 nodes are here, and they agree")
-        nodes[0].when("Step 6/24")
+        nodes[0].when("Step 6/48")
         assert list(run.glob("checkpoints/checkpoint-*"))
         # The workers, as the kernel would for lack of memory; the launcher lives.
         for pid in processes_on(machines[1]):
-            if b"examples/taehv/train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+            with suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # some end by themselves, or with their parent
+                if b"examples/taehv/train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
         codes = [node.code() for node in nodes]
     everything = "\n\n".join(node.text for node in nodes)
     assert codes == [0, 0], everything
@@ -74,5 +78,5 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
         assert node.said("[ERROR] node 1, node1 (10.213.0.2): the training ended with"), everything
         assert node.said("[WARN] restart 1 of 1: the nodes meet again"), everything
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert max(record["step"] for record in steps) == 24
+    assert max(record["step"] for record in steps) == 48
     assert any("resum" in line.lower() for _, line in nodes[0].lines), everything

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.prompt import Prompt
 
+from platform_launch.console.screen import columns
 from platform_launch.errors import InputError, UsageError
 
 
@@ -20,7 +21,7 @@ class Dialogue:
 
     def __init__(self) -> None:
         self.open = sys.stdin.isatty() and sys.stderr.isatty()
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, width=columns())
         self._missing: list[str] = []
         self.asked = False
 

@@ -26,7 +26,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 
 
 @click.command("logs")
-@click.argument("names", nargs=-1, metavar="[JOB|LOG…|-]")
+@click.argument("names", nargs=-1, type=click.Path(readable=False), metavar="[JOB|LOG…|-]")
 @click.option(
     "-f", "--follow", is_flag=True, help="Show what is written from now on, too, until all nodes ended."
 )

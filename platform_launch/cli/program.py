@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from platform_launch import streams
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown
 from platform_launch.helper import PACKAGE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # What click says of arguments that a command has no place for.
 _STRAY = "Got unexpected extra argument"
@@ -54,6 +57,17 @@ class Commands(click.Group):
             also = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No such command '{name}'.{also}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Name the commands that begin so, without importing any, or the options."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in self._modules.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""

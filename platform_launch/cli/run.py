@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from platform_launch import hardware
 from platform_launch.cli import launch_options, options
 from platform_launch.console import Console
+from platform_launch.console.screen import columns
 from platform_launch.environment import Environment
 from platform_launch.errors import UsageError, shown
 from platform_launch.events import Event
@@ -105,7 +105,7 @@ def _print(plan: LaunchPlan, form: str) -> None:
     elif form == "shell":
         click.echo(render.render_shell(plan))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _LOG_WIDTH
+        width = columns() if sys.stdout.isatty() else _LOG_WIDTH
         click.echo(render.render_table(plan, width))
     console = Console()
     for warning in plan.warnings:

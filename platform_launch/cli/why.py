@@ -18,7 +18,7 @@ from platform_launch.why.hang_records import HangRecord
 
 
 @click.command("why")
-@click.argument("logs", nargs=-1, metavar="[LOG…|-]")
+@click.argument("logs", nargs=-1, type=click.Path(readable=False), metavar="[LOG…|-]")
 @click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
 @log_dir_option
 @json_or_table

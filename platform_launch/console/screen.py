@@ -21,6 +21,11 @@ _MOST_HELD_BYTES = 256 * 1024
 _MOST_COLUMNS, _LOG_COLUMNS = 160, 80
 
 
+def columns() -> int:
+    """Return how wide standard output's terminal is; some know no width, or 0, and 80 is taken then."""
+    return shutil.get_terminal_size((_LOG_COLUMNS, 24)).columns or _LOG_COLUMNS
+
+
 class Screen:
     """Where a person reads. A reader that is gone, stuck or full costs the text, and nothing else.
 
@@ -45,9 +50,8 @@ class Screen:
         if not self.is_terminal:
             return _LOG_COLUMNS
         with suppress(OSError, ValueError):
-            columns = os.get_terminal_size(self._number).columns
-            return min(columns, _MOST_COLUMNS) if columns else _LOG_COLUMNS
-        return min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
+            return min(os.get_terminal_size(self._number).columns or _LOG_COLUMNS, _MOST_COLUMNS)
+        return min(columns(), _MOST_COLUMNS)
 
     def write(self, text: str) -> None:
         """Write whole lines, from any thread."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from platform_launch import hardware
 from platform_launch.doctor import deep
 from platform_launch.doctor.checks.planned import plan_warnings
+from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, Level, of_refusal
 from platform_launch.doctor.gather import gather
 from platform_launch.doctor.quick import NAMES, examine
@@ -62,9 +63,13 @@ def examine_launch(
     checked = ["launch plan", *NAMES]
     jax = jax or plan.launcher == "jax"
     if child_processes:
-        tried = ["jax"] if jax else [name for name in ("torch", "deepspeed") if name in plan.packages]
+        # What is missing has been found already; only what is there can be tried.
+        here: list[str] = [
+            name for name in ("torch", "deepspeed") if name in plan.packages and _is_there(facts, name)
+        ]
+        tried: list[str] = ["jax"] if jax else here
         checked += [f"in a process of its own: {name}" for name in tried]
-        findings += _deep(plan, env, jax)
+        findings += _deep(plan, env, tried)
     nnodes = plan.topology.nnodes
     if nnodes > 1 and other_nodes:
         from platform_launch.doctor.cluster.consultation import meet
@@ -118,13 +123,18 @@ def _without(refusal: LaunchError, request: Request) -> Request:
     )
 
 
-def _deep(plan: LaunchPlan, env: Environment, with_jax: bool) -> list[Finding]:
+def _is_there(facts: Facts, package: str) -> bool:
+    return facts.installation.modules[package].origin is not None
+
+
+def _deep(plan: LaunchPlan, env: Environment, tried: list[str]) -> list[Finding]:
     variables = plan.child_environment(env.inherited())
-    if with_jax:
-        return deep.try_library("jax", plan, variables)
-    findings = deep.try_library("torch", plan, variables) if "torch" in plan.packages else []
-    broken = any(finding.level is Level.ERROR for finding in findings)
-    return findings if broken or "deepspeed" not in plan.packages else [*findings, *_ops(plan, variables)]
+    findings: list[Finding] = []
+    for name in tried:
+        if any(finding.level is Level.ERROR for finding in findings):
+            break
+        findings += _ops(plan, variables) if name == "deepspeed" else deep.try_library(name, plan, variables)
+    return findings
 
 
 def _ops(plan: LaunchPlan, variables: dict[str, str]) -> list[Finding]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.console.screen import columns
 from tests.lab.waiting import LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,12 @@ def speak(*arguments: str, code: str = SPEAK, **variables: str) -> subprocess.Co
         [sys.executable, "-c", code, *arguments],
         env={**ENVIRONMENT, **variables}, capture_output=True, text=True, timeout=LIMIT_S, check=True,
     )  # fmt: skip
+
+
+def test_a_terminal_that_knows_no_width_has_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
+    assert columns() == 80
 
 
 def on_a_terminal(columns: int, code: str = SPEAK, **variables: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -12,9 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from platform_launch.cli.doctor import command as doctor
+from platform_launch.doctor import deep, examination
+from platform_launch.doctor.facts import Facts
+from platform_launch.doctor.finding import Finding
+from platform_launch.doctor.gather import gather
 from platform_launch.doctor.quick import NAMES
+from platform_launch.environment import Environment
+from platform_launch.hardware.packages import Module
 from platform_launch.health import quarantine
+from platform_launch.plan.launch_plan import LaunchPlan
 from tests.conftest import FakeNvml
 from tests.lab.effects import effects_of
 from tests.lab.nvml import fake
@@ -53,6 +63,28 @@ def script(tmp_path: Path) -> Path:
 def free_port() -> Iterator[str]:
     with reserved_port() as port:
         yield str(port)
+
+
+def test_a_missing_library_is_told_once(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_deepspeed(env: Environment, plan: LaunchPlan) -> Facts:
+        facts = gather(env, plan)
+        modules = {**facts.installation.modules, "deepspeed": Module("deepspeed", None, ())}
+        return dataclasses.replace(
+            facts, installation=dataclasses.replace(facts.installation, modules=modules)
+        )
+
+    def tried(library: str, plan: LaunchPlan, env: Mapping[str, str]) -> list[Finding]:
+        libraries.append(library)
+        return []
+
+    libraries: list[str] = []
+    monkeypatch.setattr(examination, "gather", without_deepspeed)
+    monkeypatch.setattr(deep, "try_library", tried)
+    monkeypatch.setattr(examination, "_ops", lambda *_: pytest.fail("asked for the ops of what is missing"))
+    arguments = ["--local", "--script", str(script), "--recipe", "auto", "--format", "json"]
+    done = CliRunner().invoke(doctor, [*arguments, "--log-dir", str(script.parent)])
+    missing = [one["what"] for one in json.loads(done.stdout)["findings"] if "deepspeed" in one["what"]]
+    assert (len(missing), libraries) == (1, ["torch"]), done.stdout
 
 
 def test_a_healthy_machine_ends_with_zero(script: Path, free_port: str) -> None:

@@ -79,7 +79,7 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert ctl("create", "t", "--master-addr", "gn6", "--backend", "gloo", "--world-size", "2")[0] == 0
     assert ctl("create", "t")[0] == 64
     assert ctl("set", "t", "--command", "python train.py", "--world-size", "all")[0] == 0
-    settings = json.loads(ctl("groups", "t", "--json")[1])["settings"]
+    settings = json.loads(ctl("groups", "t", "--format", "json")[1])["settings"]
     assert (settings["command"], settings["world_size"]) == ("python train.py", None)
     assert (settings["backend"], settings["master_addr"]) == ("gloo", "gn6")
     assert ctl("set", "t")[0] == 64
@@ -101,11 +101,14 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert "was so already" in ctl("start", "t")[2]
     until(lambda: node.beat() and "running" in ctl("groups", "t")[1])
     node.end(1, 3)
+    node.reports[1]["verdict"] = "the data loader ran out of shared memory"
     until(lambda: node.beat() and "failed" in ctl("groups", "t")[1])
     shown = ctl("groups", "t")[1]
     assert "gn6-1" in shown
+    until(lambda: node.beat() and "out of shared memory" in ctl("runs", "t")[1])
+    assert "out of shared memory" in ctl("runs", "t", "1")[1]
     assert "op" in ctl("events")[1]
-    listed = json.loads(ctl("workers", "--group", "t", "--json")[1])
+    listed = json.loads(ctl("workers", "--group", "t", "--format", "json")[1])
     assert [worker["worker"] for worker in listed] == ["gn6-0", "gn6-1"]
     assert "gn6-0" in ctl("workers")[1]
     assert ctl("move", "gn6-0", "gn6-1", "--out")[0] == 0
@@ -123,10 +126,14 @@ def test_a_rank_that_leaves_before_its_agent_hears_of_the_stop_is_stopped(ctl: C
     assert ctl("stop", "early")[2].endswith("early: stopping (run 1)\n")
     node.end(0, 1)
     node.end(1, 143)
-    until(lambda: node.beat() and json.loads(ctl("groups", "early", "--json")[1])["phase"] == "stopped")
+    until(
+        lambda: (
+            node.beat() and json.loads(ctl("groups", "early", "--format", "json")[1])["phase"] == "stopped"
+        )
+    )
     ends = {line.split()[0]: line.split()[2:4] for line in ctl("workers", "--group", "early")[1].splitlines()}
     assert (ends["gn8-0"], ends["gn8-1"]) == (["stopped", "1"], ["stopped", "143"])
-    assert [run["outcome"] for run in json.loads(ctl("runs", "early", "--json")[1])] == ["stopped"]
+    assert [run["outcome"] for run in json.loads(ctl("runs", "early", "--format", "json")[1])] == ["stopped"]
     page = server.person().get("/workers/gn8-1/log").text
     assert ("Stopped" in page, "Failed" in page) == (True, False)
 

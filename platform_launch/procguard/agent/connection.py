@@ -38,6 +38,7 @@ class RequestError(Exception):
 
     def __init__(self, text: str, hint: str = "", status: int = 0) -> None:
         super().__init__(text)
+        self.what, self.hint = text, hint
         self.text = f"{text} ({hint})" if hint else text
         self.status = status
 

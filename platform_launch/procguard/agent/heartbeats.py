@@ -21,7 +21,8 @@ _FOR_GOOD = frozenset({400, 401, 422})
 class HeartbeatSender:
     """Sends what the exchange holds. ``log(level, text)`` hears of changes, not of attempts.
 
-    ``refused_for_good``: why the server has never taken this agent and will not. ``replaced_since``: when, on
+    ``refused_for_good``: why the server has never taken this agent and will not; whoever reads it says it.
+    ``replaced_since``: when, on
     the monotonic clock, the server first said that this node's name is another agent's now; None while it
     does not.
     """
@@ -29,7 +30,7 @@ class HeartbeatSender:
     def __init__(
         self, connection: AgentConnection, exchange: Exchange, log: Callable[[str, str], None]
     ) -> None:
-        self.refused_for_good = ""
+        self.refused_for_good: RequestError | None = None
         self.replaced_since: float | None = None
         self._joined = False
         self._connection = connection
@@ -57,16 +58,17 @@ class HeartbeatSender:
         if self._last_logged or not self._joined:
             self._log("SUCCESS", f"connected to {self._connection.url}")
         self._joined, self._failures, self._last_logged = True, 0, ""
-        self.refused_for_good, self.replaced_since = "", None
+        self.refused_for_good, self.replaced_since = None, None
         return min(max(orders.heartbeat_s, 0.05), 60.0) if orders.heartbeat_s > 0 else _DEFAULT_S
 
     def _failed(self, trouble: RequestError) -> float:
         self._failures += 1
         if not self._joined and trouble.status in _FOR_GOOD:
-            self.refused_for_good = trouble.text
+            self.refused_for_good = trouble
         if trouble.status == NAME_TAKEN and self.replaced_since is None:
             self.replaced_since = time.monotonic()
-        if trouble.text != self._last_logged and (self._failures > 1 or trouble.status):
+        worth_a_word = self._failures > 1 or trouble.status
+        if self.refused_for_good is None and trouble.text != self._last_logged and worth_a_word:
             self._last_logged = trouble.text
             self._log("WARN", f"{trouble.text}; trying again, trainings here go on")
         longest_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 16))

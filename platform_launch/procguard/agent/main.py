@@ -90,13 +90,17 @@ class Agent:
         limit_s = self._orphan_after_s
         poll = select.poll()
         poll.register(inbox.fd, select.POLLIN)
-        leaving = False
+        leaving, told = False, ""
         while True:
             self._step(exchange, leaving=leaving)
             if leaving and self._quiet:
                 return
-            if beats.refused_for_good and self._quiet:
-                raise UsageError(beats.refused_for_good)
+            refused = beats.refused_for_good
+            if refused is not None and self._quiet:
+                raise UsageError(refused.what, refused.hint)
+            if refused is not None and refused.text != told:
+                told = refused.text
+                self._log("WARN", f"{told}; trying again, trainings here go on")
             since = beats.replaced_since
             if since is not None and time.monotonic() - since > limit_s and not (leaving or self._quiet):
                 leaving = True

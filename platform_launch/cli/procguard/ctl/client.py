@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.procguard.ctl.tokens import server
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.environment import Environment
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 
 SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the server is (PROCGUARD_SERVER).")
-_JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON, as the API answers it.")
 
 
 # What the page offers by a click, by the code of the problem.
@@ -120,16 +120,16 @@ def _of_flag(problem: dict[str, Any]) -> str:
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command its client, from --server and the variables, and the flag --json."""
+    """Give a command its client, from --server and the variables, and whether --format asks for JSON."""
 
     @click.pass_context
-    def command(context: click.Context, /, url: str | None, **values: Any) -> Any:
+    def command(context: click.Context, /, url: str | None, form: str, **values: Any) -> Any:
         with ApiClient(*server(Environment.of_this_process(), url)) as client:
-            return context.invoke(function, client, **values)
+            return context.invoke(function, client, as_json=form == "json", **values)
 
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__
-    return SERVER_OPTION(_JSON_OPTION(command))
+    return SERVER_OPTION(json_or_table(command))
 
 
 def segment(name: str) -> str:

@@ -134,9 +134,11 @@ def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
 
 
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
-    failure = run["failure"] or {"worker": "", "text": ""}
+    failure = run["failure"] or {"worker": "", "text": "", "verdict": ""}
     by = f"{run['requested_by']} (restart {run['restart']})" if run["restart"] else run["requested_by"]
     cause = f"{failure['worker'] or ''} {failure['text']}".strip()
+    if failure["verdict"]:
+        cause += f"\n{failure['verdict']}"
     size = run["world_size"]
     ended = local(run["ended_at"])
     return run["number"], run["outcome"] or "under way", by, local(run["requested_at"]), ended, size, cause

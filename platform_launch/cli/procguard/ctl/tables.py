@@ -8,6 +8,7 @@ from datetime import datetime
 
 import click
 
+from platform_launch.console.screen import columns
 from platform_launch.text import escaped
 
 _COLOURS = {
@@ -39,7 +40,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     for row in rows:
         cells = [escaped(str(cell)) for cell in row]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
+    console = Console(width=columns() if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
     with console.capture() as capture:
         console.print(table if table.row_count else empty, markup=False)
     for line in capture.get().splitlines():

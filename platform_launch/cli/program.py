@@ -11,7 +11,7 @@ import click
 
 from platform_launch import streams
 from platform_launch.console import Console
-from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown
+from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown, shown_list
 from platform_launch.helper import PACKAGE
 
 if TYPE_CHECKING:
@@ -94,9 +94,15 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
             click.echo(message, err=True)
             return UsageError.exit_code
-        where, of = (error.ctx.command_path, error.ctx.command) if error.ctx is not None else (name, None)
+        if error.ctx is None:  # click's parser knows no command
+            return show(UsageError(message, f"{name} COMMAND --help lists the options of a command"))
+        where, of = error.ctx.command_path, error.ctx.command
         listed = "commands" if isinstance(of, click.Group) else "options"
-        if message.startswith(_STRAY) and of is not None and error.ctx is not None:
+        if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+            kind = error.param.type
+            expected = f": expected {shown_list(kind.choices)}" if isinstance(kind, click.Choice) else ""
+            message = f"{error.param.human_readable_name} is missing{expected}"
+        if message.startswith(_STRAY):
             stray = message.partition("(")[2].rpartition(")")[0]
             taken = " ".join((where, *of.collect_usage_pieces(error.ctx)))
             message = f"{shown(stray)} is more than {where} takes: expected {taken}"

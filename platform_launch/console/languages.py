@@ -6,7 +6,7 @@ English, which stands beside each id in ``platform_launch.events``, and Chinese 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -81,6 +81,18 @@ def _with_ranks_in_chinese(event: Event) -> Event:
         if "sentence" in fields:
             fields["text"] = f"  {words.render(Sentence.read(fields['sentence']))}"
     return replace(event, fields=fields)
+
+
+def rank_words(seen: Sequence[Sentence], english: str) -> str:
+    """Return what is seen of ranks; what has no words in this language stays English."""
+    if current() == "en":
+        return english
+    from platform_launch.console import chinese
+
+    words = SentenceRenderer(chinese.words("ranks"))
+    with suppress(KeyError, ValueError):
+        return "；".join(map(words.render, seen))
+    return english
 
 
 def _word(section: str, key: str, english: str, language: str = "") -> str:

@@ -142,6 +142,8 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
             ["topology", "one", "two"],
             "is more than platform-launch topology takes: expected platform-launch topology [OPTIONS]\n",
         ),
+        (["job"], "error: TARGET is missing: expected slurm, kubernetes, jobset,"),
+        (["run", "--nnodes"], "hint:  platform-launch COMMAND --help lists the options of a command\n"),
         (["job", "slurm", "train.py"], "error: 'train.py' is more than platform-launch job takes\n"),
         (["run", "--platform", "nonsense"], "nonsense"),
         (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),

@@ -41,6 +41,7 @@ ENGLISH = {
     "event": "{title} ({log}:{line})",
     "event-on": "{title} on {place} ({log}:{line})",
     # What the training survived, and what was not read.
+    "earlier-attempt": "an earlier attempt in these logs ended with: {event}",
     "errors-survived": "earlier errors were followed by more output, so training went on (errors: {count})",
     "output-follows": "{count} lines of output follow: the process may have survived this",
     "lines-left-out": "{log} is full of {heads}: of such lines only the first and the last were read",

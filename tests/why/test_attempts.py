@@ -28,7 +28,7 @@ def test_an_attempt_that_worked_leaves_those_before_it_behind(explain_text: Expl
     assert explain_text(progress(5) + MISSING + begins + progress(20) + OOM).cause == "cuda_out_of_memory"
     verdict = explain_text(progress(5) + MISSING + begins + progress(20))
     assert verdict.kind == "nothing"
-    assert "errors-survived" in [one.id for one in verdict.noted]
+    assert "earlier-attempt" in [one.id for one in verdict.noted]
 
 
 @pytest.mark.parametrize("begins", BEGINNINGS)
@@ -51,3 +51,42 @@ def test_an_attempt_that_never_worked_may_have_failed_of_the_first_one(
 def test_what_is_tried_again_within_a_training_begins_none(explain_text: Explain, line: str) -> None:
     fault = uncaught("RuntimeError: CUDA error: an illegal memory access was encountered")
     assert explain_text(fault + line + progress(20)).cause == "illegal_memory_access"
+
+
+@pytest.mark.parametrize("begins", BEGINNINGS)
+def test_what_ended_the_last_attempt_answers_if_it_has_a_cause_of_its_own(
+    explain_text: Explain, begins: str
+) -> None:
+    own = uncaught("KeyError: 'reward'")
+    assert explain_text(OOM + begins + progress(2) + own).title == "KeyError: 'reward'"
+    left_without = uncaught("AttributeError: 'NoneType' object has no attribute 'step'")
+    assert explain_text(OOM + begins + progress(2) + left_without).cause == "cuda_out_of_memory"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(base) jl@gpu7:~/proj$ python train.py --size 4\n",
+        "[jl@gpu7 proj]$ torchrun --nproc-per-node 2 train.py\n",
+        "$ CUDA_VISIBLE_DEVICES=0 accelerate launch train.py\n",
+    ],
+)
+def test_a_command_that_someone_typed_begins_another_attempt(explain_text: Explain, command: str) -> None:
+    own = uncaught("KeyError: 'reward'")
+    assert explain_text(OOM + command + progress(2) + own).title == "KeyError: 'reward'"
+    assert explain_text(
+        OOM + command.replace("train.py", "x").partition("$")[0] + "$ nvidia-smi\n" + own
+    ).cause
+
+
+def test_a_loop_in_a_script_starts_the_same_program_again(explain_text: Explain) -> None:
+    own = uncaught("KeyError: 'reward'")
+    log = f"+ python train.py --seed 1\n{OOM}+ sleep 9\n+ python train.py --seed 2\n{own}"
+    assert explain_text(log).title == "KeyError: 'reward'"
+    assert explain_text(log.replace("train.py --seed 2", "evaluate.py")).cause == "cuda_out_of_memory"
+
+
+def test_of_several_runs_in_one_log_the_last_failure_answers(explain_text: Explain) -> None:
+    own = uncaught("KeyError: 'reward'")
+    assert explain_text(OOM + "next setting\n" + progress(12) + own).title == "KeyError: 'reward'"
+    assert explain_text(OOM + "next setting\n" + progress(3) + own).cause == "cuda_out_of_memory"

@@ -70,7 +70,8 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
 def survived(nodes: Sequence[NodeEvents], chosen: Occurrence | None) -> list[Note]:
     """Say which errors training went on after, the chosen one perhaps among them."""
     count = sum(event.count for node_events in nodes for event in node_events.survived)
-    notes = [note("errors-survived", count=count)] if count else []
+    notes = [note("earlier-attempt", event=named(one.left_behind)) for one in nodes if one.left_behind][:1]
+    notes += [note("errors-survived", count=count)] if count else []
     if chosen is None:
         return notes
     after = max(s.lines_after for s in nodes if chosen in s.episode.events.values())

@@ -22,6 +22,8 @@ _LAUNCHER = re.compile(
 )
 # What code tries on purpose: the handler's own exception then says what is wrong.
 _LOOKUPS = frozenset(("AttributeError", "Empty", "IndexError", "KeyError", "StopIteration"))
+# The same, where what is sought lies outside of the code.
+_SOUGHT = _LOOKUPS | {"FileNotFoundError", "ImportError", "ModuleNotFoundError"}
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ class Chain:
 
     @property
     def lost_its_end(self) -> bool:
-        """Tell whether it is cut off in the handler of a lookup, which was to say what is wrong."""
-        return bool(self.handler) and all(link.is_lookup for link in self.links)
+        """Tell whether it is cut off in the handler of a search, which was to say what is wrong."""
+        return bool(self.handler) and all(link.type.rpartition(".")[2] in _SOUGHT for link in self.links)
 
     @property
     def is_wrapper(self) -> bool:

@@ -95,6 +95,8 @@ _NO_MESSAGE = re.compile(
 _ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")
 # A place in compiled code, below which its macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
+# What doctest's examples have in place of frames.
+_EXAMPLE = "..."
 _LISTS = re.compile(r"\d+ validation errors? for \S+$")
 
 
@@ -156,6 +158,8 @@ class Traceback:
             raised = _raised(ending, line, frames, handling=self._handling)
             message = _GLUED_TIME.sub("", ending[2] or "")
             self._end(replace(raised, message=shown(message)))
+        elif not frames and text.strip() == _EXAMPLE:
+            self.chain.harmless = True
         else:
             if frames and not frames[-1].source and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))

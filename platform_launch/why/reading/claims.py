@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.why.lines.line import Line
-from platform_launch.why.reading.events import NodeEvents, Occurrence
+from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
 from platform_launch.why.reading.steps import FEW_STEPS, shows_work
 
 # An exception of these types comes from the code that raised it, whatever else happened to the job.
@@ -89,12 +89,13 @@ class Claims:
     def __init__(self, preceding: Callable[[int], list[bytes]], parsed: Callable[[int, bytes], Line]) -> None:
         self._preceding, self._parsed = preceding, parsed
         self._open: list[_Claim] = []
+        self._proofs: list[_Claim] = []
         self._looks = 0
 
     def add(self, holder: NodeEvents, event: Occurrence) -> None:
         """Take note of a line that says a cause."""
-        if not event.is_proof and len(self._open) < _MOST_CLAIMS:
-            self._open.append(_Claim(holder, event))
+        if len(self._open) < _MOST_CLAIMS:
+            (self._proofs if event.is_proof else self._open).append(_Claim(holder, event))
 
     def ended(self, start: int, number: int) -> None:
         """Take note of a line that tells how a process ended: what stands right above was its last word."""
@@ -105,8 +106,8 @@ class Claims:
         """Take note of a consequence, while line ``number`` is read: work may have gone on until then."""
         above = [one for one in self._open if one.event.last < event.start and not one.suffered_at]
         self._overcome(above, self._last_work(above, event.start, number))
-        for one in above:
-            one.suffered_at = event.start
+        for one in (*above, *(one for one in self._proofs if one.event.last < event.start)):
+            one.suffered_at = one.suffered_at or event.start
 
     def proved(self, proof: Occurrence, number: int) -> None:
         """Decide on the claims above a proof, while line ``number`` is read."""
@@ -115,7 +116,24 @@ class Claims:
         for one in above:
             self._open.remove(one)
             stood = 0 < one.suffered_at < proof.start
-            if work.went_on_after(one.event) or (not stood and _has_own_cause(proof, one.event)):
+            if work.went_on_after(one.event) or (not stood and has_own_cause(proof, one.event)):
+                one.holder.overcome(one.event)
+        self._contradict(proof, number)
+
+    def _contradict(self, proof: Occurrence, number: int) -> None:
+        """Take an earlier proof for a claim: work went on below it, until something else ended that."""
+        self._proofs = [one for one in self._proofs if proof.start - one.event.last <= SURVIVED_LINES]
+        above = [
+            one
+            for one in self._proofs
+            if one.event.last < proof.start
+            and None in (one.event.where.rank, proof.where.rank)
+            and has_own_cause(proof, one.event)
+        ]
+        work = self._last_work(above, proof.start, number)
+        for one in above:
+            if not one.suffered_at and work.went_on_after(one.event):
+                self._proofs.remove(one)
                 one.holder.overcome(one.event)
 
     def _overcome(self, claims: list[_Claim], work: _Work) -> None:
@@ -139,7 +157,7 @@ class Claims:
         return _Work(shown[FEW_STEPS - 1][0], self._parsed(*shown[0]).time_s)
 
 
-def _has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
+def has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
     """Tell whether an uncaught exception is no consequence of what a line above it says."""
     known, said = proof.signature, claim.signature
     if proof.raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):

@@ -175,7 +175,8 @@ class NodeEvents:
     seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
     that a process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
     is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
-    that the launcher found, "" where its events do not tell.
+    that the launcher found, "" where its events do not tell. ``left_behind`` is the cause that ended the
+    attempt before the last one.
     """
 
     def __init__(self, log: str, clock_offset_s: float) -> None:
@@ -191,6 +192,7 @@ class NodeEvents:
         self.homes_of = 0
         self.lines_read = 0
         self.survived: list[Occurrence] = []
+        self.left_behind: Occurrence | None = None
         self.first_error: FirstError | None = None
         self.last_words: FirstError | None = None
         self.success_said: FirstError | None = None
@@ -274,7 +276,7 @@ class NodeEvents:
         """Take what stands up to a line, from which on the training was begun anew, for got over."""
         over = [one for one in self.episode.of_role(SignatureRole.CAUSE) if one.last <= until]
         self.forget(until)
-        self.survived = [*self.survived, *over][-_MOST_SURVIVED:]
+        self.left_behind = min(over, key=lambda one: one.start, default=self.left_behind)
 
     def go_on(self, few_steps_at: int, last_step_at: int, said_at: int, until_s: float | None) -> None:
         """Take what stands above work for none of a failure; one step is enough for what may be harmless.
@@ -284,7 +286,7 @@ class NodeEvents:
         calls something a success: causes above it are suspects, and lines that say an error nothing.
         """
         for event in list(self.episode.events.values()):
-            harmless = event.role is SignatureRole.SUSPECT and event.raised is None
+            harmless = event.doubtful or (event.role is SignatureRole.SUSPECT and event.raised is None)
             late = until_s is not None and event.span.exact and (event.span.not_before_s or 0.0) > until_s
             last_word = until_s is None and says_end(event.shown)
             if event.last < (last_step_at if harmless else few_steps_at) and not (late or last_word):

@@ -12,7 +12,7 @@ from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
-from platform_launch.why.reading.claims import Claims
+from platform_launch.why.reading.claims import OF_THE_CODE, Claims, has_own_cause
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
 from platform_launch.why.reading.steps import (
@@ -82,7 +82,7 @@ class LogEvents:
         )
         holder = self.of(writer or where)
         if role is SignatureRole.CAUSE:
-            self._leave_behind(event.start)
+            self._leave_behind(event.start, event if event.is_proof else None)
         if event.is_proof:
             self._claims.proved(event, self._scanner.number)
         elif role is SignatureRole.CONSEQUENCE:
@@ -98,17 +98,28 @@ class LogEvents:
         self._leave_behind(line.number)
         self._begun_anew_at = line.number
 
-    def _leave_behind(self, until: int) -> None:
-        """Take earlier attempts for got over where the latest one worked before line ``until``."""
+    def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
+        """Take earlier attempts for got over where the latest one worked before line ``until``.
+
+        So where it ended with a ``proof`` that has a cause of its own.
+        """
         since, now = self._begun_anew_at, self._scanner.number
         if not since or self._looks_at_work >= _MOST_LOOKS_AT_WORK:
             return
         self._looks_at_work += 1
         below = self._scanner.preceding(min(now - since, now - until + SURVIVED_LINES))[now - until :]
-        if sum(map(shows_work, below)) >= FEW_STEPS:
+        if sum(map(shows_work, below)) >= FEW_STEPS or (proof and self._is_new(proof, since)):
             self._begun_anew_at = 0
             for node_events in self._nodes.values():
                 node_events.leave_behind(since)
+
+    def _is_new(self, proof: Occurrence, since: int) -> bool:
+        """Tell whether a proof is of the code, and comes of none of the causes above a line."""
+        if proof.raised is None or proof.raised.type.rpartition(".")[2] not in OF_THE_CODE:
+            return False
+        episodes = [node_events.episode for node_events in self._nodes.values()]
+        causes = [one for episode in episodes for one in episode.of_role(SignatureRole.CAUSE)]
+        return all(has_own_cause(proof, one) for one in causes if one.last < since)
 
     def end(self, ending: Ending) -> None:
         """Take note of how a process ended."""

@@ -16,14 +16,14 @@ from platform_launch.why.messages.signatures import Catalogue, Match, Signature,
 from platform_launch.why.messages.tracebacks import Traceback, about_to_raise, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
-from platform_launch.why.reading.attempts import begins_anew
+from platform_launch.why.reading.attempts import Attempts, is_command
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
 from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.mentions import is_mention
+from platform_launch.why.reading.mentions import LINES_OF_A_CHANGE, is_mild, is_of_a_change, is_quoted
 from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import (
     LINES_OF_A_DESCRIPTION,
@@ -33,7 +33,7 @@ from platform_launch.why.reading.pods import (
     speaks_of_a_pod,
     was_placed,
 )
-from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful
+from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful, is_repeated
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.sources import LogSource
 
@@ -49,6 +49,7 @@ _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
 _LINES_OF_CODE = 8
 _MOST_LOOKS_AT_CODE = 500
+_MOST_LOOKS_BELOW = 200
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
@@ -62,11 +63,6 @@ _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]o
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
-# A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
-_TRACED = re.compile(
-    r"\+{1,5} \S|(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@[\w.-]{1,60} [^][]{1,200}\]"
-    r"|[\w.-]{1,60}@[\w.-]{1,60}:[^ $#]{0,200}) ?[$#] |\$ \S"
-)
 _LINES_OF_WHAT_PASSED = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
@@ -88,9 +84,11 @@ class LogReader:
         self._errors = ErrorLines(catalogue, self._scanner, self._prefixes, self._events)
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
+        self._attempts = Attempts()
         self._current = b""
         self._recovered = 0
         self._looks_at_code = 0
+        self._looks_below = 0
         self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
@@ -175,12 +173,12 @@ class LogReader:
             return True
         if self._catalogue.is_noise(line.text):
             return False
-        if begins_anew(line.text):
+        if self._attempts.begins_anew(line.text):
             self._close_tracebacks()
             self._events.begin_anew(line)
         if self._take_surroundings(line):
             return True
-        if _TRACED.match(line.text):
+        if is_command(line.text):
             return False
         step, match = self._steps.read(line), self._match(line)
         told = match is not None and match.signature.role is not SignatureRole.SUMMARY
@@ -275,10 +273,14 @@ class LogReader:
 
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
-        mention = is_mention(line, signature)
+        quoted = is_quoted(line.text, match.position) or self._is_of_a_change(line)
+        if quoted and role is SignatureRole.CONSEQUENCE:
+            return False
+        mention = quoted or is_mild(line, signature)
         if self._passed(signature, line.text):
             return False
-        mention = mention or (role is SignatureRole.CAUSE and self._is_in_code(line.number, line.number))
+        if role is SignatureRole.CAUSE and not mention:
+            mention = self._is_got_over() or self._is_in_code(line.number, line.number)
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         if signature.below:
@@ -300,6 +302,17 @@ class LogReader:
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
+
+    def _is_of_a_change(self, line: Line) -> bool:
+        indented = line.text.startswith("    ")
+        return indented and is_of_a_change(map(plain, self._scanner.preceding(LINES_OF_A_CHANGE)))
+
+    def _is_got_over(self) -> bool:
+        """Tell whether the line below says so."""
+        if self._looks_below >= _MOST_LOOKS_BELOW:
+            return False
+        self._looks_below += 1
+        return is_repeated(map(self._text, self._scanner.following(1)))
 
     def _is_in_code(self, start: int, end: int) -> bool:
         """Tell whether the lines around some of the last ones are a program's text."""
@@ -378,6 +391,9 @@ class LogReader:
             match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful
         )
         event.mention = chain.mild and role is SignatureRole.SUSPECT
+        if chain.lost_its_end and not raised.is_lookup and event.role is SignatureRole.CAUSE:
+            event.role, event.mention = SignatureRole.SUSPECT, True
+            event.last = max(event.last, reading.traceback.end)
         if event.role is SignatureRole.CAUSE and self._is_in_code(chain.start, reading.traceback.end):
             event.role, event.mention = SignatureRole.SUSPECT, True
         if raised.text != chain.links[-1].text and not chain.root:

@@ -33,6 +33,23 @@ def test_description_of_a_pod_names_it_and_its_node(explain_text: Explain) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    3\n", 3),
+        ("    State:          Terminated\n      Reason:       Completed\n      Exit Code:    0\n", None),
+        ("    lastState:\n      terminated:\n        exitCode: 4\n        reason: Error\n", 4),
+    ],
+)
+def test_exit_code_of_a_described_container_is_its_end(
+    explain_text: Explain, state: str, code: int | None
+) -> None:
+    verdict = explain_text(f"Name:  ner-worker-0\nNode:  gpu-9/10.0.1.9\nContainers:\n{state}")
+    assert verdict.cause is None
+    ended = f"pod ner-worker-0, host gpu-9 ended with exit code {code}"
+    assert (ended in [str(note) for note in verdict.notes]) is (code is not None)
+
+
 def test_of_two_descriptions_the_one_above_counts() -> None:
     lines = [
         b"Name:  a",

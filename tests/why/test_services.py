@@ -40,7 +40,7 @@ def test_hub_whose_name_does_not_resolve_is_called_offline(explain_text: Explain
 
 def test_helper_of_wandb_that_does_not_answer_is_no_missing_login(explain_text: Explain) -> None:
     verdict = explain_text("wandb.errors.UsageError: Error communicating with wandb process\n")
-    assert verdict.cause == "wandb_network"
+    assert verdict.cause == "wandb_helper"
     assert explain_text("wandb.errors.UsageError: api_key not configured (no-tty)\n").cause == "wandb_login"
 
 

@@ -189,7 +189,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("ImportError: The `Trainer` needs it: `pip install accelerate -U`", "package_required"),
         ("ImportError: This file needs packages; run `pip install flash_attn`", "package_required"),
         ("ValueError: You need to have sentencepiece installed to convert a", "package_required"),
-        ("RuntimeError: Error communicating with wandb process", "wandb_network"),
+        ("RuntimeError: Error communicating with wandb process", "wandb_helper"),
         ("wandb.errors.UsageError: api_key not configured (no-tty).", "wandb_login"),
         ("*** Error in `python3': munmap_chunk(): invalid pointer: 0x000055 ***", "heap_corruption"),
         ("ValueError: could not broadcast input array from shape (2,3) into shape (2,)", "shape_mismatch"),

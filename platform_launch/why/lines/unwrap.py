@@ -35,6 +35,9 @@ _OF_SINGULARITY = re.compile(rb"(FATAL|ERROR|WARNING) +\[U=\d+,P=\d+\] *\w+\(\) 
 # What Spark says above the traceback of a task, whose own last line it repeats here.
 _OF_A_TASK = re.compile(rb".*\bPythonException: '(.+)'\. Full traceback below:\s*")
 
+# C++'s stack, whose line ends became blanks, behind the message that it belongs to.
+_STACK = re.compile(rb" +(?=frame #\d{1,3}: |Exception raised from \w{1,100} at )")
+
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
 _GLUED = re.compile(
     rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
@@ -64,6 +67,8 @@ def unwrap(data: bytes) -> list[bytes]:
         return [found[1]]
     if b" exitcode" in data and b" error_file: " in data and b"(local_rank: " in data:
         return _FIELDS_OF_AN_END.split(data)
+    if b" frame #" in data:
+        return _STACK.split(data)
     if b"[U=" in data and (found := _OF_SINGULARITY.fullmatch(data)):
         return [found[1] + b":   " + found[2]]
     if found := _FIELD.fullmatch(data):

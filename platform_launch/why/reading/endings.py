@@ -32,6 +32,8 @@ _OTHERS = PatternSet(
         r"Pod: [a-z0-9-]{1,63}\.(?P<pod>[a-z0-9.-]{1,253}) exited with code (?P<code>[1-9]\d{0,2})\b",
         # Of Vertex AI, where a job's containers are replicas of pools.
         r"[Rr]eplica (?P<pod>[a-z]+\d*[ -]\d+) exited with a non-zero status of (?P<code>[1-9]\d{0,2})\b",
+        # Of a pod's description, and of its status in YAML.
+        r"^[ \t]+(?:Exit Code|exitCode):[ \t]+(?P<code>[1-9]\d{0,2})\s*$",
         # Of a TPU slice, whose hosts gcloud calls workers.
         r"Command execution on worker (?P<node>\d{1,6}) failed with exit status (?P<code>[1-9]\d{0,2})\b",
         (
@@ -40,6 +42,7 @@ _OTHERS = PatternSet(
             r"(?: = |=|: | )`?(?P<code>-?[1-9]\d{0,2})\b"
         ),
         r"(?:returned non-zero exit status|\bAlgorithmError: Exit Code:|\bWEXITSTATUS) (?P<code>[1-9]\d*)",
+        r"\bFailed to run \[.*\bExit code (?P<code>[1-9]\d{0,2})\b",  # Azure Machine Learning's
         # Of Determined's master, Horovod's launcher and Paddle's.
         r"container failed with non-zero exit code: (?:.*\(exit code )?(?P<code>[1-9]\d{0,2})\b",
         r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",

@@ -15,6 +15,7 @@ from platform_launch.why.messages.signatures import Catalogue
 from platform_launch.why.reading.assembly import HARMLESS
 from platform_launch.why.reading.events import FirstError
 from platform_launch.why.reading.log_events import LogEvents
+from platform_launch.why.reading.pods import tells_a_state
 from platform_launch.why.reading.steps import shows_work
 
 # Words of failures that name an option, a measured value or a count of none.
@@ -188,7 +189,7 @@ def hints_at_error(line: Line) -> bool:
     """Tell whether a line looks like an error at all."""
     if line.mild or HARMLESS.match(line.text) or _CODE.match(line.text) or _MARKS.fullmatch(line.text):
         return False
-    if _OF_A_PERSON.search(line.text, 0, _LONGEST):
+    if _OF_A_PERSON.search(line.text, 0, _LONGEST) or tells_a_state(line.text):
         return False
     if line.grave or not _HINTS.search(line.text):
         return line.grave

@@ -10,9 +10,11 @@ from platform_launch.why.lines.line import NOWHERE, Location
 
 LINES_OF_A_DESCRIPTION = 200
 _OF_A_POD = re.compile(
-    r"[ \t]+(?:Reason|Message|Exit Code|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
+    r"[ \t]+(?:Reason|Message|Exit Code|exitCode|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
     r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/|.{0,500} pod=\"[\w.-]{1,253}/"
 )
+# What a container's state says only of its form, in a description or a status in YAML.
+_STATE = re.compile(r"[ \t]+(?:- )?(?:(?:Last )?State|[Rr]eason):[ \t]+\w{1,40}\s*$")
 # An event in a list names its pod, as a kubelet's own line does, and one of an old Kubernetes its node.
 _IN_EVENT = re.compile(
     r"\bpod(?:/|=\"(?:[\w.-]{1,253}/)?)(?P<pod>[\w.-]{1,253})[\s\"]|\bkubelet, (?P<host>[\w.-]{1,253})\s"
@@ -41,6 +43,11 @@ def pod_in_row(text: str) -> Location:
 def speaks_of_a_pod(text: str) -> bool:
     """Tell whether a line may be one of a pod's description, or an event that a kubelet reports."""
     return _OF_A_POD.match(text) is not None
+
+
+def tells_a_state(text: str) -> bool:
+    """Tell whether a line of a pod's description only names a state, as `Reason: Error` does."""
+    return _STATE.match(text) is not None
 
 
 def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location:

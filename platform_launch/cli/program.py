@@ -98,10 +98,11 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             return show(UsageError(message, f"{name} COMMAND --help lists the options of a command"))
         where, of = error.ctx.command_path, error.ctx.command
         listed = "commands" if isinstance(of, click.Group) else "options"
-        if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
-            kind = error.param.type
+        if isinstance(error, click.MissingParameter) and error.param is not None:
+            kind, option = error.param.type, isinstance(error.param, click.Option)
+            missing = max(error.param.opts, key=len) if option else error.param.human_readable_name
             expected = f": expected {shown_list(kind.choices)}" if isinstance(kind, click.Choice) else ""
-            message = f"{error.param.human_readable_name} is missing{expected}"
+            message = f"{missing} is missing{expected}"
         if message.startswith(_STRAY):
             stray = message.partition("(")[2].rpartition(")")[0]
             taken = " ".join((where, *of.collect_usage_pieces(error.ctx)))

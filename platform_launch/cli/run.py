@@ -38,7 +38,7 @@ class ScriptArguments(click.Command):
             if "unexpected extra argument" in error.message:
                 stray = error.message.partition("(")[2].rpartition(")")[0]
                 raise UsageError(
-                    f"{shown(stray)} is more than {ctx.command_path} takes",
+                    f"{shown(stray)} is more than this command takes",
                     "name a script with --script FILE; its own arguments follow after --",
                 ) from error
             if isinstance(error, click.NoSuchOption) and cut == len(args):

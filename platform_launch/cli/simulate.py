@@ -101,8 +101,16 @@ def _plan(run_options: Sequence[str], env: Environment) -> LaunchPlan:
     """Plan node 0's launch, so that what every node would refuse is refused here, once."""
     flags = run.command.make_context("run", list(run_options)).params
     together(flags)
+    examined = not flags["no_doctor"]
     for name in ("no_doctor", "print_env", "ranks_from", "assume_gpus", "form"):
         del flags[name]
-    return build_plan(
+    plan = build_plan(
         env, hardware.detect(env, master_addr=env["MASTER_ADDR"]), launch_options.request(flags)
     )
+    if examined:
+        from platform_launch.doctor.checks.installation import missing_packages
+        from platform_launch.doctor.finding import refuse
+        from platform_launch.doctor.gather import gather
+
+        refuse(missing_packages(gather(env, plan)))
+    return plan

@@ -143,8 +143,9 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
             "is more than platform-launch topology takes: expected platform-launch topology [OPTIONS]\n",
         ),
         (["job"], "error: TARGET is missing: expected slurm, kubernetes, jobset,"),
+        (["quarantine", "add", "gn1"], "error: --reason is missing\n"),
         (["run", "--nnodes"], "hint:  platform-launch COMMAND --help lists the options of a command\n"),
-        (["job", "slurm", "train.py"], "error: 'train.py' is more than platform-launch job takes\n"),
+        (["job", "slurm", "train.py"], "error: 'train.py' is more than this command takes\n"),
         (["run", "--platform", "nonsense"], "nonsense"),
         (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
         (["walk"], "No such command 'walk'.\nhint:  platform-launch --help lists the commands"),
@@ -226,7 +227,9 @@ def test_a_driver_that_errs_is_not_a_cpu_machine(fake_nvml: FakeNvml) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_interpreter_without_torch_is_told_so_at_once(tmp_path: Path) -> None:
+@pytest.fixture
+def without_torch(tmp_path: Path) -> Path:
+    """An interpreter that has our own dependencies and nothing else."""
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     site = next((bare / "lib").glob("python*/site-packages"))
@@ -234,19 +237,25 @@ def test_an_interpreter_without_torch_is_told_so_at_once(tmp_path: Path) -> None
     for name in ("click", "psutil", "pynvml.py", "rich", "yaml", "_yaml", "pygments", "markdown_it", "mdurl"):
         if (ours / name).exists():
             (site / name).symlink_to(ours / name)
+    return bare / "bin" / "python3"
+
+
+@pytest.mark.parametrize("command", ["run", "simulate"])
+def test_an_interpreter_without_torch_is_told_so_at_once(
+    without_torch: Path, tmp_path: Path, command: str
+) -> None:
+    logs = ("--log-dir", str(tmp_path / "logs"))
     done = subprocess.run(
-        [
-            *(str(bare / "bin" / "python3"), str(ROOT / "platform_launch" / "__main__.py"), "run"),
-            *("--log-dir", str(tmp_path / "logs")),
-        ],
+        [str(without_torch), str(ROOT / "platform_launch" / "__main__.py"), command, *logs],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 67
-    missing = "torch, accelerate, deepspeed, transformers"
-    assert f"error: {bare}/bin/python3 has no {missing}" in done.stderr
-    assert "-m pip install torch accelerate deepspeed transformers" in done.stderr
+    missing = ("torch, accelerate", "torch, accelerate, deepspeed, transformers")[command == "run"]
+    assert done.stderr.count(f"error: {without_torch} has no {missing}") == 1
+    assert f"-m pip install {missing.replace(',', '')}" in done.stderr
+    assert (tmp_path / "logs").exists() == (command == "run"), "a simulation starts no node"
 
 
 @pytest.mark.parametrize("started", ["platform_launch/__main__.py", "procguard.py"])

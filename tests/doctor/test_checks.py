@@ -102,7 +102,7 @@ def test_where_accelerate_is_missing_the_launcher_that_needs_none_is_named(missi
     facts = healthy()
     modules = {**facts.installation.modules, **{name: Module(name, None) for name in missing}}
     hint = only(installed(facts, modules=modules), "package-missing", Level.ERROR).hint
-    assert "--launcher torchrun, which needs no accelerate," in hint
+    assert "--launcher torchrun, which does without accelerate," in hint
 
 
 def test_a_file_beside_the_script_hides_a_library() -> None:

@@ -21,7 +21,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     # What torchrun, which comes with torch, does without.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
-        Advice(", pass --launcher torchrun, which needs no {names}", names=" and no ".join(spared))
+        Advice(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
         if spared
         else ""
     )

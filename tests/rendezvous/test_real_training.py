@@ -57,9 +57,8 @@ def test_a_training_that_is_killed_on_one_node_goes_on_from_its_checkpoint(tmp_p
         assert list(run.glob("checkpoints/checkpoint-*"))
         # The workers, as the kernel would for lack of memory; the launcher lives.
         for pid in processes_on(machines[1]):
-            with suppress(
-                FileNotFoundError, ProcessLookupError
-            ):  # some end by themselves, or with their parent
+            # Some end by themselves, or with their parent.
+            with suppress(FileNotFoundError, ProcessLookupError):
                 if b"examples/taehv/train.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
         codes = [node.code() for node in nodes]

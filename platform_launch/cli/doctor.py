@@ -99,7 +99,8 @@ def _document(found: Examination, env: Environment) -> dict[str, object]:
 def _print(found: Examination) -> None:
     for finding in found.findings:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
-        click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{' '.join(finding.what.splitlines())}")
+        what = " ".join(advice_words(finding.what).splitlines())
+        click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{what}")
         if finding.hint:
             click.echo(f"{'':7}  hint: {' '.join(advice_words(finding.hint).splitlines())}")
     click.echo(_summary(found.checked))

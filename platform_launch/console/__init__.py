@@ -223,7 +223,7 @@ def on_a_terminal(event: Event) -> str:
 
 def _refusal(error: LaunchError) -> list[str]:
     # "error: " opens the line in every language: programs look for it where only text is left.
-    lines = _printable_lines(f"error: {title_before(error.event)}{error.message}")
+    lines = _printable_lines(f"error: {title_before(error.event)}{advice_words(error.message)}")
     if error.marked:
         lines[-1] += f" [{error.event}]"
     return [*lines, *(_printable_lines(f"hint:  {advice_words(error.hint)}") if error.hint else ())]

@@ -49,7 +49,7 @@ def event_line(event: Event) -> str:
         return filled(_with_ranks_in_chinese(_with_words_in_chinese(event)), template)
     if event.id in CATALOGUE:
         return line(event)
-    fields = {**event.fields, "hint": _advice(event.fields.get("hint", ""))}
+    fields = {**event.fields, **{name: _advice(event.fields.get(name, "")) for name in ("what", "hint")}}
     return title_before(event.id) + line(replace(event, fields=fields))
 
 
@@ -139,7 +139,7 @@ def title_before(event_id: str) -> str:
 
 
 def advice_words(advice: str) -> str:
-    """Return what to do about a finding; what has no words in this language stays English."""
+    """Return what a finding says, or what to do; what has no words in this language stays English."""
     return str(_advice(advice))
 
 

@@ -215,6 +215,16 @@ def test_advice_of_every_finding_is_known_in_chinese_by_its_words_and_values() -
 
 
 @pytest.mark.usefixtures("in_chinese")
+def test_a_finding_is_said_in_chinese_with_its_values() -> None:
+    beside = Advice(" (the folder {folders} is not the library)", folders="/w/deepspeed")
+    what = Advice(
+        "{python} has no {packages}{beside}", python="/v/python", packages="deepspeed", beside=beside
+    )
+    event = Event("package-missing", "ERROR", "", {"what": what, "hint": ""})
+    assert "/v/python 中没有 deepspeed（目录 /w/deepspeed 并不是这个库）" in languages.event_line(event)
+
+
+@pytest.mark.usefixtures("in_chinese")
 def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() -> None:
     more = Advice(
         "give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there",

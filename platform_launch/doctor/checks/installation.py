@@ -17,7 +17,9 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     if not missing:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
-    beside = f" (the folder {', '.join(folders)} is not the library)" if folders else ""
+    beside = (
+        Advice(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
+    )
     # What torchrun, which comes with torch, does without.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
@@ -27,7 +29,9 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     )
     yield error(
         "package-missing",
-        f"{python} has no {', '.join(missing)}{beside}",
+        Advice(
+            "{python} has no {packages}{beside}", python=python, packages=", ".join(missing), beside=beside
+        ),
         python,
         Advice(
             "{python} -m pip install {packages}{without}, "
@@ -45,7 +49,11 @@ def shadowed_packages(facts: Facts) -> Iterator[Finding]:
     for name in sorted(facts.installation.beside_script):
         yield warning(
             "package-shadowed",
-            f"{name} beside the script {script.name} hides the library of that name",
+            Advice(
+                "{name} beside the script {script} hides the library of that name",
+                name=name,
+                script=script.name,
+            ),
             str(script.parent / name),
             "rename it, unless it is meant to replace the library",
         )
@@ -64,7 +72,12 @@ def user_site(facts: Facts) -> Iterator[Finding]:
     if found:
         yield warning(
             "package-user-site",
-            f"{', '.join(found)} would be imported from {home}, not from the environment {prefix}",
+            Advice(
+                "{packages} would be imported from {home}, not from the environment {prefix}",
+                packages=", ".join(found),
+                home=home,
+                prefix=prefix,
+            ),
             str(home),
             "set PYTHONNOUSERSITE=1, or uninstall them there",
         )
@@ -76,7 +89,11 @@ def other_environment(facts: Facts) -> Iterator[Finding]:
     if active is not None and active != prefix:
         yield warning(
             "interpreter-other-environment",
-            f"the active environment is {active}, but the interpreter belongs to {prefix}",
+            Advice(
+                "the active environment is {active}, but the interpreter belongs to {prefix}",
+                active=active,
+                prefix=prefix,
+            ),
             facts.installation.python,
             "start with start_multinode_platform.sh, or with the environment's own python",
         )
@@ -91,15 +108,25 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     if build.cuda is None and build.hip is None:
         yield warning(
             "torch-without-cuda",
-            f"{where} was built without CUDA: this node's GPUs ({len(gpus.devices)}) would not be used",
+            Advice(
+                "{torch} was built without CUDA: this node's GPUs ({count}) would not be used",
+                torch=where,
+                count=len(gpus.devices),
+            ),
             where,
             "install a CUDA build of torch, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU",
         )
     elif build.cuda is not None and gpus.cuda is not None and _major(build.cuda) > _major(gpus.cuda):
         yield warning(
             "torch-newer-than-driver",
-            f"{where} was built for CUDA {build.cuda}, the driver {gpus.driver} knows CUDA up to "
-            f"{gpus.cuda}: without NVIDIA's compatibility package CUDA does not start",
+            Advice(
+                "{torch} was built for CUDA {built}, the driver {driver} knows CUDA up to {known}: "
+                "without NVIDIA's compatibility package CUDA does not start",
+                torch=where,
+                built=build.cuda,
+                driver=gpus.driver,
+                known=gpus.cuda,
+            ),
             where,
             Advice(
                 "update the driver, or install a torch built for CUDA {version}", version=_major(gpus.cuda)

@@ -39,10 +39,16 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
         )
     yield warning(
         "shm-small",
-        f"{shm.free_gib * 1024:.0f} MiB are free in {shm.folder} of {shm.size_gib * 1024:.0f} MiB"
-        + (f", and this training takes {needed_gib:.1f} GiB" if batches_gib else "")
-        + ": NCCL and DataLoader workers share data there, and die of 'Bus error' or "
-        "'No space left on device'",
+        Advice(
+            "{free} MiB are free in {folder} of {size} MiB{needed}: NCCL and DataLoader workers share data "
+            "there, and die of 'Bus error' or 'No space left on device'",
+            free=f"{shm.free_gib * 1024:.0f}",
+            folder=shm.folder,
+            size=f"{shm.size_gib * 1024:.0f}",
+            needed=Advice(", and this training takes {gib} GiB", gib=f"{needed_gib:.1f}")
+            if batches_gib
+            else "",
+        ),
         str(shm.folder),
         Advice("remove what ended runs left in {folder}", folder=shm.folder) if left_behind else give_more,
     )
@@ -57,8 +63,11 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
         return
     yield warning(
         "memlock-low",
-        f"this process may lock {limit_gib * 1024:.3g} MiB of memory, and this node has "
-        "active RDMA ports: NCCL stops with 'ibv_reg_mr … Cannot allocate memory'",
+        Advice(
+            "this process may lock {limit} MiB of memory, and this node has active RDMA ports: NCCL stops "
+            "with 'ibv_reg_mr … Cannot allocate memory'",
+            limit=f"{limit_gib * 1024:.3g}",
+        ),
         "ulimit -l",
         "raise the limit (docker --ulimit memlock=-1), or grant IPC_LOCK to the container",
     )
@@ -70,7 +79,11 @@ def memory_left(facts: Facts) -> Iterator[Finding]:
     if free is not None and free < _ENOUGH_EACH_GIB * nproc:
         yield warning(
             "memory-low",
-            f"{free:.1f} GiB of memory are left on this node for {counted(nproc, 'process')}",
+            Advice(
+                "{free} GiB of memory are left on this node for {processes}",
+                free=f"{free:.1f}",
+                processes=counted(nproc, "process"),
+            ),
             "memory",
             "end what else runs here, or raise the container's memory limit",
         )

@@ -23,16 +23,24 @@ def own_name(facts: Facts) -> Iterator[Finding]:
     if not own.found:
         yield warning(
             "hostname-unresolved",
-            f"this node's own name {own.query!r} does not resolve ({own.failure}): gloo would offer the "
-            "loopback address to the other nodes",
+            Advice(
+                "this node's own name {name!r} does not resolve ({failure}): gloo would offer the loopback "
+                "address to the other nodes",
+                name=own.query,
+                failure=own.failure,
+            ),
             own.query,
             hint,
         )
     elif all(is_loopback(address) for address in own.found):
         yield warning(
             "hostname-loopback",
-            f"this node's own name {own.query!r} resolves to {', '.join(own.found)}: gloo would offer that "
-            "address to the other nodes",
+            Advice(
+                "this node's own name {name!r} resolves to {found}: gloo would offer that address to the "
+                "other nodes",
+                name=own.query,
+                found=", ".join(own.found),
+            ),
             own.query,
             hint,
         )
@@ -47,7 +55,12 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if not master.found:
         yield warning(
             "master-unresolved",
-            f"the master's name {master.query!r} ({source}) does not resolve: {master.failure}",
+            Advice(
+                "the master's name {name!r} ({source}) does not resolve: {failure}",
+                name=master.query,
+                source=source,
+                failure=master.failure,
+            ),
             master.query,
             "wait for node 0 to start, or check the name: in Kubernetes it needs a headless service",
         )
@@ -66,7 +79,11 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     elif not is_here and machine.route_interface is None and not machine.assumed:
         yield warning(
             "master-no-route",
-            f"no interface of this node leads to the master {master.query!r} ({', '.join(master.found)})",
+            Advice(
+                "no interface of this node leads to the master {name!r} ({found})",
+                name=master.query,
+                found=", ".join(master.found),
+            ),
             master.query,
             "check the node's routes (ip route get) and which network MASTER_ADDR belongs to",
         )

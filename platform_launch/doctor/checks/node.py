@@ -23,10 +23,16 @@ def master_port(facts: Facts) -> Iterator[Finding]:
     if port is None or not port.problem:
         return
     if port.taken:
-        what = f"port {port.number} (MASTER_PORT) is taken by {port.held_by()}"
+        what = Advice(
+            "port {port} (MASTER_PORT) is taken by {holder}", port=port.number, holder=port.held_by()
+        )
         hint = "end it if a former run left it behind, or choose another --master-port for every node"
     else:
-        what = f"port {port.number} (MASTER_PORT) cannot be listened on: {port.problem}"
+        what = Advice(
+            "port {port} (MASTER_PORT) cannot be listened on: {problem}",
+            port=port.number,
+            problem=port.problem,
+        )
         hint = "choose a port above 1023 with --master-port"
     level = error if _is_listened_on(facts.plan) else warning
     yield level("port-unusable", what, f"port {port.number}", hint)
@@ -46,7 +52,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
     if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
         yield warning(
             "clock-wrong",
-            f"this node's clock says it is the year {year}",
+            Advice("this node's clock says it is the year {year}", year=year),
             "clock",
             "set the clock, and let NTP or chrony keep it",
         )

@@ -73,7 +73,7 @@ def test_a_missing_library_is_named_before_the_training(tmp_path: Path) -> None:
     )
     with launch(tmp_path, "--metrics-port", "0") as running:
         assert running.process.wait() == 67
-        assert "platform-launch[metrics]" in str(running.event("refused-installation").fields["hint"])
+        assert "[metrics]" in str(running.event("refused-installation").fields["hint"])
 
 
 @pytest.mark.parametrize("address", ["x", "1.2.3.4", "1.2.3.4:", "host:1", "65536", ":-1", "[::1]:٣"])

@@ -152,13 +152,20 @@ def best_suspect(
     unmentioned = [e for e in suspects if not e.mention and e.signature.id != "caught_exception"]
     likely = [e for e in unmentioned if e.signature.specificity >= _VAGUE]
     if likely and ended and not clear:
-        return earliest(likely, offsets)[0]
+        return _explained(earliest(likely, offsets)[0], likely)
     if clear or ended:
         return next((e for e in suspects if e.signature.id == "traceback_cut"), None) if not clear else None
     # Nothing tells of an end: what is vague or only mentioned must be the last that the log says.
     plain = [e for e in suspects if not e.mention and (e.signature.specificity >= _VAGUE or e in printed)]
     at_the_end = [event for event in suspects if _lines_after(nodes, event) < _FEW_LINES]
-    return _warned_above(earliest(plain or at_the_end, offsets)[0], suspects) if plain or at_the_end else None
+    if not plain and not at_the_end:
+        return None
+    return _warned_above(_explained(earliest(plain or at_the_end, offsets)[0], plain), suspects)
+
+
+def _explained(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:
+    """Return the suspect that says what stands behind the chosen one; else that one."""
+    return next((e for e in suspects if chosen.signature.id in e.signature.explains), chosen)
 
 
 def _warned_above(chosen: Occurrence, suspects: Iterable[Occurrence]) -> Occurrence:

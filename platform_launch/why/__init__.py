@@ -11,7 +11,8 @@ lines                       bytes and lines
     sieve, broken_lines     of a big file the parts that may matter, found by grep
     scan, vocabulary        of these the lines that may matter
     pasted                  what a page, a mail or an editor put around a log and before its lines
-    rejoin, unwrap          lines that were cut, and lines that hold others
+    rejoin, rewrap          lines that a terminal cut, and that a mail wrapped between words
+    unwrap                  lines that hold others
     line, prefixes, clock   a line taken apart: who wrote it, when, what it says; location_patterns
     literals                makes hundreds of patterns fast
 messages                    what a message means

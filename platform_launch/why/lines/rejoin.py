@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from platform_launch.why.lines.pasted import undressed
+from platform_launch.why.lines.rewrap import rewrapped
 from platform_launch.why.lines.scan import Readable
 
 _LARGEST = 1 << 20
@@ -50,7 +51,7 @@ class RejoinedLog:
             self._begun = True
             return data
         self._begun = True
-        return _rejoined(undressed(data)) if data else data
+        return b"\n".join(rewrapped(_rejoined(undressed(data)).split(b"\n"))) if data else data
 
 
 def rejoined(stream: Readable | Iterable[bytes]) -> Readable | Iterable[bytes]:

@@ -46,8 +46,8 @@ STEMS = """
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
     extensions ez file find finished flag full hnp inf link locks lost many mce memory minimum module nan nfs
-    npu oom orte outside override pipe port prte ready registered same see slots space stale such terminate
-    terminated timed unhealthy use using wandb warn xid
+    npu oom orte outside override pipe port prte ready registered same see slots space stale such sxid
+    terminate terminated timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
@@ -65,7 +65,7 @@ PHRASES = (
     "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "terminate", "timed out",
     "too many", "training batches",
     "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
-    "xid [(]", "nan([^a-z]|$)", "inf([^a-z]|$)",
+    "xid [(]", "(bootstrap|socket) ?: using", "nan([^a-z]|$)", "inf([^a-z]|$)",
     # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.
     "e[cfhijlz][0-9]{4}", "(cc|h):[0-9]+ -> [236]", "mlx[0-9]",
 )  # fmt: skip

@@ -1,0 +1,91 @@
+"""What NCCL says of the network interfaces that it takes, and what the driver says of links between GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain
+
+USES = "gpu-4:31975:31975 [0] NCCL INFO "
+VIRTUAL = (
+    f"{USES}NET/Socket : Using [0]eth0:10.3.0.7<0> [1]veth5ab3c1d:fe80::48:1dff:fe5c:14e7%veth5ab3c1d<0>\n"
+)
+CLOSED = "[0] misc/socket.cc:71 NCCL WARN socketProgress: Connection closed by remote peer 10.3.0.9<36138>\n"
+NOT_REACHED = (
+    "gpu-4:31975:32010 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: "
+    "Connect to 10.3.0.9<45763> failed : Connection timed out\n"
+)
+
+
+def test_interface_that_nccl_cannot_listen_on(explain_text: Explain) -> None:
+    verdict = explain_text(
+        f"{USES}Bootstrap : Using ib1:fe80::ba59:9f03:fc:765c%ib1<0>\n"
+        "gpu-4:31975:31975 [0] misc/socket.cc:379 NCCL WARN "
+        "Call to bind failed : Cannot assign requested address\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("nccl_listen", "gpu-4")
+    assert "NCCL_SOCKET_IFNAME" in verdict.fix
+
+
+def test_virtual_interface_is_why_a_peer_was_not_reached(explain_text: Explain) -> None:
+    verdict = explain_text(VIRTUAL + NOT_REACHED)
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("suspect", "nccl_interface", "gpu-4")
+    assert verdict.details["interface"] == "veth5ab3c1d"
+
+
+@pytest.mark.parametrize(
+    ("interface", "cause"),
+    [
+        ("docker0:172.17.0.1", "nccl_interface"),
+        ("eno1:169.254.3.1", "nccl_interface"),
+        ("eno1:10.3.0.7", "nccl_connect"),
+    ],
+)
+def test_interfaces_that_lead_nowhere(explain_text: Explain, interface: str, cause: str) -> None:
+    assert explain_text(f"{USES}Bootstrap : Using {interface}<0>\n{NOT_REACHED}").cause == cause
+
+
+def test_virtual_interface_does_not_explain_a_peer_that_was_reached(explain_text: Explain) -> None:
+    assert explain_text(f"{VIRTUAL}gpu-4:31975:32010 {CLOSED}").cause == "connection_lost"
+
+
+def test_connection_that_an_old_nccl_did_not_get(explain_text: Explain) -> None:
+    old = "gpu-4:18553:18611 [0] include/socket.h:360 WARN Call to connect failed : Connection timed out\n"
+    assert explain_text(old).cause == "nccl_connect"
+
+
+def test_number_before_nccls_words_is_a_gpus(explain_text: Explain) -> None:
+    verdict = explain_text(CLOSED)
+    assert (verdict.cause, verdict.where.rank) == ("connection_lost", None)
+
+
+def test_host_before_the_words_of_nccls_tests(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "gpu-4: Test CUDA failure common.cu:941 'invalid device ordinal'\n"
+        " .. gpu-4 pid 8863: Test failure common.cu:891\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("invalid_device", "gpu-4")
+
+
+def test_segment_that_cuda_cannot_register_is_a_matter_of_shared_memory(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "gpu-4:7:9 [1] misc/shmutils.cc:103 NCCL WARN Cuda failure 'invalid argument'\n\n"
+        "gpu-4:7:9 [1] misc/shmutils.cc:114 NCCL WARN "
+        "Error while creating shared memory segment /dev/shm/nccl-Tq2 (size 9637888)\n"
+    )
+    assert verdict.cause == "shared_memory"
+
+
+def test_fault_of_a_switch_stands_behind_those_of_its_links(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[1234.567890] nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 32 LTSSM Fault Up\n"
+        "[1234.567990] NVRM: Xid (PCI:0000:4e:00): 74, pid=77, NVLink: fatal error detected on link 6\n"
+    )
+    assert (verdict.cause, verdict.details["sxid"]) == ("nvswitch", "20034")
+    assert "SXid 20034" in verdict.fix
+
+
+def test_errors_of_a_link_that_are_not_fatal_only_make_a_cause_likely(explain_text: Explain) -> None:
+    nonfatal = "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)\n"
+    verdict = explain_text(nonfatal)
+    assert (verdict.kind, verdict.cause, verdict.where.gpu) == ("suspect", "nvlink_nonfatal", "0018:01:00")

@@ -47,7 +47,7 @@ def test_exception_on_one_of_two_nodes_is_found_over_both_logs(logs: Path) -> No
     assert (verdict.cause, verdict.where.node, verdict.where.rank) == ("python_exception", 1, 1)
     assert verdict.title == "RuntimeError: corrupt clip in batch 1"
     assert [consequence.text for consequence in verdict.consequences] == [
-        "1 other rank then lost their connection"
+        "1 other rank then lost the connection"
     ]
 
 

@@ -59,7 +59,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Consequence:
-    """What then happened to others, folded: ``15 other ranks then lost their connection``."""
+    """What then happened to others, folded: ``15 other ranks then lost the connection``."""
 
     id: str
     text: str

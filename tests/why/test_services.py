@@ -243,7 +243,7 @@ def test_image_that_found_no_room_was_not_refused(explain_text: Explain) -> None
             f"{said} failed to import docker image\n{said} printing enroot log file:\n"
             f"{said}     Write failed because No space left on device\n"
         ).cause
-        == "disk_full"
+        == "container_disk_full"
     )
 
 

@@ -44,6 +44,9 @@ _QUOTED = re.compile(rb'\s*("(?:[^"\\]|\\.)*\\n"),?\s*')
 
 # Not "3: ", as srun labels the lines of its tasks.
 _NUMBERED = re.compile(rb"[ ]{0,8}(\d{1,6})(?:[-:](?! )|[.)]? |[.)]?\t| {2,4}\xe2\x94\x82 |$)")
+# In brackets stand ranks as well, of which as many seldom say one line each in turn.
+_IN_BRACKETS = re.compile(rb"\[(\d{1,7})\](?: |$)")
+_MANY = 9
 
 
 def undressed(data: bytes) -> bytes:
@@ -100,11 +103,12 @@ def _all_begin(lines: list[bytes], dress: bytes) -> bool:
 
 def _unnumbered(lines: list[bytes]) -> list[bytes]:
     """Return lines without the numbers that editors, pagers and lists count them by, none if they do not."""
-    found = [_NUMBERED.match(line) for line in lines if line.strip()]
-    numbers = [int(one[1]) for one in found if one]
-    if len(numbers) < len(found) or any(b - a != 1 for a, b in pairwise(numbers)):
-        return []
-    return [_NUMBERED.sub(b"", line, count=1) for line in lines]
+    full = [line for line in lines if line.strip()]
+    for counter in (_NUMBERED, _IN_BRACKETS) if len(full) >= _MANY else (_NUMBERED,):
+        numbers = [int(found[1]) for line in full if (found := counter.match(line))]
+        if len(numbers) == len(full) and all(b - a == 1 for a, b in pairwise(numbers)):
+            return [counter.sub(b"", line, count=1) for line in lines]
+    return []
 
 
 def _unquoted(line: bytes) -> bytes:

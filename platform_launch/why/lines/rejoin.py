@@ -63,7 +63,9 @@ def unwrapped(text: str, following: Iterable[str]) -> str:
     """Return an exception's line with the rest of its message, which a console wrapped below it."""
     if not _WRAPPED.fullmatch(text):
         return text
-    for _, below in zip(range(_MOST_WRAPPED), following, strict=False):
+    inset = text[: len(text) - len(text.lstrip(" "))]
+    for _, whole in zip(range(_MOST_WRAPPED), following, strict=False):
+        below = whole.removeprefix(inset)
         if not below.strip() or below[0] in " \t":
             break
         text += below

@@ -135,11 +135,20 @@ class Collectives:
 
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""
-        for name, rows in sorted(self.groups.items(), key=lambda one: -len(one[1])):
+        for name, rows in sorted(self._named().items(), key=lambda one: -len(one[1])):
             finding = self._behind(name, rows)
             if finding[1]:
                 return finding
         return None, None
+
+    def _named(self) -> dict[str, dict[int, _Progress]]:
+        """Return the groups; the only one that has a name with the ranks whose line of it a torn log lost."""
+        nameless = self.groups.get("", {})
+        named = [rows for name, rows in self.groups.items() if name]
+        mixed = any(row.mixed for row in nameless.values())
+        if len(named) != 1 or not nameless or mixed or nameless.keys() & named[0].keys():
+            return self.groups
+        return {"": nameless | named[0]}
 
     def absent(self) -> tuple[int | None, Note | None]:
         """Return the rank that did not come where the others wait, if it is one, and a note of all."""

@@ -85,6 +85,11 @@ def test_rank_that_runs_another_operation_is_named(explain_text: Explain) -> Non
     assert (verdict.kind, verdict.cause) == ("suspect", "collective_mismatch")
 
 
+def test_name_that_a_terminal_cut_short_is_no_other_operation(explain_text: Explain) -> None:
+    whole, cut = (LATE.format(rank, 40, "_ALLGATHER_BASE") for rank in range(2))
+    assert explain_text(whole + cut.replace("_BASE, ", "_BA[451/1919]")).cause == "nccl_watchdog"
+
+
 def test_sizes_of_pipeline_stages_and_messages_between_two_are_no_mismatch(explain_text: Explain) -> None:
     sized = LATE.replace("OpType={2}", "OpType={2}, NumelIn={3}, NumelOut={3}")
     stages = "".join(sized.format(rank, 40, "ALLREDUCE", 64 if rank < 4 else 8) for rank in range(8))

@@ -16,7 +16,8 @@ from platform_launch.why.note import Note, note, ranks_named
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
-_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?")
+# A terminal may have cut the name short; whole, it has more behind it.
+_WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?=[,)])(?:, NumelIn=(\d+))?")
 # Operations that all ranks of a group run with as many numbers each; and those that only some run.
 _ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
 _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))

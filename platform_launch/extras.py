@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, distribution
 from shlex import quote
 
 from platform_launch.project import project_root
@@ -19,6 +18,8 @@ def install_extra(extra: str) -> str:
 
     A checkout that pip did not install is named by its folder: no package index would know it.
     """
+    from importlib.metadata import PackageNotFoundError, distribution  # a launch needs it for nothing else
+
     try:
         distribution("platform-launch")
     except PackageNotFoundError:

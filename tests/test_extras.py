@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,11 @@ def test_an_extra_is_installed_by_name_or_from_the_checkout_that_pip_does_not_kn
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def absent(name: str) -> None:
-        raise PackageNotFoundError(name)
+        raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     monkeypatch.setattr(extras, "project_root", lambda: Path("/work/checkout"))
-    monkeypatch.setattr(extras, "distribution", lambda name: name)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: name)
     assert extras.install_extra("train") == "/opt/venv/bin/python -m pip install 'platform-launch[train]'"
-    monkeypatch.setattr(extras, "distribution", absent)
+    monkeypatch.setattr(importlib.metadata, "distribution", absent)
     assert extras.install_extra("train") == "/opt/venv/bin/python -m pip install '/work/checkout[train]'"

@@ -227,6 +227,20 @@ def test_how_a_run_ended_is_one_value_from_the_node_to_all(attend: Attend) -> No
         assert replace(outcome.ending, ended_at_s=0.0, health=None) == failed
 
 
+def test_node_0_may_take_long_to_say_that_it_wants_another_start(attend: Attend) -> None:
+    """On a busy machine its launcher ends a training slowly; the others waited for six seconds, and ended."""
+    nodes = [attend(fingerprint(rank, 2, gpus=0)) for rank in range(2)]
+    for node in nodes:
+        node.expect(AllHere)
+    failed = NodeEnding(EndKind.FAILED, 1, "gpu-1", 137)
+    nodes[1].link.send(StopAll(failed))
+    nodes[1].link.send(TrainingEnded(failed, None))
+    nodes[0].expect(StopAll)
+    time.sleep(8.0)
+    nodes[0].link.send(TrainingEnded(NodeEnding(EndKind.STOPPED, 0, "gpu-0", 143, stopped_by="node 1"), None))
+    assert [node.expect(Settled).outcome.restart for node in nodes] == [True, True]
+
+
 def test_a_job_that_a_signal_ends_has_one_code_whoever_is_quicker_to_speak(attend: Attend) -> None:
     """A node that lost its partner says so before the one that was told to end does."""
     nodes = [attend(fingerprint(rank, 2)) for rank in range(2)]

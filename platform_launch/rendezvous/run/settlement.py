@@ -33,6 +33,8 @@ from platform_launch.rendezvous.run.state import (
 
 # Beside their grace time, nodes need this long to hear of a failure and to report; nobody waits longer.
 _REPORT_S = 4.5
+# Node 0 alone says whether it wants another start; on a busy machine its launcher may take long to.
+_OWN_REPORT_S = 30.0
 # One that does not report and was silent for this long as well has vanished.
 _DEAD_S = 3.0
 # A spare that is still on its way to a run that has ended would look for node 0 in vain.
@@ -269,6 +271,8 @@ class Settlement:
             for rank, member in self._nodes.items()
             if rank not in self._reports and not self._coordinator.has_left(member)
         ]
+        if 0 in missing and not ending.in_good_order and not self._is_silent(0):
+            limit_s = max(limit_s, _OWN_REPORT_S)
         if waited_s < limit_s and not all(self._is_silent(rank) for rank in missing):
             return
         dead = [rank for rank in missing if self._silent_s(rank) >= _DEAD_S]

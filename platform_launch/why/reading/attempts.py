@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 _TRAINING = r"(?:the |this |your )?(?:job|process|run|script|trainer|training|worker group|workers?)"
-_MOST_PROGRAMS = 100
 _BEGINS = re.compile(
     r"\d+/\d+ attempts left; will restart worker group"  # torchrun
     r"|DUE TO (?:JOB REQUEUE|NODE FAILURE|PREEMPTION)\b"  # Slurm, which appends to the file of a job
@@ -19,8 +18,6 @@ _BEGINS = re.compile(
     r"|(?i:\battempt \d{1,4} failed\b|\bre-?(?:launch|queu|start|submitt)(?:ing|ed)? " + _TRAINING + r"\b)"
     r"|(?i:\b" + _TRAINING + r" (?:has been |is |was )?re-?(?:launched|queued|started|submitted)\b)"
 )
-
-
 # A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
 _PROMPT = (
     r"(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@[\w.-]{1,60} [^][]{1,200}\]"
@@ -33,6 +30,7 @@ _STARTS = re.compile(
     r"(?P<program>accelerate|bash|deepspeed|mpiexec|mpirun|python[\d.]*|sh|srun|torchrun)\b"
     r"(?! -c\b)(?:.*? (?P<script>\S{1,200}\.(?:py|sh))\b)?"
 )
+_MOST_PROGRAMS = 100
 
 
 class Attempts:

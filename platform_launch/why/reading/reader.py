@@ -265,12 +265,12 @@ class LogReader:
         ending = block.read(line) if block else ending_in(line, self._scanner.following(1))
         if block is not None and block.done:
             del self._summaries[line.process]
-        if ending is not None and speaks_of_a_pod(line.text):
-            above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
-            ending = replace(ending, where=ending.where.filled(pod_of(line.text, ending.where.pod, above)))
-            self._events.end(ending)
-        elif ending is not None:
-            if block is None and not tells_of_end(line.text):  # above that stands the job's script
+        if ending is not None:
+            if speaks_of_a_pod(line.text):
+                above = self._scanner.preceding(LINES_OF_A_DESCRIPTION)
+                pod = pod_of(line.text, ending.where.pod, above)
+                ending = replace(ending, where=ending.where.filled(pod))
+            elif block is None and not tells_of_end(line.text):  # above that stands the job's script
                 self._errors.hear_last_words(ending.line, [ending.where])
             self._events.end(ending)
         return block is not None or ending is not None

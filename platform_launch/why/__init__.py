@@ -26,8 +26,9 @@ reading                     one log
         own_lines           ... is it this launcher's own?
         collectives         ... does it tell how far a rank is?
         error_lines         ... does it say an error at all?
-        mentions, code      ... or does it only speak of one, or is a program's text?
-    log_events, events      what one log tells; claims, quoted, attempts: which of it its processes got over
+        mentions, quoted    ... or does it only speak of one?
+        surroundings        ... or do the lines around it say so? code: a program's text
+    log_events, events      what one log tells; claims, attempts: which of it its processes got over
 answer                      verdict: the answer; place, fingerprint: what stands in it
 decision                    judge: between all logs; order, root_cause, candidates, unexplained, other_events
 hang_records                what the hang monitor left beside the logs

@@ -112,6 +112,11 @@ class Scanner:
         if self._vocabulary.dismiss(self._shape):
             self._promising.pop(self._shape, None)
 
+    @property
+    def current(self) -> bytes:
+        """The segment of the current line, none at the log's end."""
+        return self._segments[self._index][:_PIECE_BYTES] if self._segments else b""
+
     def following(self, count: int) -> list[bytes]:
         """Return up to ``count`` segments after the current line, as far as they are read already."""
         below = self._segments[self._index + 1 : self._index + 1 + count]

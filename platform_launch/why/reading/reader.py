@@ -12,29 +12,22 @@ from platform_launch.why.lines.rejoin import rejoined, unwrapped
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
-from platform_launch.why.messages.signatures import Catalogue, Match, Signature, SignatureRole
-from platform_launch.why.messages.tracebacks import Traceback, about_to_raise, go_on, is_frame, lone, opens
+from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.attempts import Attempts, is_command
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
-from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
 from platform_launch.why.reading.log_events import LogEvents
-from platform_launch.why.reading.mentions import LINES_OF_A_CHANGE, is_mild, is_of_a_change, is_quoted
+from platform_launch.why.reading.mentions import is_mild, speaks_of_it
 from platform_launch.why.reading.own_lines import OwnLines
-from platform_launch.why.reading.pods import (
-    LINES_OF_A_DESCRIPTION,
-    of_same_pod,
-    pod_in_row,
-    pod_of,
-    speaks_of_a_pod,
-    was_placed,
-)
-from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful, is_repeated
+from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
+from platform_launch.why.reading.quoted import is_quoted
 from platform_launch.why.reading.steps import StepEnd, StepReader
+from platform_launch.why.reading.surroundings import Surroundings
 from platform_launch.why.sources import LogSource
 
 _LINES_TO_LEARN_FROM = 40
@@ -47,9 +40,6 @@ _LINES_OF_A_PAGE = 50
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
 _MOST_RECOVERED = 500
-_LINES_OF_CODE = 8
-_MOST_LOOKS_AT_CODE = 500
-_MOST_LOOKS_BELOW = 200
 # An exception behind one word with a number, which may be the host that pdsh puts before each line.
 _BEHIND_A_WORD = re.compile(r"(?=[\w.@-]*\d)[\w.@-]{2,80}: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): ")
 # Ray raises what a task raised once more where its result is asked for, and what an actor did at its start.
@@ -63,7 +53,6 @@ _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]o
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
-_LINES_OF_WHAT_PASSED = 40
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
@@ -85,10 +74,8 @@ class LogReader:
         self._tracebacks = Assembly(self._clock, self._scanner.preceding)
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._attempts = Attempts()
-        self._current = b""
+        self._around = Surroundings(self._scanner, self._prefixes)
         self._recovered = 0
-        self._looks_at_code = 0
-        self._looks_below = 0
         self._at_end = False
         self._survey_at = 0
         self._stack = 0, NOWHERE
@@ -99,7 +86,6 @@ class LogReader:
         """Read to the end; return what each node in it said."""
         for raw in self._scanner.lines():
             self._survey(raw)
-            self._current = raw.data
             taken = False
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
@@ -277,14 +263,15 @@ class LogReader:
 
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:
         signature, role = match.signature, match.signature.role
-        quoted = is_quoted(line.text, match.position) or self._is_of_a_change(line)
+        quoted = speaks_of_it(line.text) or is_quoted(line.text, match.position)
+        quoted = quoted or self._around.tell_of_a_change(line)
         if quoted and role is SignatureRole.CONSEQUENCE:
             return False
         mention = quoted or is_mild(line, signature)
-        if self._passed(signature, line.text):
+        if self._around.show_it_passed(signature, line.text):
             return False
         if role is SignatureRole.CAUSE and not mention:
-            mention = self._is_got_over() or self._is_in_code(line.number, line.number)
+            mention = self._around.go_on_without() or self._around.are_code(line.number, line.number)
         if role is SignatureRole.CAUSE and mention:
             role = SignatureRole.SUSPECT
         if signature.below:
@@ -306,35 +293,6 @@ class LogReader:
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
-
-    def _is_of_a_change(self, line: Line) -> bool:
-        indented = line.text.startswith("    ")
-        return indented and is_of_a_change(map(plain, self._scanner.preceding(LINES_OF_A_CHANGE)))
-
-    def _is_got_over(self) -> bool:
-        """Tell whether the line below says so."""
-        if self._looks_below >= _MOST_LOOKS_BELOW:
-            return False
-        self._looks_below += 1
-        return is_repeated(map(self._text, self._scanner.following(1)))
-
-    def _is_in_code(self, start: int, end: int) -> bool:
-        """Tell whether the lines around some of the last ones are a program's text."""
-        if self._looks_at_code >= _MOST_LOOKS_AT_CODE:
-            return False
-        self._looks_at_code += 1
-        behind = self._scanner.number - start
-        above = self._scanner.preceding(behind + _LINES_OF_CODE)[behind:]
-        below = self._scanner.following(_LINES_OF_CODE) if end >= self._scanner.number else []
-        return are_of_a_program([*above, *below])
-
-    def _passed(self, signature: Signature, text: str) -> bool:
-        """Tell whether lines below say that what one tells of passed, as events of pods and kernels do."""
-        following = of_same_pod(text, self._scanner.following(_LINES_OF_WHAT_PASSED))
-        if signature.id == "pod_unschedulable":
-            return was_placed(text, following)
-        below = b"\n".join(following).decode(errors="replace") if signature.passed else ""
-        return any(re.search(pattern, f"{text}\n{below}") for pattern in signature.passed)
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""
@@ -390,7 +348,7 @@ class LogReader:
         written = NOWHERE if match.signature.of_another else chain.where.filled(raised.line.where)
         where = match.where.filled(written)
         self._events.of(where).collectives.read(raised.line)
-        doubtful = self._is_doubtful(reading.traceback)
+        doubtful = self._around.make_doubtful(reading.traceback)
         event = self._events.add(
             match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful
         )
@@ -398,26 +356,12 @@ class LogReader:
         if chain.lost_its_end and not raised.is_lookup and event.role is SignatureRole.CAUSE:
             event.role, event.mention = SignatureRole.SUSPECT, True
             event.last = max(event.last, reading.traceback.end)
-        if event.role is SignatureRole.CAUSE and self._is_in_code(chain.start, reading.traceback.end):
+        if event.role is SignatureRole.CAUSE and self._around.are_code(chain.start, reading.traceback.end):
             event.role, event.mention = SignatureRole.SUSPECT, True
         if raised.text != chain.links[-1].text and not chain.root:
             event.ended_as = chain.links[-1].text
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
             event.handling = chain.links[0].text
-
-    def _is_doubtful(self, traceback: Traceback) -> bool:
-        """Tell whether the lines around a traceback quote it, or say that its code goes on."""
-        behind = max(0, self._scanner.number - traceback.chain.start)
-        above = self._scanner.preceding(behind + LINES_AROUND)
-        opening = above[behind - 1] if 0 < behind <= len(above) else self._current
-        between = above[: max(0, self._scanner.number - 1 - traceback.end)]
-        below = [*reversed(between), *([self._current] if traceback.end < self._scanner.number else [])]
-        below += self._scanner.following(LINES_AROUND)
-        said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
-        return is_doubtful(next(said), plain(opening), next(said))
-
-    def _text(self, data: bytes) -> str:
-        return parse(0, data, self._prefixes).text
 
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""

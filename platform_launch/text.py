@@ -22,6 +22,10 @@ class Advice(str):
         text.template, text.values = template, values
         return text
 
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
+        """Let copies be filled from the words again: the text may hold braces of a value."""
+        return (self.template,), self.values
+
 
 def escaped(text: str) -> str:
     """Return a text with everything escaped that could steer a terminal or forge a line; tabs stay."""

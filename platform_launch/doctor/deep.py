@@ -11,7 +11,7 @@ from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Command, capture
-from platform_launch.text import counted
+from platform_launch.text import Advice
 
 _PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
@@ -27,7 +27,11 @@ def try_library(
     try:
         content: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
-        what = f"a process that starts {library} gives no result: {answer.failure(limit_s)}"
+        what = Advice(
+            "a process that starts {library} gives no result: {failure}",
+            library=library,
+            failure=answer.failure(limit_s),
+        )
         return [error("probe-unanswered", what, library, _HANGS)]
     judged = of_jax if library == "jax" else of_torch
     return list(judged(content, len(plan.hardware.gpus.devices)))
@@ -36,30 +40,35 @@ def try_library(
 def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge torch's answer on a node where NVML shows ``gpus``."""
     if problem := answer.get("import_problem"):
-        yield error("torch-import-failed", f"torch cannot be imported: {problem}", "torch", _REINSTALL)
+        what = Advice("{library} cannot be imported: {problem}", library="torch", problem=problem)
+        yield error("torch-import-failed", what, "torch", _REINSTALL)
         return
     where = f"torch {answer['version']}"
     if not gpus:
         return
     if answer["cuda_problem"]:
-        yield error("cuda-unavailable", f"CUDA does not start: {answer['cuda_problem']}", where, _CUDA_HINT)
+        what = Advice("CUDA does not start: {problem}", problem=answer["cuda_problem"])
+        yield error("cuda-unavailable", what, where, _CUDA_HINT)
         return
     built_for_gpus = answer["cuda"] is not None or answer["hip"] is not None
     if built_for_gpus and answer["devices"] != gpus:
         yield error(
             "gpu-count-differs",
-            f"NVML shows {counted(gpus, 'GPU')}, torch uses {answer['devices']}",
+            Advice("GPUs: NVML shows {shown}, torch uses {used}", shown=gpus, used=answer["devices"]),
             where,
             "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; look in dmesg for Xid errors",
         )
     if built_for_gpus and not answer["nccl"]:
         yield warning(
-            "nccl-missing", f"{where} was built without NCCL", where, "install a torch with NCCL (Linux CUDA)"
+            "nccl-missing",
+            Advice("{torch} was built without NCCL", torch=where),
+            where,
+            "install a torch with NCCL (Linux CUDA)",
         )
     for index, problem in answer["allocation_problems"].items():
         yield error(
             "gpu-allocation-failed",
-            f"GPU {index} cannot be used: {problem}",
+            Advice("GPU {index} cannot be used: {problem}", index=index, problem=problem),
             f"GPU {index}",
             "end what else uses it, or look in dmesg for Xid errors and use another node",
         )
@@ -68,19 +77,23 @@ def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
 def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge JAX's answer on a node where NVML shows ``gpus``."""
     if problem := answer.get("import_problem"):
-        yield error("jax-import-failed", f"JAX cannot be imported: {problem}", "jax", _REINSTALL)
+        what = Advice("{library} cannot be imported: {problem}", library="JAX", problem=problem)
+        yield error("jax-import-failed", what, "jax", _REINSTALL)
         return
     where = f"jax {answer['version']}"
     if answer["device_problem"]:
-        yield error(
-            "jax-devices", f"JAX finds no device it can use: {answer['device_problem']}", where, _JAX_HINT
-        )
+        what = Advice("JAX finds no device it can use: {problem}", problem=answer["device_problem"])
+        yield error("jax-devices", what, where, _JAX_HINT)
         return
-    devices = counted(answer["devices"], f"{answer['backend']} device")
     if gpus and (answer["backend"] == "cpu" or answer["devices"] != gpus):
         yield error(
             "jax-devices",
-            f"NVML shows {counted(gpus, 'GPU')}, JAX uses {devices}",
+            Advice(
+                "GPUs: NVML shows {shown}, JAX uses {used} of its backend {backend}",
+                shown=gpus,
+                used=answer["devices"],
+                backend=answer["backend"],
+            ),
             where,
             _JAX_HINT,
         )
@@ -88,7 +101,12 @@ def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
         kinds = ", ".join(answer.get("kinds", ()))
         yield info(
             "jax-uses",
-            f"JAX uses {devices}: {kinds}",
+            Advice(
+                "JAX uses {used} of its backend {backend}: {kinds}",
+                used=answer["devices"],
+                backend=answer["backend"],
+                kinds=kinds,
+            ),
             where,
         )
 

@@ -11,6 +11,7 @@ from platform_launch.plan import known_variables as known
 from platform_launch.plan.nccl import EXACTLY, exact_interface, is_gb200
 from platform_launch.plan.variables import EnvVar
 from platform_launch.plan.warning import PlanWarning
+from platform_launch.text import Advice
 from platform_launch.topology import Topology
 
 _ROOM = "found in the environment"
@@ -26,7 +27,7 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
     found: list[PlanWarning] = []
     for old, new in known.RENAMED.items():
         if old in env:
-            text = f"{old} was renamed {new} in torch 2.2: the old name is not read"
+            text = Advice("{old} was renamed {new} in torch 2.2: the old name is not read", old=old, new=new)
             found.append(PlanWarning("variable-renamed", old, text))
             if new not in env:
                 chosen.append(EnvVar(new, env[old], _ROOM, f"meant by {old}"))
@@ -38,13 +39,14 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
     return chosen, found
 
 
-def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], str]:
+def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Advice]:
     """Turn the longest of the timeouts nobody reads (seconds) into the variables that are read."""
     shown = ", ".join(f"{name}={env[name]}" for name in names)
     values = [env[name].strip() for name in names]
     seconds = [int(value) for value in values if value.isascii() and value.isdigit()]
     if not seconds or max(seconds) == 0:
-        return [], f"{shown}: nothing reads it, and it is not a number of seconds; unset it"
+        text = "{shown}: nothing reads it, and it is not a number of seconds; unset it"
+        return [], Advice(text, shown=shown)
     longest = max(seconds)
     meant = f"meant by {', '.join(names)}"
     chosen = [
@@ -52,12 +54,13 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], str]:
         EnvVar("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(longest), _ROOM, f"seconds; {meant}"),
     ]
     chosen = [variable for variable in chosen if variable.name not in env]
-    return chosen, (
-        f"{shown}: nothing reads it. Translated to the process group's timeout: "
-        + (", ".join(f"{v.name}={v.value}" for v in chosen) or "already set by you")
-        + ". DeepSpeed takes its timeout from there. A plain Accelerator() does not: pass "
-        "InitProcessGroupKwargs(timeout=…). A script that calls init_process_group itself must pass timeout="
+    text = (
+        "{shown}: nothing reads it. Translated to the process group's timeout: {chosen}. DeepSpeed takes its "
+        "timeout from there. A plain Accelerator() does not: pass InitProcessGroupKwargs(timeout=…). A "
+        "script that calls init_process_group itself must pass timeout="
     )
+    named = ", ".join(f"{v.name}={v.value}" for v in chosen) or "already set by you"
+    return chosen, Advice(text, shown=shown, chosen=named)
 
 
 def kept(env: Environment) -> list[EnvVar]:
@@ -102,20 +105,28 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
     if not name.startswith("NCCL_"):
         return None
     if (reason := known.lookup(known.DEBUG_ONLY, name)) is not None:
-        text = f"{name}={env[name]} is meant for debugging ({reason}); passed on as set"
+        text = Advice(
+            "{name}={value} is meant for debugging ({reason}); passed on as set",
+            name=name,
+            value=env[name],
+            reason=reason,
+        )
         return PlanWarning("variable-debug-only", name, text)
     if name == "NCCL_LAUNCH_MODE" and env[name].strip().upper() != "GROUP":
         return None
     if (reason := known.lookup(known.DEAD, name)) is not None:
-        return PlanWarning("variable-dead", name, f"{name} is not read any more: {reason}")
+        text = Advice("{name} is not read any more: {reason}", name=name, reason=reason)
+        return PlanWarning("variable-dead", name, text)
     if name in known.DEPRECATED:
-        return PlanWarning("variable-deprecated", name, f"{name} is deprecated: use {known.DEPRECATED[name]}")
+        text = Advice("{name} is deprecated: use {instead}", name=name, instead=known.DEPRECATED[name])
+        return PlanWarning("variable-deprecated", name, text)
     if not known.is_known_nccl(name):
         from difflib import get_close_matches
 
         close = get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        return PlanWarning("variable-unknown", name, f"{name} is no variable of NCCL's documentation{meant}")
+        meant = Advice("; did you mean {name}?", name=close[0]) if close else ""
+        text = Advice("{name} is no variable of NCCL's documentation{meant}", name=name, meant=meant)
+        return PlanWarning("variable-unknown", name, text)
     return None
 
 

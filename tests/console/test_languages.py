@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import re
 from collections.abc import Iterator
@@ -189,13 +190,17 @@ def _texts(tree: ast.AST) -> Iterator[str]:
 
 
 def _advice_given(tree: ast.AST) -> Iterator[str]:
-    """Yield what stands as advice in a finding, or in words with values."""
-    place = {"error": 3, "warning": 3, "level": 3, "info": 3, "DeviceFinding": 4, "Advice": 0}
+    """Yield what stands as what was found or as advice in a finding, or in words with values."""
+    places = {
+        **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
+        "DeviceFinding": (4,),
+        "Advice": (0,),
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in place:
-            for hint in node.args[place[node.func.id] :][:1]:
-                assert not isinstance(hint, ast.JoinedStr), f"{ast.unparse(hint)}: expected an Advice"
-                parts = (hint.body, hint.orelse) if isinstance(hint, ast.IfExp) else (hint,)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in places:
+            for text in (node.args[place] for place in places[node.func.id] if place < len(node.args)):
+                assert not isinstance(text, ast.JoinedStr), f"{ast.unparse(text)}: expected an Advice"
+                parts = (text.body, text.orelse) if isinstance(text, ast.IfExp) else (text,)
                 yield from (str(part.value) for part in parts if isinstance(part, ast.Constant))
 
 
@@ -205,6 +210,8 @@ def test_advice_of_every_finding_is_known_in_chinese_by_its_words_and_values() -
         *package.glob("doctor/**/*.py"),
         *package.glob("health/*.py"),
         package / "launch/health_watch.py",
+        package / "plan/found_variables.py",
+        package / "plan/known_variables.py",
     ]
     trees = [ast.parse(file.read_text()) for file in files]
     known = chinese.words("advice")
@@ -222,6 +229,28 @@ def test_a_finding_is_said_in_chinese_with_its_values() -> None:
     )
     event = Event("package-missing", "ERROR", "", {"what": what, "hint": ""})
     assert "/v/python 中没有 deepspeed（目录 /w/deepspeed 并不是这个库）" in languages.event_line(event)
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_a_node_and_its_rate_are_said_in_chinese_within_a_finding() -> None:
+    node = Advice("node {rank} ({host}, {address})", rank=1, host="gn7", address="10.0.0.7")
+    once = Advice(" (measured once: it may be the link between them)")
+    what = Advice(
+        "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
+        node=node,
+        rate="2.0 Gbit/s",
+        partners="0",
+        once=once,
+        usual="40.0 Gbit/s",
+    )
+    said = "节点 1（gn7，10.0.0.7）与节点 0 之间只有 2.0 Gbit/s（只测过一次：也可能是两者之间的链路）"
+    assert said in languages.event_line(Event("node-slow", "WARN", "", {"what": what, "hint": ""}))
+
+
+def test_a_copy_of_advice_knows_its_words_although_a_value_holds_braces() -> None:
+    advice = Advice("{folder} cannot be written", folder="/scratch/{user}")
+    copied = copy.deepcopy(advice)
+    assert (copied, copied.template, copied.values) == (advice, advice.template, advice.values)
 
 
 @pytest.mark.usefixtures("in_chinese")

@@ -101,7 +101,7 @@ def test_nodes_that_reach_each_other_are_measured_and_the_slow_one_is_named_by_a
     for findings in map(findings_of, running):
         assert not [f for f in findings if f["level"] == "error"], findings
         measured = [f["what"] for f in findings if f["id"] == "collective-measured"]
-        assert [what.partition(":")[0] for what in measured] == ["3 pairs of nodes", "all 3 nodes together"]
+        assert [what.partition(":")[0] for what in measured] == ["pairs of nodes (3)", "all 3 nodes together"]
         assert all("right numbers" in what for what in measured)
         ((kind, where, what),) = [(f["id"], f["where"], f["what"]) for f in between(findings)]
         assert (kind, where) == ("node-slow", "node 1")

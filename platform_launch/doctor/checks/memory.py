@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.plan.nccl import training_ports
-from platform_launch.text import Advice, counted
+from platform_launch.text import Advice
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
 # neighbours; what the training's own loader workers take comes on top, where its config says so.
@@ -80,9 +80,9 @@ def memory_left(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "memory-low",
             Advice(
-                "{free} GiB of memory are left on this node for {processes}",
+                "{free} GiB of memory are left on this node, too little for its processes ({count})",
                 free=f"{free:.1f}",
-                processes=counted(nproc, "process"),
+                count=nproc,
             ),
             "memory",
             "end what else runs here, or raise the container's memory limit",

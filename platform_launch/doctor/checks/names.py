@@ -71,8 +71,13 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if topology.is_master and own and not is_here:
         yield warning(
             "master-elsewhere",
-            f"this is node 0, but the master {master.query!r} ({source}) is {', '.join(master.found)}, and "
-            f"this node has {', '.join(sorted(own))}",
+            Advice(
+                "this is node 0, but the master {name!r} ({source}) is {found}, and this node has {own}",
+                name=master.query,
+                source=source,
+                found=", ".join(master.found),
+                own=", ".join(sorted(own)),
+            ),
             master.query,
             "let MASTER_ADDR name node 0, unless an address is translated on the way",
         )
@@ -95,8 +100,11 @@ def reverse_look_up(facts: Facts) -> Iterator[Finding]:
     if reverse is not None and reverse.late:
         yield warning(
             "reverse-dns-slow",
-            f"the name server does not answer at once for this node's address {reverse.query}: torch asks it "
-            "for the name of every node that connects, one after another, for 5–10 s each",
+            Advice(
+                "the name server does not answer at once for this node's address {address}: torch asks it "
+                "for the name of every node that connects, one after another, for 5–10 s each",
+                address=reverse.query,
+            ),
             reverse.query,
             "write the nodes' addresses and names in /etc/hosts, or mend the name server's reverse zone",
         )

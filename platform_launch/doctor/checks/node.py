@@ -76,14 +76,21 @@ def build_locks(facts: Facts) -> Iterator[Finding]:
         if not lock.held and lock.age_s > _STALE_AFTER_S:
             yield warning(
                 "build-lock-stale",
-                f"{lock.path} is {_age(lock.age_s)} old and no process of this node holds it: a training "
-                f"that needs {lock.path.parent.name} would wait for it for ever",
+                Advice(
+                    "{path} is {age} old and no process of this node holds it: a training that needs {op} "
+                    "would wait for it for ever",
+                    path=lock.path,
+                    age=_age(lock.age_s),
+                    op=lock.path.parent.name,
+                ),
                 str(lock.path),
                 Advice("remove it if no other node is compiling there: rm {path}", path=lock.path),
             )
 
 
-def _age(seconds: float) -> str:
+def _age(seconds: float) -> Advice:
     if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.0f} hours" if seconds < 72 * 3600 else f"{seconds / 86400:.0f} days"
+        return Advice("{number} minutes", number=f"{seconds / 60:.0f}")
+    if seconds < 72 * 3600:
+        return Advice("{number} hours", number=f"{seconds / 3600:.0f}")
+    return Advice("{number} days", number=f"{seconds / 86400:.0f}")

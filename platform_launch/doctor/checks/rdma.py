@@ -8,7 +8,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort
 from platform_launch.plan.nccl import training_ports
-from platform_launch.text import counted
+from platform_launch.text import Advice
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:
@@ -18,7 +18,12 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
     if down and facts.is_distributed and facts.has_gpus:
         yield warning(
             "rdma-port-down",
-            f"{len(down)} of {counted(len(ports), 'InfiniBand port')} are not active: {', '.join(down)}",
+            Advice(
+                "InfiniBand ports that are not active: {names} ({down} of {ports})",
+                names=", ".join(down),
+                down=len(down),
+                ports=len(ports),
+            ),
             ", ".join(down),
             "check cable, switch port and subnet manager (ibstat); other nodes will wait for this one's rest",
         )
@@ -36,8 +41,13 @@ def gids(facts: Facts) -> Iterator[Finding]:
             level = error if len(lacking) == len(ports) else warning
             yield level(
                 "rdma-gid-missing",
-                f"NCCL_IB_GID_INDEX={index}, but {_names(lacking)} has no GID {index} on this node "
-                f"(it has {_indices(lacking[0])}): connections fail with IBV_WC_RETRY_EXC_ERR",
+                Advice(
+                    "NCCL_IB_GID_INDEX={index}, but {ports} has no GID {index} on this node (it has "
+                    "{found}): connections fail with IBV_WC_RETRY_EXC_ERR",
+                    index=index,
+                    ports=_names(lacking),
+                    found=_indices(lacking[0]),
+                ),
                 "NCCL_IB_GID_INDEX",
                 "unset it: NCCL finds the RoCE v2 GID by itself since 2.21",
             )
@@ -46,7 +56,11 @@ def gids(facts: Facts) -> Iterator[Finding]:
     if without:
         yield warning(
             "rdma-gid-missing",
-            f"{_names(without)} has no RoCE v2 GID (it has {_indices(without[0])}): traffic cannot be routed",
+            Advice(
+                "{ports} has no RoCE v2 GID (it has {found}): traffic cannot be routed",
+                ports=_names(without),
+                found=_indices(without[0]),
+            ),
             _names(without),
             "give the adapter's interface an IP address in this container",
         )
@@ -61,8 +75,12 @@ def unknown_hcas(facts: Facts) -> Iterator[Finding]:
     if not any(selects(chosen, port) for port in active):
         yield warning(
             "rdma-hca-unknown",
-            f"NCCL_IB_HCA={chosen} selects no active port of this node (active: {_names(active) or 'none'}): "
-            "NCCL would use slow sockets",
+            Advice(
+                "NCCL_IB_HCA={chosen} selects no active port of this node (active: {active}): NCCL would use "
+                "slow sockets",
+                chosen=chosen,
+                active=_names(active) or "none",
+            ),
             "NCCL_IB_HCA",
             "unset it: the active ports are then named exactly",
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware.storage import Storage
+from platform_launch.text import Advice
 
 # Below this a training would soon be out of room. A checkpoint of the shipped model is 0.2 GiB.
 _ENOUGH_GIB = {"logs": 0.5, "output": 5.0, "temporary": 0.5}
@@ -31,8 +32,12 @@ def room(facts: Facts) -> Iterator[Finding]:
         if storage.free_inodes is not None and storage.free_inodes < _ENOUGH_INODES:
             yield warning(
                 "inodes-low",
-                f"{storage.free_inodes} more files can be made where {storage.folder} ({purpose}) lies, "
-                "whatever room is left",
+                Advice(
+                    "{count} more files can be made where {folder} ({purpose}) lies, whatever room is left",
+                    count=storage.free_inodes,
+                    folder=storage.folder,
+                    purpose=purpose,
+                ),
                 str(storage.folder),
                 "remove small files there, or name another folder",
             )
@@ -43,7 +48,12 @@ def _not_writable(facts: Facts, purpose: str, storage: Storage) -> Finding:
     level = error if purpose == "output" and purpose in facts.named_folders else warning
     return level(
         "folder-not-writable",
-        f"{storage.folder} ({purpose}) cannot be written: {storage.problem}",
+        Advice(
+            "{folder} ({purpose}) cannot be written: {problem}",
+            folder=storage.folder,
+            purpose=purpose,
+            problem=storage.problem,
+        ),
         str(storage.folder),
         "name another folder with --log-dir"
         if purpose == "logs"
@@ -56,8 +66,13 @@ def _low(facts: Facts, purpose: str, storage: Storage) -> Finding:
     level = error if certain else warning
     return level(
         "disk-low",
-        f"{_size(storage.free_gib)} of {_size(storage.size_gib)} are free where {storage.folder} ({purpose}) "
-        "lies",
+        Advice(
+            "{free} of {size} are free where {folder} ({purpose}) lies",
+            free=_size(storage.free_gib),
+            size=_size(storage.size_gib),
+            folder=storage.folder,
+            purpose=purpose,
+        ),
         str(storage.folder),
         "free some room, or name a folder on another disk",
     )

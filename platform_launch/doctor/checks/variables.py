@@ -9,7 +9,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
 from platform_launch.plan.nccl import exact_interface
-from platform_launch.text import Advice, counted
+from platform_launch.text import Advice
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
 _DEBUGGING = {
@@ -32,8 +32,12 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
         level = error if facts.has_gpus else warning
         yield level(
             "interface-unknown",
-            f"NCCL_SOCKET_IFNAME={nccl} selects no interface of this node (it has {have}): NCCL stops with "
-            "'no socket interface found'",
+            Advice(
+                "NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL stops "
+                "with 'no socket interface found'",
+                chosen=nccl,
+                have=have,
+            ),
             "NCCL_SOCKET_IFNAME",
             "unset it: the interface on the route to the master is then chosen on each node",
         )
@@ -41,8 +45,13 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
     if missing:
         yield warning(
             "interface-unknown",
-            f"GLOO_SOCKET_IFNAME={gloo}: this node has no {', '.join(missing)} (it has {have}); gloo takes "
-            "exact names, and stops with 'Unable to find address'",
+            Advice(
+                "GLOO_SOCKET_IFNAME={chosen}: this node has no {missing} (it has {have}); gloo takes exact "
+                "names, and stops with 'Unable to find address'",
+                chosen=gloo,
+                missing=", ".join(missing),
+                have=have,
+            ),
             "GLOO_SOCKET_IFNAME",
             "unset it: it then follows NCCL_SOCKET_IFNAME or the route to the master",
         )
@@ -55,8 +64,11 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     if infiniband_off and "NCCL_IB_HCA" in env:
         yield warning(
             finding_id,
-            f"NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} turns InfiniBand off, "
-            f"so NCCL_IB_HCA={env['NCCL_IB_HCA']} is not used",
+            Advice(
+                "NCCL_IB_DISABLE={disable} turns InfiniBand off, so NCCL_IB_HCA={chosen} is not used",
+                disable=env["NCCL_IB_DISABLE"],
+                chosen=env["NCCL_IB_HCA"],
+            ),
             "NCCL_IB_DISABLE",
             "unset NCCL_IB_DISABLE to use these adapters",
         )
@@ -64,8 +76,10 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
         level = error if facts.is_distributed and facts.has_gpus else warning
         yield level(
             finding_id,
-            f"NCCL_NET=IB demands InfiniBand, NCCL_IB_DISABLE={env['NCCL_IB_DISABLE']} forbids it: "
-            "NCCL finds no network",
+            Advice(
+                "NCCL_NET=IB demands InfiniBand, NCCL_IB_DISABLE={disable} forbids it: NCCL finds no network",
+                disable=env["NCCL_IB_DISABLE"],
+            ),
             "NCCL_NET",
             "unset one of them",
         )
@@ -74,7 +88,11 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     if family.strip() == "AF_INET6" and master.replace(".", "").isdigit():
         yield warning(
             finding_id,
-            f"NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
+            Advice(
+                "NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
+                family=family,
+                master=master,
+            ),
             "NCCL_SOCKET_FAMILY",
             "unset NCCL_SOCKET_FAMILY",
         )
@@ -88,8 +106,13 @@ def _interfaces(facts: Facts) -> Iterator[Finding]:
     if used is not None and used not in gloo.split(","):
         yield warning(
             "variable-contradiction",
-            f"NCCL_SOCKET_IFNAME={nccl} selects {used}, GLOO_SOCKET_IFNAME={gloo} another network: "
-            "ranks would meet on one and train on the other",
+            Advice(
+                "NCCL_SOCKET_IFNAME={nccl} selects {used}, GLOO_SOCKET_IFNAME={gloo} another network: ranks "
+                "would meet on one and train on the other",
+                nccl=nccl,
+                used=used,
+                gloo=gloo,
+            ),
             "GLOO_SOCKET_IFNAME",
             "unset GLOO_SOCKET_IFNAME: it then follows NCCL_SOCKET_IFNAME",
         )
@@ -102,7 +125,12 @@ def debugging_left_on(facts: Facts) -> Iterator[Finding]:
         if value.strip().upper() not in _OFF:
             yield warning(
                 "variable-debug-only",
-                f"{name}={value} is meant for debugging: {cost}",
+                Advice(
+                    "{name}={value} is meant for debugging: {cost}",
+                    name=name,
+                    value=value,
+                    cost=cost,
+                ),
                 name,
                 Advice("unset {name}", name=name),
             )
@@ -115,8 +143,13 @@ def too_many_threads(facts: Facts) -> Iterator[Finding]:
     if value.isdecimal() and int(value) > 1 and int(value) * nproc > 2 * cpus:
         yield warning(
             "variable-contradiction",
-            f"OMP_NUM_THREADS={value} in {counted(nproc, 'process')} makes {int(value) * nproc} threads on "
-            f"{cpus:g} CPUs",
+            Advice(
+                "OMP_NUM_THREADS={value} makes {threads} threads on {cpus} CPUs (processes: {processes})",
+                value=value,
+                threads=int(value) * nproc,
+                cpus=f"{cpus:g}",
+                processes=nproc,
+            ),
             "OMP_NUM_THREADS",
             Advice("unset it: {threads} is then chosen", threads=max(1, int(cpus / nproc))),
         )

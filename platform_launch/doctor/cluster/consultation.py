@@ -14,6 +14,7 @@ from platform_launch.environment import Environment
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.rendezvous.messages import InvalidMessageError, decode, encode
 from platform_launch.supervise import Command, capture
+from platform_launch.text import Advice
 from platform_launch.topology import node_prefix
 
 # From the start of a collective's processes to its end: importing torch or JAX included.
@@ -58,7 +59,9 @@ def meet(
     return [
         error(
             "meeting-failed",
-            f"this node did not meet the others at {where}: {found.failure}",
+            Advice(
+                "this node did not meet the others at {where}: {failure}", where=where, failure=found.failure
+            ),
             f"node {task.node_rank}",
             "was the doctor started on every node, with the same MASTER_ADDR? --timeout waits longer",
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
-from platform_launch.text import counted
+from platform_launch.text import Advice
 
 Endpoints = Mapping[int, Endpoint]
 
@@ -30,14 +30,19 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.absent:
         yield error(
             "node-absent",
-            f"node {rank} of {nnodes} did not come",
+            Advice("node {rank} of {nnodes} did not come", rank=rank, nnodes=nnodes),
             f"node {rank}",
             "look at that node's log: was it started, does it reach node 0? --timeout waits longer",
         )
     for rank, host in document.duplicates.items():
         yield error(
             "node-duplicate",
-            f"two nodes have rank {rank}: {document.endpoints[rank].host} and {host}",
+            Advice(
+                "two nodes have rank {rank}: {first} and {second}",
+                rank=rank,
+                first=document.endpoints[rank].host,
+                second=host,
+            ),
             f"node {rank}",
             "give each node a rank of its own",
         )
@@ -51,7 +56,7 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.silent:
         yield error(
             "node-silent",
-            f"{_place(rank, document.endpoints)} came, and then stopped answering",
+            Advice("{node} came, and then stopped answering", node=_place(rank, document.endpoints)),
             f"node {rank}",
             "look at that node: it hangs, was cut off, or its doctor was killed",
         )
@@ -70,15 +75,32 @@ def _matrix(document: Document) -> Iterator[Finding]:
             named.add(rank)
             place = _place(rank, document.endpoints)
             if len(to) >= len(away):
-                what = f"{place} is not reached by {len(to)} of {others} other nodes, at {to[0]}"
+                what = Advice(
+                    "{node} is not reached by {count} of {others} other nodes, at {way}",
+                    node=place,
+                    count=len(to),
+                    others=others,
+                    way=to[0],
+                )
             else:
-                what = f"{place} does not reach {len(away)} of {others} other nodes, such as {away[0]}"
+                what = Advice(
+                    "{node} does not reach {count} of {others} other nodes, such as {way}",
+                    node=place,
+                    count=len(away),
+                    others=others,
+                    way=away[0],
+                )
             yield error("node-unreachable", what, f"node {rank}", _ISOLATED)
     for (a, b), reason in gaps.items():
         if a not in named and b not in named:
             yield error(
                 "link-broken",
-                f"{_place(a, document.endpoints)} does not reach {_place(b, document.endpoints)} at {reason}",
+                Advice(
+                    "{node} does not reach {other} at {way}",
+                    node=_place(a, document.endpoints),
+                    other=_place(b, document.endpoints),
+                    way=reason,
+                ),
                 f"node {a} → node {b}",
                 "let the nodes reach each other on all ports (firewall, security group, network policy)",
             )
@@ -86,7 +108,11 @@ def _matrix(document: Document) -> Iterator[Finding]:
         if rank not in named:
             yield error(
                 "node-unreachable",
-                f"{_place(rank, document.endpoints)} does not get through to MASTER_PORT at {reason}",
+                Advice(
+                    "{node} does not get through to MASTER_PORT at {way}",
+                    node=_place(rank, document.endpoints),
+                    way=reason,
+                ),
                 f"node {rank} → node 0",
                 "open MASTER_PORT on node 0 (firewall, security group, network policy)",
             )
@@ -111,8 +137,11 @@ def _collectives(document: Document) -> Iterator[Finding]:
         if len(result.group) > 2 and result.problem:
             yield error(
                 "collective-wrong" if result.wrong else "collective-failed",
-                f"each pair does well, but a collective of all {len(result.group)} nodes does not: "
-                f"{result.problem}",
+                Advice(
+                    "each pair does well, but a collective of all {count} nodes does not: {problem}",
+                    count=len(result.group),
+                    problem=result.problem,
+                ),
                 "all nodes",
                 "try half of the nodes at a time; look for a limit on connections or open files",
             )
@@ -121,23 +150,34 @@ def _collectives(document: Document) -> Iterator[Finding]:
 def _of_node(
     rank: int, results: Sequence[Measurement], pairs: Sequence[Measurement], endpoints: Endpoints
 ) -> Finding:
-    partners = ", ".join(f"node {r}" for result in results for r in result.group if r != rank)
+    place = _place(rank, endpoints)
+    partners = ", ".join(str(r) for result in results for r in result.group if r != rank)
     failed = [result for result in results if result.problem]
     if failed:
-        fails = f"{_place(rank, endpoints)} fails with {partners}, which do well with others"
         return error(
             "collective-wrong" if failed[0].wrong else "collective-failed",
-            f"{fails}: {failed[0].problem}",
+            Advice(
+                "{node} fails with each partner that does well with others ({partners}): {problem}",
+                node=place,
+                partners=partners,
+                problem=failed[0].problem,
+            ),
             f"node {rank}",
             "take this node out, or look there first",
         )
     slowest = min(result.bandwidth_gbps for result in results)
     # With an odd number of nodes, or where others failed, a node has met one partner only.
-    once = " (measured once: it may be the link between them)" if len(results) == 1 else ""
+    once = Advice(" (measured once: it may be the link between them)") if len(results) == 1 else ""
     return warning(
         "node-slow",
-        f"{_place(rank, endpoints)} reaches {_rate(slowest)} with {partners}{once}, other pairs "
-        f"{_rate(reference_gbps(pairs))}",
+        Advice(
+            "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
+            node=place,
+            rate=_rate(slowest),
+            partners=partners,
+            once=once,
+            usual=_rate(reference_gbps(pairs)),
+        ),
         f"node {rank}",
         "check its cable, port and NIC rate (ethtool, ibstat), or take it out: all wait for the slowest",
     )
@@ -145,14 +185,20 @@ def _of_node(
 
 def _of_link(result: Measurement, pairs: Sequence[Measurement], endpoints: Endpoints) -> Finding:
     a, b = result.group
-    both = f"{_place(a, endpoints)} and {_place(b, endpoints)}"
+    both = {"a": _place(a, endpoints), "b": _place(b, endpoints)}
     if result.problem:
         finding_id = "collective-wrong" if result.wrong else "link-broken"
         hint = "the same two may do well on another network: look at NCCL_SOCKET_IFNAME, GIDs and firewalls"
-        return error(finding_id, f"{both} fail together: {result.problem}", f"node {a} ↔ node {b}", hint)
+        what = Advice("{a} and {b} fail together: {problem}", **both, problem=result.problem)
+        return error(finding_id, what, f"node {a} ↔ node {b}", hint)
     return warning(
         "link-slow",
-        f"{both} reach {_rate(result.bandwidth_gbps)} together, other pairs {_rate(reference_gbps(pairs))}",
+        Advice(
+            "{a} and {b} reach {rate} together, other pairs {usual}",
+            **both,
+            rate=_rate(result.bandwidth_gbps),
+            usual=_rate(reference_gbps(pairs)),
+        ),
         f"node {a} ↔ node {b}",
         "both do well with others, or neither was tried with one: look at the switches between them",
     )
@@ -164,13 +210,30 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
         if not good:
             continue
         rates = [result.bandwidth_gbps for result in good]
-        pairs = f"{counted(len(good), 'pair')} of nodes"
-        what = f"all {len(good[0].group)} nodes together" if whole else pairs
-        spread = f" (slowest {_rate(min(rates))}, fastest {_rate(max(rates))})" if len(rates) > 1 else ""
+        what = (
+            Advice("all {count} nodes together", count=len(good[0].group))
+            if whole
+            else Advice("pairs of nodes ({count})", count=len(good))
+        )
+        spread = (
+            Advice(
+                " (slowest {slowest}, fastest {fastest})",
+                slowest=_rate(min(rates)),
+                fastest=_rate(max(rates)),
+            )
+            if len(rates) > 1
+            else ""
+        )
         latency_us = statistics.median(result.latency_us for result in good)
         yield info(
             "collective-measured",
-            f"{what}: {_rate(statistics.median(rates))}{spread}, latency {latency_us:.0f} µs; right numbers",
+            Advice(
+                "{who}: {rate}{spread}, latency {latency} µs; right numbers",
+                who=what,
+                rate=_rate(statistics.median(rates)),
+                spread=spread,
+                latency=f"{latency_us:.0f}",
+            ),
             "all nodes" if whole else "pairs",
         )
 
@@ -179,6 +242,8 @@ def _rate(gbps: float) -> str:
     return f"{gbps:.1f} Gbit/s" if gbps >= 1 else f"{gbps * 1000:.0f} Mbit/s"
 
 
-def _place(rank: int, endpoints: Endpoints) -> str:
+def _place(rank: int, endpoints: Endpoints) -> Advice:
     endpoint = endpoints.get(rank)
-    return f"node {rank}" if endpoint is None else f"node {rank} ({endpoint.host}, {endpoint.address})"
+    if endpoint is None:
+        return Advice("node {rank}", rank=rank)
+    return Advice("node {rank} ({host}, {address})", rank=rank, host=endpoint.host, address=endpoint.address)

@@ -277,7 +277,7 @@ def test_version_that_a_library_does_not_have_is_a_mixture_of_libraries(explain_
     said = "ImportError: /opt/intel/libur_loader.so.0: version `{}' not found (required by /env/libsycl.so.8)"
     mixed = explain_text(uncaught(said.format("LIBUR_LOADER_0.10")))
     assert (mixed.cause, mixed.details["version"]) == ("extension_abi", "LIBUR_LOADER_0.10")
-    assert explain_text(uncaught(said.format("GLIBCXX_3.4.30"))).cause == "glibc"
+    assert explain_text(uncaught(said.format("GLIBCXX_3.4.30"))).cause == "libstdcxx"
 
 
 def test_argument_that_nccl_refuses_is_the_program_s(explain_text: Explain) -> None:

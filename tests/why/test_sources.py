@@ -127,7 +127,7 @@ def test_packed_log_that_is_cut_short_is_an_error(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
     log = tmp_path / name
-    whole = pack(f"{random.Random(1).randbytes(3 << 20).hex()}\n{ERROR}".encode())
+    whole = pack(f"{random.Random(1).randbytes(3 << 18).hex()}\n{ERROR}".encode())
     log.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=rf"{name} cannot be unpacked"):
         explain_file(log)

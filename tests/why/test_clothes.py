@@ -19,7 +19,7 @@ from tests.why.corpus import Case, cases
 
 Change = Callable[[str], str | bytes]
 Tear = Callable[[str], str]
-_EVERY = 5  # log is read with a change
+_EVERY = 3  # log is read with a change
 _MOST_OTHERWISE = 0.08  # of the answers may say less
 
 

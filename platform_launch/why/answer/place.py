@@ -6,26 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from platform_launch.why.lines.line import NOWHERE, Location
-from platform_launch.why.messages.signatures import SignatureRole
+from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, counted_off, note
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence
 from platform_launch.why.reading.steps import StepEnd
 
-_WAITED = frozenset(
-    (
-        "nccl_watchdog",
-        "nccl_heartbeat",
-        "hccl_timeout",
-        "nccl_aborted",
-        "experts_exchange",
-        "ddp_verification",
-    )
-)
-_ENDS = frozenset(
-    ("job_cancelled", "step_task_failed", "lsf_killed", "time_limit", "terminated", "interrupted", "killed")
-)
+# What a signal did to single processes.
+_BY_SIGNAL = frozenset(("interrupted", "killed"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _SOON_LINES = 20
 _FEW_TASKS = 2
@@ -55,7 +44,7 @@ def fill_place(
     behind: int | None = None
     told: Note | None = None
     came_in_vain = waits or event.signature.id == "barrier_absent"
-    if event.signature.id in _WAITED:
+    if event.signature.has(SignatureTrait.WAITED):
         behind, told = table.finding()
     elif came_in_vain or _is_soon_after(event, table):
         behind, told = table.absent()
@@ -63,7 +52,7 @@ def fill_place(
         behind = int(missing)
     if told is not None:
         notes.append(told)
-    if behind is not None and behind != where.rank and event.signature.id not in _ENDS:
+    if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
         where = NOWHERE
@@ -71,7 +60,7 @@ def fill_place(
         where = where.filled(_cancelled_on(nodes))
     steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
-    if event.signature.id in _ENDS and all(step.was_cancelled for step in steps):
+    if _ends(event) and all(step.was_cancelled for step in steps):
         # Of tasks that only ended with their step, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
@@ -108,10 +97,15 @@ def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     return _at_home(_with_steps(where, steps, ended=False), nodes)
 
 
+def _ends(event: Occurrence) -> bool:
+    """Tell whether an event is the end of a job or of its processes, and nothing else."""
+    return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
+
+
 def _is_soon_after(event: Occurrence, table: Collectives) -> bool:
     """Tell whether the job was ended while its processes still met."""
     met = table.members_line
-    return event.signature.id in _ENDS and met is not None and 0 < event.number - met.number <= _SOON_LINES
+    return _ends(event) and met is not None and 0 < event.number - met.number <= _SOON_LINES
 
 
 def common_place(places: Sequence[Location]) -> Location:
@@ -155,7 +149,7 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
         if other.signature is event.signature
         or (
             other.signature.id in event.signature.explains
-            and other.signature.id not in _WAITED
+            and not other.signature.has(SignatureTrait.WAITED)
             and other.log == event.log
             and abs(other.number - event.number) <= _CLOSE_LINES
         )

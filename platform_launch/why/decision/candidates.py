@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from platform_launch.why.decision.order import earliest
 from platform_launch.why.decision.root_cause import (
-    ENDS_OF_JOBS,
     LINES_OF_A_MESSAGE,
-    SUFFERED,
     is_sequel,
     is_sequel_of,
     told_in,
 )
 from platform_launch.why.lines.line import NOWHERE
-from platform_launch.why.messages.signatures import Catalogue, SignatureRole
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 
@@ -113,10 +111,10 @@ def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float])
 
 def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> bool:
     """Tell whether a job was only ended after something else had gone wrong, as srun does of itself."""
-    return event.signature.id in ENDS_OF_JOBS and any(
+    return event.signature.has(SignatureTrait.ENDS_JOB) and any(
         other.log == event.log and other.start < event.start
         for other in others
-        if other.signature.id not in ENDS_OF_JOBS | SUFFERED
+        if not other.signature.has(SignatureTrait.ENDS_JOB, SignatureTrait.SUFFERED)
     )
 
 

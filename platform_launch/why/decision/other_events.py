@@ -8,14 +8,12 @@ from dataclasses import replace
 from platform_launch.why.answer.verdict import Consequence
 from platform_launch.why.decision.order import is_before
 from platform_launch.why.lines.line import NOWHERE, shown
-from platform_launch.why.messages.signatures import SignatureRole
+from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, note
 from platform_launch.why.reading.events import MOST_REPEATS, SURVIVED_LINES, NodeEvents, Occurrence
 
 MOST_OTHERS = 3
 _NOTABLY_EARLIER_S = 5.0
-# What a job's script loads first: what follows runs in another environment where that failed.
-_PREPARES = frozenset(("conda_not_initialised", "environment_missing", "environment_module", "slurm_folder"))
 
 
 def named(event: Occurrence) -> Note:
@@ -59,7 +57,7 @@ def also(chosen: Occurrence, first: Occurrence, events: Sequence[Occurrence]) ->
     for event in sorted(events, key=lambda e: -e.signature.specificity):
         may_explain = not event.mention or chosen.signature.id in event.signature.explains
         told = event.role is SignatureRole.CAUSE or (may_explain and event.start < first.start)
-        heavy = event.signature.role is SignatureRole.CAUSE or event.signature.id in _PREPARES
+        heavy = event.signature.role is SignatureRole.CAUSE or event.signature.has(SignatureTrait.PREPARES)
         strong = told and heavy and event.signature.specificity > 1
         if strong and event.signature.id not in seen and event.signature.patterns:
             seen.add(event.signature.id)

@@ -6,20 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from platform_launch.why.lines.line import NOWHERE, Line, Location
-from platform_launch.why.messages.signatures import Catalogue, Signature, SignatureRole
+from platform_launch.why.messages.signatures import Catalogue, Signature, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import OF_THE_CODE
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events
 from platform_launch.why.reading.steps import StepEnd
 
-# Ends of a whole job: tasks that ended with an error before it are what it waited for.
-ENDS_OF_JOBS = frozenset(("time_limit", "job_cancelled", "step_task_failed", "lsf_killed", "terminated"))
-# What partners of a task suffer that ended.
-SUFFERED = frozenset(
-    (
-        "abort", "connection_lost", "experts_exchange", "gloo_timeout", "nccl_aborted", "nccl_heartbeat",
-        "nccl_watchdog", "store_lost", "store_timeout",
-    )
-)  # fmt: skip
 # The message of an exception goes on below its first line.
 LINES_OF_A_MESSAGE = 8
 # What no process goes on after.
@@ -71,7 +62,7 @@ def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Locatio
 
 def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
     """Return the error of MPI that ended a process, where the others then were killed or waited."""
-    if end.signature.id not in ENDS_OF_JOBS | {"killed"}:
+    if not end.signature.has(SignatureTrait.ENDS_JOB) and end.signature.id != "killed":
         return None
     fatal = [e for e in events if e.signature.id in _FATAL and e.log == end.log and e.start < end.start]
     return min(fatal, key=lambda event: event.start, default=None)
@@ -131,7 +122,8 @@ def ended_before(
 
     That is the end of the job, or what others suffered who waited for it.
     """
-    if end is not None and end.signature.id not in ENDS_OF_JOBS | SUFFERED | {"exited_first"}:
+    traits = SignatureTrait.ENDS_JOB, SignatureTrait.SUFFERED
+    if end is not None and end.signature.id != "exited_first" and not end.signature.has(*traits):
         return None
     for node_events in nodes:
         for step in node_events.episode.steps:
@@ -139,7 +131,7 @@ def ended_before(
             later = above and end is not None and not _is_said_by_srun_alone(end)
             if step.exit_code <= 0 or later:
                 continue
-            suffered = end is not None and end.signature.id in SUFFERED
+            suffered = end is not None and end.signature.has(SignatureTrait.SUFFERED)
             if suffered and not _had_no_part(step, node_events, nodes):
                 continue
             signature = catalogue["exited_first"]
@@ -156,8 +148,8 @@ def failed_before(killed: Occurrence, nodes: Sequence[NodeEvents], catalogue: Ca
 
     Whoever runs the containers of a job then ends those that are left.
     """
-    suffered = (event.signature.id for event in all_events(nodes))
-    if killed.signature.id != "killed" or not _OF_A_CONTAINER.search(killed.shown) or SUFFERED & {*suffered}:
+    suffered = any(event.signature.has(SignatureTrait.SUFFERED) for event in all_events(nodes))
+    if suffered or killed.signature.id != "killed" or not _OF_A_CONTAINER.search(killed.shown):
         return None
     for node_events in nodes:
         episode = node_events.episode

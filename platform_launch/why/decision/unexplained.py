@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from platform_launch.why.decision.root_cause import SUFFERED
 from platform_launch.why.lines.line import Location, shown
-from platform_launch.why.messages.signatures import SignatureRole
+from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.error_lines import introduces
 from platform_launch.why.reading.events import FirstError, NodeEvents, Occurrence
 from platform_launch.why.reading.steps import says_end
 
-# These say that a process ended by itself, and not why.
-_SILENT = frozenset(("abort", "exited_first", "rank_exited"))
-_ABORTS = frozenset(("mpi_abort",))
 # What may be missing because what was to write it failed, and a refusal above which a site says its reason.
 _MISSED = frozenset(("file_missing", "slurm_refused"))
 _CLOSE_LINES = 20
@@ -27,13 +23,14 @@ _LINES_AT_THE_END = 4
 
 def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError | None:
     """Return the error of no known kind that ended a process, where the answer were only what followed."""
-    if chosen.signature.id not in SUFFERED | _SILENT:
+    silent = chosen.signature.has(SignatureTrait.SILENT)
+    if not silent and not chosen.signature.has(SignatureTrait.SUFFERED):
         return None
     suffered = [
         event
         for node_events in nodes
         for event in node_events.episode.of_role(SignatureRole.CONSEQUENCE)
-        if event is not chosen and event.signature.id not in _SILENT
+        if event is not chosen and not event.signature.has(SignatureTrait.SILENT)
     ]
     ranks = {where.rank for event in (*suffered, chosen) for where in event.wheres} - {None}
     ended = [place for node_events in nodes for place in _ended(node_events)]
@@ -42,7 +39,7 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
             continue
         if error.log != chosen.log or says_end(error.shown):
             close = True
-        elif chosen.signature.id in _SILENT:
+        elif silent:
             close = chosen.start - error.number <= _CLOSE_LINES or error in _last_words(nodes)
         else:
             close = error.where.rank is not None and (
@@ -55,14 +52,16 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
 
 def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:
     """Name the line above an answer that does not say why: an error, or else the last words of a process."""
-    answered = chosen.signature.id if chosen is not None else ""
-    if answered and answered not in SUFFERED | _SILENT | _ABORTS | _MISSED:
-        return []
-    for error in _errors(chosen, nodes) if chosen is not None else []:
-        told = introduces(error.shown)  # what it introduces is the answer itself
-        if (error.clear and not told) or answered in _ABORTS:
-            return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
-    if not answered or answered in _SILENT:
+    if chosen is not None:
+        answer, aborts = chosen.signature, chosen.signature.id == "mpi_abort"
+        follows = answer.has(SignatureTrait.SUFFERED, SignatureTrait.SILENT)
+        if not follows and not aborts and answer.id not in _MISSED:
+            return []
+        for error in _errors(chosen, nodes):
+            told = introduces(error.shown)  # what it introduces is the answer itself
+            if (error.clear and not told) or aborts:
+                return [note("error-above", log=shown(error.log), line=error.number, text=error.shown)]
+    if chosen is None or chosen.signature.has(SignatureTrait.SILENT):
         for said in _last_words(nodes)[:1]:
             return [note("last-words", log=shown(said.log), line=said.number, text=said.shown)]
     return []

@@ -75,6 +75,17 @@ class SignatureRole(str, Enum):
     NOISE = "noise"
 
 
+class SignatureTrait(str, Enum):
+    """What else is known of a message, beside what it says of the failure; see the README of ``known``."""
+
+    ENDS_JOB = "ends_job"
+    OFTEN_CAUGHT = "often_caught"
+    PREPARES = "prepares"
+    SILENT = "silent"
+    SUFFERED = "suffered"
+    WAITED = "waited"
+
+
 _STRONGEST_FIRST = (
     SignatureRole.CAUSE,
     SignatureRole.SUSPECT,
@@ -93,6 +104,7 @@ class Signature:
     meaning: str
     fix: str
     source: str
+    traits: frozenset[SignatureTrait] = frozenset()
     specificity: int = 2
     retry: str = ""
     because: str = ""
@@ -111,6 +123,10 @@ class Signature:
     of_another: bool = False
     with_oom_kills: str = ""
     without_oom_kills: str = ""
+
+    def has(self, *traits: SignatureTrait) -> bool:
+        """Tell whether it has one of these."""
+        return not self.traits.isdisjoint(traits)
 
 
 @dataclass(frozen=True)
@@ -218,4 +234,6 @@ def catalogue() -> Catalogue:
 def _signature(entry: dict[str, object]) -> Signature:
     """Build a signature; an unknown or missing field is a TypeError, which the tests would show."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-    return Signature(**{**fields, "role": SignatureRole(fields["role"])})  # type: ignore[arg-type]
+    fields["role"] = SignatureRole(fields["role"])
+    fields["traits"] = frozenset(map(SignatureTrait, fields.get("traits", ())))  # type: ignore[call-overload]
+    return Signature(**fields)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.why.lines.line import Line
+from platform_launch.why.messages.signatures import SignatureTrait
 from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
 from platform_launch.why.reading.steps import FEW_STEPS, shows_work
 
@@ -24,13 +25,6 @@ OF_THE_CODE = frozenset(
     KeyError ModuleNotFoundError NameError NotImplementedError OverflowError SyntaxError TypeError
     UnboundLocalError UnicodeDecodeError ValueError ZeroDivisionError
     """.split()  # noqa: SIM905 - names read best as text
-)
-# What programs try and do without.
-_OFTEN_CAUGHT = frozenset(
-    """
-    driver_library extension_abi extension_missing hub_offline import_failed library_missing
-    missing_module name_not_in_file package_required submodule_missing
-    """.split()  # noqa: SIM905
 )
 # What code says that was left without something by an earlier failure.
 _LEFT_WITHOUT = re.compile(r"NoneType|is not defined|referenced before assignment|access local variable")
@@ -169,6 +163,6 @@ def has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
     of_the_code = proof.raised.type.rpartition(".")[2] in OF_THE_CODE
     if not known.patterns:
         swallowed = _LEFT_WITHOUT.search(proof.raised.message) is not None
-        return not swallowed if of_the_code else said.id in _OFTEN_CAUGHT
+        return not swallowed if of_the_code else said.has(SignatureTrait.OFTEN_CAUGHT)
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains

@@ -31,7 +31,8 @@ _FATAL = re.compile(
 )
 
 # What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
-# memory is a file system of its own, and wandb talks to its own helper.
+# memory is a file system of its own, wandb talks to its own helper, and what a signal's handler raises only
+# ends the process as the signal asked.
 _BY_PLACE = (
     (
         re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),
@@ -42,6 +43,11 @@ _BY_PLACE = (
         re.compile(r"/multiprocess(?:ing)?/(?:heap|shared_memory|synchronize)\.py in "),
         re.compile("No space left on device"),
         "shared_memory",
+    ),
+    (
+        re.compile(r" in \w*sigterm\w*$", re.IGNORECASE),
+        re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
+        "terminated",
     ),
     (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
     (
@@ -198,7 +204,7 @@ def meaning_of(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match, Signa
 def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     root = _root(chain)
     for place, message, told in _BY_PLACE:
-        if root.innermost and place.search(root.innermost.whole_place) and message.search(root.message):
+        if root.innermost and place.search(root.innermost.whole_place) and message.search(root.text):
             return root, Match(catalogue[told], 0, NOWHERE)
     if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
         return root, Match(catalogue["cuda_fork"], 0, NOWHERE)

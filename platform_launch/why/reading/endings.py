@@ -20,6 +20,7 @@ TORCHRUN_LINE = re.compile(
 )
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
+_CUT_BLOCK = re.compile(r"\s*(?:host|rank) {6}: ")
 _BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _LONGEST_BLOCK_LINES = 2000
@@ -121,6 +122,11 @@ def ending_of(said: Event, line: Line) -> Ending | None:
 def opens_block(text: str) -> bool:
     """Tell whether a line opens torchrun's summary, or its part about the first failure."""
     return _BLOCK_OPENS.search(text) is not None
+
+
+def continues_block(text: str) -> bool:
+    """Tell whether a line is of torchrun's summary, as where the head of it was cut off."""
+    return _CUT_BLOCK.match(text) is not None
 
 
 def ending_in(line: Line, below: Sequence[bytes] = ()) -> Ending | None:

@@ -18,7 +18,7 @@ from platform_launch.why.note import Note, note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.attempts import Attempts, is_command
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
-from platform_launch.why.reading.endings import SummaryBlock, ending_in, opens_block
+from platform_launch.why.reading.endings import SummaryBlock, continues_block, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
 from platform_launch.why.reading.events import MOST_REPEATS, NodeEvents
 from platform_launch.why.reading.log_events import LogEvents
@@ -247,6 +247,8 @@ class LogReader:
         if opens_block(line.text):
             self._summaries[line.process] = SummaryBlock(line.text)
             return False
+        if line.process not in self._summaries and continues_block(line.text):
+            self._summaries[line.process] = SummaryBlock(line.text)
         block = self._summaries.get(line.process)
         ending = block.read(line) if block else ending_in(line, self._scanner.following(1))
         if block is not None and block.done:

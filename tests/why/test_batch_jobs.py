@@ -6,6 +6,8 @@ import pytest
 
 from tests.why.conftest import Explain, uncaught
 
+STACK = "".join(f"/opt/lib/libmpi_gnu.so.12(+0x1b{n}4b4) [0x7f44807{n}]\n" for n in range(8))
+
 
 def test_a_task_that_srun_waited_for_is_told_before_the_cancellation_that_followed(
     explain_text: Explain,
@@ -289,3 +291,37 @@ def test_a_signal_in_the_exit_code_of_the_launcher_around_another(explain_text: 
     causes = [explain_text(f"{ended}{code}\n").cause for code in (247, 245, 255)]
     assert causes[:2] == ["killed", "segfault"]
     assert causes[2] not in ("killed", "segfault")
+
+
+@pytest.mark.parametrize(
+    ("cause", "lines"),
+    [
+        (
+            "native_assert",
+            "Assertion failed in file ../src/mpi/init/init.c at line 88: locks.count >= 0\n" + STACK,
+        ),
+        (
+            "ib_completion",
+            "mlx5: nid004400: got completion with error:\n00000000 00000000 00000000 00000000\n",
+        ),
+        (
+            "locked_memory",
+            (
+                "[1613.44] [nid004400:118:0] ib_md.c:325 UCX ERROR ibv_reg_mr(address=0xabcf, length=4096, "
+                "access=0xf) failed: Cannot allocate memory\n"
+            ),
+        ),
+    ],
+)
+def test_mpi_says_below_an_error_which_rank_it_ended(explain_text: Explain, cause: str, lines: str) -> None:
+    for ended in (
+        "[nid004400] - Abort(1): Internal error\n",
+        (
+            "[unknown] [nid004400] - Abort(672) (rank 77 in comm 0): Fatal error in PMPI_Isend: Other MPI "
+            "error stack:\nPMPI_Isend(160)......: MPI_Isend(buf=0xab, count=33) failed\naborting job:\n"
+            "Fatal error in PMPI_Isend: Other MPI error, error stack:\n"
+        ),
+    ):
+        said = f"{lines}MPICH ERROR [Rank 77] [job id 1149.0] [Mon Feb 15 14:58:48 2027] {ended}"
+        verdict = explain_text(said)
+        assert (verdict.cause, verdict.where.host, verdict.where.rank) == (cause, "nid004400", 77)

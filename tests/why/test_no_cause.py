@@ -229,3 +229,14 @@ def test_what_a_log_ends_with_is_quoted_where_nothing_looks_like_an_error(explai
         assert verdict.notes == ("log0 ends with line 2: loading shard 3 of 9",), repr(ending)
     many = explain_text(*["loading\n"] * 20)
     assert len(many.notes) == 8
+
+
+@pytest.mark.parametrize("program", ["/usr/libexec/git-core/git-remote-https", "curl"])
+def test_a_broken_program_of_the_system_is_no_cause_of_a_crash(explain_text: Explain, program: str) -> None:
+    broken = (
+        f"{program}: symbol lookup error: /lib64/libldap.so.2: undefined symbol: EVP_md2, version SSL_3\n"
+    )
+    crashed = "train.sh: line 9: 4711 Segmentation fault      python train.py\n"
+    assert explain_text(broken + crashed).cause == "segfault"
+    training = broken.replace(program, "/env/bin/python")
+    assert explain_text(training + crashed).cause == "extension_abi"

@@ -112,8 +112,7 @@ def _choose(
             return failed, [note("also", event=named(first))]
         elif cancelled := cancelled_before(first, nodes):
             return cancelled, [note("also", event=named(first))]
-        if cause.where == NOWHERE:
-            cause.where = place_told_below(cause, events)
+        cause.where = place_told_below(cause, events)
         others = also(cause, first, events) if cause is not first or not equals else []
         notes += earlier_signs(cause, events, offsets)
         return cause, [*notes, *others, *survived(nodes, cause)]

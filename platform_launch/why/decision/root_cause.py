@@ -13,11 +13,12 @@ from platform_launch.why.reading.steps import StepEnd
 
 # The message of an exception goes on below its first line.
 LINES_OF_A_MESSAGE = 8
-# What no process goes on after.
-_FATAL = frozenset(("mpi_abort", "mpi_error"))
+# What MPI ends a process with, where it says which.
+_OF_MPI = frozenset(("mpi_abort", "mpi_error"))
 # While they wait for it they say little.
 _LINES_OF_A_STANDSTILL = 50
 _LINES_OF_AN_ABORT = 3
+_LINES_OF_A_STACK = 16
 # What `kubectl exec` says of the end of what it ran in a pod.
 _OF_KUBECTL_EXEC = "command terminated with exit code "
 # Exit codes from here on are those of signals.
@@ -48,23 +49,29 @@ def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
 
 
 def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Location:
-    """Return where a process ended that the cause does not name, by what stands right below it.
+    """Return where a cause was, of one that names no process also by what stands right below it.
 
-    So C++ aborts below its own message, and mpirun loses the daemon that a killed `kubectl exec` ran.
+    So C++ aborts below its own message, MPI says which rank an error of the network or an assertion ended,
+    and mpirun loses the daemon that a killed `kubectl exec` ran.
     """
-    below = [e for e in events if e.log == cause.log and 0 < e.start - cause.number <= _LINES_OF_AN_ABORT]
+    if cause.where != Location(host=cause.where.host):
+        return cause.where
+    below = [e for e in events if e.log == cause.log and 0 < e.start - cause.number <= _LINES_OF_A_STACK]
     if cause.shown.startswith(_OF_KUBECTL_EXEC):
         places = {where for e in below if e.signature.id == "mpi_daemon_lost" for where in e.wheres}
     else:
-        places = {e.where for e in below if e.signature.id == "abort"}
-    return places.pop() if len(places) == 1 else NOWHERE
+        close = {"abort": _LINES_OF_AN_ABORT, **dict.fromkeys(_OF_MPI, _LINES_OF_A_STACK)}
+        places = {e.where for e in below if e.start - cause.number <= close.get(e.signature.id, 0)}
+    places.discard(NOWHERE)
+    place = places.pop() if len(places) == 1 else NOWHERE
+    return cause.where.filled(place) if place.host in (None, cause.where.host or place.host) else cause.where
 
 
 def broken_before(end: Occurrence, events: Iterable[Occurrence]) -> Occurrence | None:
     """Return the error of MPI that ended a process, where the others then were killed or waited."""
     if not end.signature.has(SignatureTrait.ENDS_JOB) and end.signature.id != "killed":
         return None
-    fatal = [e for e in events if e.signature.id in _FATAL and e.log == end.log and e.start < end.start]
+    fatal = [e for e in events if e.signature.id in _OF_MPI and e.log == end.log and e.start < end.start]
     return min(fatal, key=lambda event: event.start, default=None)
 
 

@@ -26,9 +26,11 @@ _SPEAKS_OF_IT = re.compile(
 # What git says above the text of a change.
 _OF_A_CHANGE = re.compile(r"\s*(?:commit [0-9a-f]{7,40}\b|Author: )")
 LINES_OF_A_CHANGE = 12
-# The kernel's kill of what no training runs.
+# The kernel's kill of what no training runs, and what the loader says of the system's own programs.
 _OF_OTHER_PROGRAMS = re.compile(
     r"[Oo]ut of memory: Killed process \d+ \((?!python|pt_|ray|torch|train|accelerate|deepspeed)"
+    r"|(?:/(?:usr/)?(?:libexec|s?bin)/(?!mpi|orte|prte|python|srun)\S{1,200}|curl|git|rsync|scp|ssh|wget): "
+    r"(?:symbol lookup error|error while loading shared libraries): "
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError
+from platform_launch.text import one_line
 
 # What a launch leaves behind (logs, records, events): for its owner and group, less what the umask takes.
 SHARED = 0o640
@@ -29,6 +30,14 @@ def yaml_values(data: str | bytes) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(data, Loader=loader)  # noqa: S506 - both loaders are the safe ones
+
+
+def not_yaml(source: object, error: Exception) -> str:
+    """Return in which line a text is no YAML, and why, of what its reader raised."""
+    mark = getattr(error, "problem_mark", None)
+    line = f", line {mark.line + 1}" if mark is not None else ""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+    return f"{source}{line} is not YAML: {one_line(str(problem))}"
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:

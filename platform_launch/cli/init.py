@@ -237,29 +237,33 @@ def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
 def _write(
     told: dict[str, Value], target: str | None, directory: Path, force: bool, dialogue: Dialogue
 ) -> None:
-    """Check and show everything first, then write; what exists is refused before anything is written."""
+    """Check and show everything first, then write.
+
+    What exists is written over after a yes, as somebody's answers would be lost otherwise, or by ``force``.
+    """
     with said_by_flags():
         job = build(target or "slurm", told)
         files = {_JOB_FILE: write(told)}
         if target is not None:
             files[file_name(target)] = jobs.render(job, target)
     files = {name: text for name, text in files.items() if not _stands_in(directory / name, text)}
-    for name in files:
-        if (directory / name).exists() and not force:
-            raise UsageError(
-                f"{directory / name} exists: expected a new file",
-                "choose another --directory, or add --force",
-            )
+    standing = [str(directory / name) for name in files if not force and (directory / name).exists()]
+    if standing and not dialogue.asked:
+        raise UsageError(
+            f"{', '.join(standing)} exists: expected a new file", "choose another --directory, or add --force"
+        )
     console = Console()
     if target is not None:
         warn(job, target, console)
     if dialogue.asked:
         for name, text in files.items():
             dialogue.say(f"\n--- {directory / name}\n{text}")
-    if files:
+    if standing and not dialogue.agrees(f"Write over {' and '.join(standing)}?"):
+        raise click.Abort
+    if files and not standing:
         dialogue.confirm(f"Write {' and '.join(files)}?")
     for name, text in files.items():
-        write_new(directory / name, text, force=force)
+        write_new(directory / name, text, force=force or bool(standing))
         console.success(f"wrote {directory / name}")
 
 
@@ -279,8 +283,10 @@ def file_name(target: str) -> str:
 def _next(told: dict[str, Value], kind: str, target: str | None, directory: Path) -> list[str]:
     """Return what to do now, as comments and commands that can be pasted."""
     if target is not None:
-        submit = f"{jobs.SUBMIT[target]} {shlex.quote(str(directory / file_name(target)))}"
-        again = ["platform-launch", "job", target, "--file", str(directory / _JOB_FILE)]
+        file = str(directory / file_name(target))
+        submit = f"{jobs.SUBMIT[target]} {shlex.quote(file)}"
+        made_from = ["--file", str(directory / _JOB_FILE), "--output", file, "--force"]
+        again = ["platform-launch", "job", target, *made_from]
         return ["# submit it:", submit, f"# after a change of {_JOB_FILE}:", shlex.join(again)]
     job = build("slurm", told)
     entry = [job.entrypoint]

@@ -14,6 +14,7 @@ from typing import Any, Union
 import yaml
 
 from platform_launch.errors import InputError, shown
+from platform_launch.files import not_yaml
 from platform_launch.jobs.job import Job, Rdma, SecretVariable, Volume
 from platform_launch.jobs.manifest import dump
 
@@ -33,7 +34,7 @@ def read(text: str, source: str) -> dict[str, Value]:
     try:
         loaded = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes nothing but texts
     except yaml.YAMLError as error:
-        raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+        raise InputError(not_yaml(source, error)) from error
     if not isinstance(loaded, dict):
         raise InputError(f"{source} is not a job: expected keys such as name, nodes and image")
     for key, value in loaded.items():
@@ -123,7 +124,9 @@ def _check_shape(key: object, value: object, source: str) -> None:
     else:
         fits, expected = isinstance(value, str), "one text or number"
     if not fits:
-        raise InputError(f"{source}: {key} is {shown(str(value))}: expected {expected}")
+        of_many = "a list" if isinstance(value, list) else "a mapping"
+        found = shown(value) if isinstance(value, str) else of_many
+        raise InputError(f"{source}: {key} is {found}: expected {expected}")
 
 
 def _text(key: str, value: Value) -> str:  # noqa: ARG001

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import InputError
-from platform_launch.files import yaml_values
+from platform_launch.files import not_yaml, yaml_values
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
 BELONGS_IN_JSON = (
@@ -91,9 +91,7 @@ def _mapping(path: Path) -> Mapping[str, object]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", "check --deepspeed-config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where is not None else ""
-        raise InputError(f"{path}{line} is not YAML: {getattr(error, 'problem', error)}") from error
+        raise InputError(not_yaml(path, error)) from error
     if not isinstance(loaded, Mapping):
         raise InputError(f"{path} holds {type(loaded).__name__}: expected a mapping of accelerate's keys")
     return {str(key): value for key, value in loaded.items()}

@@ -235,6 +235,21 @@ def test_one_machine_needs_no_answer_at_all(folder: Path, capsys: pytest.Capture
     assert (job.nodes, job.gpus_per_node) == (1, 0)
 
 
+def test_what_exists_is_written_over_after_a_yes_so_that_no_answer_is_lost(folder: Path) -> None:
+    (folder / "job.yaml").write_text("mine", encoding="utf-8")
+    flags = ("--kind", "slurm", "--nodes", "2", "--gpus-per-node", "8", "--time", "60", "--script", "/t.py")
+    for answer, code, text in (("", 130, "mine"), ("y", 0, "name: my-model-2")):
+        terminal = Terminal(folder, *flags)
+        terminal.answer("Name of the job", "")
+        terminal.answer("Arguments of the script", "")
+        terminal.answer("Write over job.yaml?", answer)
+        assert terminal.end() == code
+        assert (folder / "job.yaml").read_text("utf-8").startswith(text)
+    # The command that is said for later writes the file again, it does not only print it.
+    again = "platform-launch job slurm --file job.yaml --output slurm.sbatch --force"
+    assert again in terminal.screen.splitlines()
+
+
 def test_debug_mode_lets_the_nodes_wait(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _err = run(folder, capsys, "--kind", "debug", "--nodes", "2", "--", "--lr", "1")
     assert code == 0

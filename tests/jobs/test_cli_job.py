@@ -139,12 +139,12 @@ def test_what_cannot_be_used_is_said_with_its_exit_code(
     ("text", "words"),
     [
         ("nodse: 2\n", "did you mean nodes?"),
-        ("nodes: [2]\n", "expected one text or number"),
+        ("nodes: [2]\n", "nodes is a list: expected one text or number"),
         ("volumes: data:/data\n", "expected a list of texts"),
         ("env: [A=b]\n", "expected a mapping of texts"),
         ("- a\n", "is not a job"),
         ("", "is not a job"),
-        ("a: [\n", "is not YAML"),
+        ("a: [\n", "line 2 is not YAML: expected the node content, but found '<stream end>'\n"),
         ("requeue: perhaps\n", "expected true or false"),
     ],
 )

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from platform_launch.errors import InputError, shown
+from platform_launch.files import not_yaml
 from platform_launch.procguard.server.private import check_ours
 
 _LARGEST_FILE = 1024 * 1024  # bytes
@@ -120,7 +121,7 @@ def read_settings(path: Path | None) -> ServerSettings:
             f"{path} cannot be read: {error.strerror}", "pass --config with the file's path"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}", "correct the file") from error
+        raise InputError(not_yaml(path, error), "correct the file") from error
     if loaded is None:
         return ServerSettings()
     if not isinstance(loaded, dict):

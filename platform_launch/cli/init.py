@@ -26,11 +26,11 @@ from platform_launch.text import counted
 
 KINDS = {
     "one-node": "train on this machine",
-    "several-nodes": "machines without a scheduler: start the command on each, or on all over ssh",
+    "several-nodes": "machines without a scheduler: by hand, or all over ssh",
     "slurm": "submit a batch script",
-    "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano, KubeBrain …",
-    "debug": "nodes that wait, so that one can run, stop and run again on all of them",
-    "check": "no job yet: test this environment, alone or with the other nodes",
+    "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano …",
+    "debug": "all nodes wait, and node 0 runs again and again on them",
+    "check": "no job yet: test this node alone, or all together",
     "trouble": "a job failed, hangs or does not start: what to look at",
 }
 TARGETS = {

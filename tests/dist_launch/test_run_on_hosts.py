@@ -203,12 +203,14 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(cluster: list[Node], tmp
         (["--env", "1A=b", "job.sh"], 64, "expected NAME=VALUE"),
         (["--name", "../x", "job.sh"], 64, "expected letters, digits"),
         (["--ssh-key", "/nowhere/key", "job.sh"], 75, "started nowhere"),
+        (["windows.sh"], 66, "has the line ends of Windows"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_starts(
     cluster: list[Node], tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     script(tmp_path / "job.sh", "echo done")
+    (tmp_path / "windows.sh").write_bytes(b"echo done\r\n")
     done = cluster[0].dist_launch("run", *arguments, cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr

@@ -25,6 +25,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
 
+_LONGEST_LINE = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SSH_FLAGS = ("--ssh-port", "--ssh-key", "--ssh-user")
@@ -149,12 +150,17 @@ def _interpreter(script: Path) -> tuple[str, ...]:
     """Return what runs a script: itself where it says so, else Python or bash by its name."""
     try:
         with script.open("rb") as file:
-            start = file.read(4)
+            start = file.readline(_LONGEST_LINE)
     except OSError as error:
         raise InputError(f"{script} cannot be read: {error.strerror}") from error
-    if os.access(script, os.X_OK) and (start.startswith(b"#!") or start == b"\x7fELF"):
-        return ()
-    return ("python3",) if script.suffix == ".py" else ("bash",)
+    executed = os.access(script, os.X_OK) and start.startswith((b"#!", b"\x7fELF"))
+    by_python = script.suffix == ".py" and not executed
+    if start.endswith(b"\r\n") and not by_python:
+        raise InputError(
+            f"{script} has the line ends of Windows: a shell would read a carriage return in each line",
+            f"sed -i 's/\\r$//' {shlex.quote(str(script))}",
+        )
+    return () if executed else ("python3",) if by_python else ("bash",)
 
 
 def _variable(text: str) -> tuple[str, str]:

@@ -32,6 +32,7 @@ _COMMANDS = {
     "no-workers": "move WORKER… --group {group}",
     "no-master": "set {group} --master-addr NODE, the one that rank 0 runs on",
     "group-active": "stop {group}",
+    "group-at-rest": "runs {group} says how the last run ended",
 }
 
 
@@ -93,7 +94,9 @@ class ApiClient:
         refusal = answer if isinstance(answer, dict) else {}
         problems = refusal.get("problems", ())
         if flags := "; ".join(filter(None, map(_of_flag, problems))):
-            raise UsageError(escaped(flags), f"{click.get_current_context().command_path} --help lists them")
+            raise UsageError(
+                escaped(flags), f"{click.get_current_context().command_path} --help lists the flags"
+            )
         text = escaped(str(refusal.get("error") or f"{self.url} answered {response.status_code}"))
         hints = [hint for one in problems if (hint := hint_here(one))]
         hint = escaped("; ".join(hints) or hint_here(refusal))

@@ -77,7 +77,7 @@ def _running(parts: ServerParts, name: str) -> tuple[RunDetail, list[WorkerShape
     if group.phase not in (GroupPhase.RUNNING, GroupPhase.DEGRADED, GroupPhase.STOPPING):
         raise RequestRefused(
             f"{name} does not run: it is {group.phase.value}",
-            "look at its log",
+            "look at its runs, and its log",
             code="group-at-rest",
             group=name,
         )

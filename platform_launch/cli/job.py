@@ -158,6 +158,10 @@ def _check(target: str, text: str, output: Path | None, console: Console) -> Non
     if output is None:
         console.success(f"the job is valid for {target}")
         return
+    if not output.exists():
+        raise InputError(
+            f"there is no {output} to compare with", "the same command without --check writes it"
+        )
     written = read_text(output)
     if written == text:
         console.success(f"{output} is what this job gives")

@@ -187,6 +187,7 @@ def test_check_compares_a_file_with_what_the_job_gives_now(
     target = tmp_path / "job.yaml"
     command = ["job", "kubernetes", *FLAGS, "--output", str(target)]
     assert main([*command, "--check"]) == 66
+    assert "the same command without --check writes it" in capsys.readouterr().err
     assert not target.exists()
     assert main(command) == 0
     assert main([*command, "--check"]) == 0

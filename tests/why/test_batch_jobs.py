@@ -318,7 +318,7 @@ def test_mpi_says_below_an_error_which_rank_it_ended(explain_text: Explain, caus
         "[nid004400] - Abort(1): Internal error\n",
         (
             "[unknown] [nid004400] - Abort(672) (rank 77 in comm 0): Fatal error in PMPI_Isend: Other MPI "
-            "error stack:\nPMPI_Isend(160)......: MPI_Isend(buf=0xab, count=33) failed\naborting job:\n"
+            "error, error stack:\nPMPI_Isend(160)......: MPI_Isend(buf=0xab, count=9) failed\naborting job:\n"
             "Fatal error in PMPI_Isend: Other MPI error, error stack:\n"
         ),
     ):

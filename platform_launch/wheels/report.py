@@ -11,6 +11,8 @@ from typing import Any
 from platform_launch.errors import InputError, InstallationError
 from platform_launch.wheels.machine import Version, ask_interpreter, ask_probe, version_numbers
 
+_WRITTEN_BY = "write one on each node with: platform-launch wheel check --format json > $(hostname).json"
+
 
 @dataclass(frozen=True)
 class NodeReport:
@@ -130,10 +132,12 @@ def read(path: Path) -> NodeReport:
     try:
         fields: Any = json.loads(path.read_text(encoding="utf-8"))
         return NodeReport(**{**fields, "ops": dict(fields["ops"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", _WRITTEN_BY) from error
+    except (ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{path} is not the answer of a node: {error}",
-            "write one on each node with: platform-launch wheel check --format json > $(hostname).json",
+            _WRITTEN_BY,
         ) from error
 
 

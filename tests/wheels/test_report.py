@@ -110,3 +110,9 @@ def test_a_file_that_is_no_report_is_refused_with_the_command_that_writes_one(
     with pytest.raises(InputError, match="is not the answer of a node") as raised:
         read(path)
     assert "--format json" in raised.value.hint
+
+
+def test_a_report_that_is_not_there_is_no_wrong_answer(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x\.json cannot be read: No such file") as raised:
+        read(tmp_path / "x.json")
+    assert "--format json" in raised.value.hint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.why.conftest import Explain
+from tests.why.conftest import Explain, uncaught
 
 USES = "gpu-4:31975:31975 [0] NCCL INFO "
 VIRTUAL = (
@@ -89,3 +89,13 @@ def test_errors_of_a_link_that_are_not_fatal_only_make_a_cause_likely(explain_te
     nonfatal = "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)\n"
     verdict = explain_text(nonfatal)
     assert (verdict.kind, verdict.cause, verdict.where.gpu) == ("suspect", "nvlink_nonfatal", "0018:01:00")
+
+
+def test_gloo_s_wait_for_other_ranks_is_told_by_the_place_where_it_was_raised(explain_text: Explain) -> None:
+    waited = uncaught("RuntimeError: Wait timeout")
+    assert explain_text(waited).cause == "python_exception"
+    place = "distributed_c10d.py", "_new_process_group_helper"
+    assert (
+        explain_text(waited.replace("module.py", place[0]).replace("_call_impl", place[1])).cause
+        == "store_timeout"
+    )

@@ -49,6 +49,11 @@ _BY_PLACE = (
         re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
         "terminated",
     ),
+    (
+        re.compile(r"/distributed_c10d\.py in \w*process_group"),
+        re.compile(": Wait timeout$"),
+        "store_timeout",
+    ),
     (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
     (
         re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),

@@ -62,6 +62,10 @@ _BY_PLACE = (
     ),
 )
 
+# A file that one of several processes was to remove or rename, and that is gone, was taken by another one.
+_TAKES_AWAY = re.compile(r"\bos\.(?:remove|unlink|rmdir|rename|replace)\(")
+_TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
+
 # A process of a DataLoader, which a fork started, cannot use the GPU that its parent uses.
 _FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
 
@@ -211,6 +215,10 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     for place, message, told in _BY_PLACE:
         if root.innermost and place.search(root.innermost.whole_place) and message.search(root.text):
             return root, Match(catalogue[told], 0, NOWHERE)
+    taken = _TAKEN.search(root.message)
+    one_of_many = chain.where.rank is not None
+    if taken and one_of_many and root.innermost and _TAKES_AWAY.search(root.innermost.source):
+        return root, Match(catalogue["file_race"], 0, NOWHERE, (("path", taken["path"]),))
     if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
         return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
     # What code raises of another package's, where something else failed, says only what the code made of it.

@@ -31,8 +31,8 @@ _FATAL = re.compile(
 )
 
 # What only the place where it was raised tells: a spawned process reads from its parent what to run, shared
-# memory is a file system of its own, wandb talks to its own helper, and what a signal's handler raises only
-# ends the process as the signal asked.
+# memory is a file system of its own, wandb talks to its own helper, gloo waits for the keys of other ranks,
+# and what a signal's handler raises only ends the process as the signal asked.
 _BY_PLACE = (
     (
         re.compile(r"/multiprocess(?:ing)?/spawn\.py in "),

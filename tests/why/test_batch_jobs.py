@@ -325,3 +325,30 @@ def test_mpi_says_below_an_error_which_rank_it_ended(explain_text: Explain, caus
         said = f"{lines}MPICH ERROR [Rank 77] [job id 1149.0] [Mon Feb 15 14:58:48 2027] {ended}"
         verdict = explain_text(said)
         assert (verdict.cause, verdict.where.host, verdict.where.rank) == (cause, "nid004400", 77)
+
+
+def test_an_mpi_that_srun_cannot_start_is_told_before_its_start_that_failed(explain_text: Explain) -> None:
+    said = (
+        'The application appears to have been direct launched using "srun",\n'
+        "but OMPI was not built with SLURM's PMI support and therefore cannot\n"
+        "execute. There are several options for building PMI support under\n"
+        "SLURM, depending upon the SLURM version you are using:\n"
+        "*** An error occurred in MPI_Init\n*** on a NULL communicator\n"
+        "[gpu7:1687] Local abort before MPI_INIT completed completed successfully, but am not able to stop\n"
+        "srun: error: gpu7: task 1: Exited with exit code 1\n"
+    )
+    verdict = explain_text(said)
+    assert (verdict.cause, verdict.where.host) == ("mpi_without_pmi", "gpu7")
+    assert explain_text(said.partition("therefore cannot\n")[2]).cause == "mpi_without_pmi"
+
+
+def test_a_name_that_does_not_resolve_stands_behind_a_host_that_ssh_does_not_reach(
+    explain_text: Explain,
+) -> None:
+    reach = uncaught(
+        "RuntimeError: Using hostfile at /etc/hostfile but host=gpu-5 was not reachable via ssh."
+    )
+    name = "ssh: Could not resolve hostname gpu-5: Name or service not known\n"
+    for log in (reach + name, name + reach):
+        assert explain_text(log).cause == "ssh_name_unknown"
+    assert explain_text(reach).cause == "ssh_failed"

@@ -132,6 +132,7 @@ CLOTHES: dict[str, Change] = {
     "fence on the lines": lambda text: f"```{text.rstrip()}```\n",
     "one backtick": lambda text: f"`{text}",
     "backticks": lambda text: re.sub(r"(?m)^(.+)$", r"`\1`", text),
+    "list of code": lambda text: "## Errors\n" + re.sub(r"(?m)^([^`\n]+)$", r"- `\1`", text),
     "quoted fence": lambda text: each(lambda n: "> ")(f"```\n{text}```\n"),
     "hard line breaks": each(lambda n: "", "  "),
     "printer's quotes": with_printers_quotes,

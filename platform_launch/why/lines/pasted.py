@@ -35,6 +35,8 @@ _FENCE = re.compile(rb"^[ >]*(?:```|~~~)[\w-]{0,20}[ \t]*$", re.MULTILINE)
 _TAG = rb"</?(?:blockquote|code|details|div|p|pre|span|summary)\b[^<>\n]{0,80}>"
 _TAGS = re.compile(rb"^(?:" + _TAG + rb")+|(?:<br ?/?>|" + _TAG + rb")+$", re.MULTILINE)
 _ESCAPED = re.compile(rb"\\([_*<>#~`\[\]])")
+# A list in which each item is a line of a log.
+_LISTED = re.compile(rb"^[ ]{0,8}[-*+] `([^`\n]+)`[ \t]*$", re.MULTILINE)
 _FEW = 3
 # What mail, Markdown, comments and pytest put before each line.
 _DRESS = (b">", b"#", b"//", b"-", b"*", b"E  ", b"%")
@@ -62,6 +64,8 @@ def undressed(data: bytes) -> bytes:
         data = _TAGS.sub(b"", data)
     if sum(map(data.count, (b"\\_", b"\\[", b"\\<"))) >= _FEW:
         data = _ESCAPED.sub(rb"\1", data)
+    if b" `" in data and len(_LISTED.findall(data)) >= _FEW:
+        data = _LISTED.sub(rb"\1", data)
     lines = _plain(data.split(b"\n"))
     while len(lines) > 1 and not lines[-1].strip():
         lines.pop()

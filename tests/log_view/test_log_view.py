@@ -361,7 +361,9 @@ def test_following_ends_when_all_nodes_have_ended_also_one_that_comes_later(tmp_
     done = event("11:50:00.000", 0, "training-finished")
     with log.open("a") as file:
         file.write("[node 0] ended, with an unfinished line")
-    write(tmp_path, 0, ["[node 0] begun", "[node 0] ended, with an unfinished line"], [*begun, done])
+    # Added as a launcher adds it: a file that is written anew is empty for a moment, and read once more then.
+    with log.with_suffix(".events.jsonl").open("a") as file:
+        file.write(json.dumps(done) + "\n")
     write(tmp_path, 1, ["[node 1] came late"], [event("11:49:10.000", 1, "launch-opened", **two), done])
     thread.join(LIMIT_S)
     assert not thread.is_alive()

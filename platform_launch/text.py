@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 
-class Advice(str):
+class Phrase(str):
     """A text that still knows the words and values it was filled from, so that other languages can say it.
 
     A value may be such a text itself, or one without values.
@@ -16,7 +16,7 @@ class Advice(str):
     template: str
     values: dict[str, object]
 
-    def __new__(cls, template: str, **values: object) -> Advice:
+    def __new__(cls, template: str, **values: object) -> Phrase:
         """Fill the words."""
         text = super().__new__(cls, template.format(**values))
         text.template, text.values = template, values

@@ -13,7 +13,7 @@ from dataclasses import replace
 from platform_launch.environment import Environment
 from platform_launch.events import CATALOGUE, Event, filled, line
 from platform_launch.sentences import Sentence, SentenceRenderer
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 VARIABLE = "PLATFORM_LAUNCH_LANG"
 LANGUAGES = ("en", "zh")
@@ -148,7 +148,7 @@ def _advice(value: object) -> object:
         return value
     from platform_launch.console import chinese
 
-    template, values = (value.template, value.values) if isinstance(value, Advice) else (str(value), {})
+    template, values = (value.template, value.values) if isinstance(value, Phrase) else (str(value), {})
     words = chinese.words("advice").get(template)
     return value if words is None else words.format(**{name: _advice(one) for name, one in values.items()})
 

@@ -11,7 +11,7 @@ from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.helper import answer_line
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise import Command, capture
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 _PROBE = Path(__file__).parent / "probes" / "starts.py"
 # `import torch` from a cold network file system takes a minute or two, and eight GPUs start one by one.
@@ -27,7 +27,7 @@ def try_library(
     try:
         content: dict[str, Any] = json.loads(answer_line(answer.stdout))
     except ValueError:
-        what = Advice(
+        what = Phrase(
             "a process that starts {library} gives no result: {failure}",
             library=library,
             failure=answer.failure(limit_s),
@@ -40,35 +40,35 @@ def try_library(
 def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge torch's answer on a node where NVML shows ``gpus``."""
     if problem := answer.get("import_problem"):
-        what = Advice("{library} cannot be imported: {problem}", library="torch", problem=problem)
+        what = Phrase("{library} cannot be imported: {problem}", library="torch", problem=problem)
         yield error("torch-import-failed", what, "torch", _REINSTALL)
         return
     where = f"torch {answer['version']}"
     if not gpus:
         return
     if answer["cuda_problem"]:
-        what = Advice("CUDA does not start: {problem}", problem=answer["cuda_problem"])
+        what = Phrase("CUDA does not start: {problem}", problem=answer["cuda_problem"])
         yield error("cuda-unavailable", what, where, _CUDA_HINT)
         return
     built_for_gpus = answer["cuda"] is not None or answer["hip"] is not None
     if built_for_gpus and answer["devices"] != gpus:
         yield error(
             "gpu-count-differs",
-            Advice("GPUs: NVML shows {shown}, torch uses {used}", shown=gpus, used=answer["devices"]),
+            Phrase("GPUs: NVML shows {shown}, torch uses {used}", shown=gpus, used=answer["devices"]),
             where,
             "compare CUDA_VISIBLE_DEVICES with nvidia-smi -L; look in dmesg for Xid errors",
         )
     if built_for_gpus and not answer["nccl"]:
         yield warning(
             "nccl-missing",
-            Advice("{torch} was built without NCCL", torch=where),
+            Phrase("{torch} was built without NCCL", torch=where),
             where,
             "install a torch with NCCL (Linux CUDA)",
         )
     for index, problem in answer["allocation_problems"].items():
         yield error(
             "gpu-allocation-failed",
-            Advice("GPU {index} cannot be used: {problem}", index=index, problem=problem),
+            Phrase("GPU {index} cannot be used: {problem}", index=index, problem=problem),
             f"GPU {index}",
             "end what else uses it, or look in dmesg for Xid errors and use another node",
         )
@@ -77,18 +77,18 @@ def of_torch(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
 def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
     """Judge JAX's answer on a node where NVML shows ``gpus``."""
     if problem := answer.get("import_problem"):
-        what = Advice("{library} cannot be imported: {problem}", library="JAX", problem=problem)
+        what = Phrase("{library} cannot be imported: {problem}", library="JAX", problem=problem)
         yield error("jax-import-failed", what, "jax", _REINSTALL)
         return
     where = f"jax {answer['version']}"
     if answer["device_problem"]:
-        what = Advice("JAX finds no device it can use: {problem}", problem=answer["device_problem"])
+        what = Phrase("JAX finds no device it can use: {problem}", problem=answer["device_problem"])
         yield error("jax-devices", what, where, _JAX_HINT)
         return
     if gpus and (answer["backend"] == "cpu" or answer["devices"] != gpus):
         yield error(
             "jax-devices",
-            Advice(
+            Phrase(
                 "GPUs: NVML shows {shown}, JAX uses {used} of its backend {backend}",
                 shown=gpus,
                 used=answer["devices"],
@@ -101,7 +101,7 @@ def of_jax(answer: Mapping[str, Any], gpus: int) -> Iterator[Finding]:
         kinds = ", ".join(answer.get("kinds", ()))
         yield info(
             "jax-uses",
-            Advice(
+            Phrase(
                 "JAX uses {used} of its backend {backend}: {kinds}",
                 used=answer["devices"],
                 backend=answer["backend"],

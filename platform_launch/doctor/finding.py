@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from platform_launch.doctor.catalogue import CATALOGUE, REFUSALS
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 
 class Level(enum.IntEnum):
@@ -76,7 +76,7 @@ def refuse(findings: Iterable[Finding]) -> None:
     """Raise the first error among the findings, in the family its id belongs to, if there is any."""
     first = next((finding for finding in findings if finding.level is Level.ERROR), None)
     if first is not None:
-        hint = Advice("{hint} (--no-doctor starts nevertheless)", hint=first.hint)
+        hint = Phrase("{hint} (--no-doctor starts nevertheless)", hint=first.hint)
         refusal = REFUSALS[first.id](first.what, hint)
         raise refusal.known_as(first.id)
 

@@ -11,7 +11,7 @@ from platform_launch.plan import known_variables as known
 from platform_launch.plan.nccl import EXACTLY, exact_interface, is_gb200
 from platform_launch.plan.variables import EnvVar
 from platform_launch.plan.warning import PlanWarning
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 _ROOM = "found in the environment"
@@ -27,7 +27,7 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
     found: list[PlanWarning] = []
     for old, new in known.RENAMED.items():
         if old in env:
-            text = Advice("{old} was renamed {new} in torch 2.2: the old name is not read", old=old, new=new)
+            text = Phrase("{old} was renamed {new} in torch 2.2: the old name is not read", old=old, new=new)
             found.append(PlanWarning("variable-renamed", old, text))
             if new not in env:
                 chosen.append(EnvVar(new, env[old], _ROOM, f"meant by {old}"))
@@ -39,14 +39,14 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
     return chosen, found
 
 
-def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Advice]:
+def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]:
     """Turn the longest of the timeouts nobody reads (seconds) into the variables that are read."""
     shown = ", ".join(f"{name}={env[name]}" for name in names)
     values = [env[name].strip() for name in names]
     seconds = [int(value) for value in values if value.isascii() and value.isdigit()]
     if not seconds or max(seconds) == 0:
         text = "{shown}: nothing reads it, and it is not a number of seconds; unset it"
-        return [], Advice(text, shown=shown)
+        return [], Phrase(text, shown=shown)
     longest = max(seconds)
     meant = f"meant by {', '.join(names)}"
     chosen = [
@@ -60,7 +60,7 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Advice]
         "script that calls init_process_group itself must pass timeout="
     )
     named = ", ".join(f"{v.name}={v.value}" for v in chosen) or "already set by you"
-    return chosen, Advice(text, shown=shown, chosen=named)
+    return chosen, Phrase(text, shown=shown, chosen=named)
 
 
 def kept(env: Environment) -> list[EnvVar]:
@@ -105,7 +105,7 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
     if not name.startswith("NCCL_"):
         return None
     if (reason := known.lookup(known.DEBUG_ONLY, name)) is not None:
-        text = Advice(
+        text = Phrase(
             "{name}={value} is meant for debugging ({reason}); passed on as set",
             name=name,
             value=env[name],
@@ -115,17 +115,17 @@ def _warning_of(name: str, env: Environment) -> PlanWarning | None:
     if name == "NCCL_LAUNCH_MODE" and env[name].strip().upper() != "GROUP":
         return None
     if (reason := known.lookup(known.DEAD, name)) is not None:
-        text = Advice("{name} is not read any more: {reason}", name=name, reason=reason)
+        text = Phrase("{name} is not read any more: {reason}", name=name, reason=reason)
         return PlanWarning("variable-dead", name, text)
     if name in known.DEPRECATED:
-        text = Advice("{name} is deprecated: use {instead}", name=name, instead=known.DEPRECATED[name])
+        text = Phrase("{name} is deprecated: use {instead}", name=name, instead=known.DEPRECATED[name])
         return PlanWarning("variable-deprecated", name, text)
     if not known.is_known_nccl(name):
         from difflib import get_close_matches
 
         close = get_close_matches(name, known.PRODUCTION | set(known.DEBUG_ONLY), n=1, cutoff=0.85)
-        meant = Advice("; did you mean {name}?", name=close[0]) if close else ""
-        text = Advice("{name} is no variable of NCCL's documentation{meant}", name=name, meant=meant)
+        meant = Phrase("; did you mean {name}?", name=close[0]) if close else ""
+        text = Phrase("{name} is no variable of NCCL's documentation{meant}", name=name, meant=meant)
         return PlanWarning("variable-unknown", name, text)
     return None
 

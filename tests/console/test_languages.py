@@ -17,7 +17,7 @@ from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.rendezvous.restarts import NotAgainKind
 from platform_launch.sentences import sentence
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.answer.verdict import Code, Consequence, Evidence
 from platform_launch.why.lines.line import Location
@@ -194,12 +194,12 @@ def _advice_given(tree: ast.AST) -> Iterator[str]:
     places = {
         **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
         "DeviceFinding": (4,),
-        "Advice": (0,),
+        "Phrase": (0,),
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in places:
             for text in (node.args[place] for place in places[node.func.id] if place < len(node.args)):
-                assert not isinstance(text, ast.JoinedStr), f"{ast.unparse(text)}: expected an Advice"
+                assert not isinstance(text, ast.JoinedStr), f"{ast.unparse(text)}: expected a Phrase"
                 parts = (text.body, text.orelse) if isinstance(text, ast.IfExp) else (text,)
                 yield from (str(part.value) for part in parts if isinstance(part, ast.Constant))
 
@@ -223,8 +223,8 @@ def test_advice_of_every_finding_is_known_in_chinese_by_its_words_and_values() -
 
 @pytest.mark.usefixtures("in_chinese")
 def test_a_finding_is_said_in_chinese_with_its_values() -> None:
-    beside = Advice(" (the folder {folders} is not the library)", folders="/w/deepspeed")
-    what = Advice(
+    beside = Phrase(" (the folder {folders} is not the library)", folders="/w/deepspeed")
+    what = Phrase(
         "{python} has no {packages}{beside}", python="/v/python", packages="deepspeed", beside=beside
     )
     event = Event("package-missing", "ERROR", "", {"what": what, "hint": ""})
@@ -233,9 +233,9 @@ def test_a_finding_is_said_in_chinese_with_its_values() -> None:
 
 @pytest.mark.usefixtures("in_chinese")
 def test_a_node_and_its_rate_are_said_in_chinese_within_a_finding() -> None:
-    node = Advice("node {rank} ({host}, {address})", rank=1, host="gn7", address="10.0.0.7")
-    once = Advice(" (measured once: it may be the link between them)")
-    what = Advice(
+    node = Phrase("node {rank} ({host}, {address})", rank=1, host="gn7", address="10.0.0.7")
+    once = Phrase(" (measured once: it may be the link between them)")
+    what = Phrase(
         "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
         node=node,
         rate="2.0 Gbit/s",
@@ -248,18 +248,18 @@ def test_a_node_and_its_rate_are_said_in_chinese_within_a_finding() -> None:
 
 
 def test_a_copy_of_advice_knows_its_words_although_a_value_holds_braces() -> None:
-    advice = Advice("{folder} cannot be written", folder="/scratch/{user}")
+    advice = Phrase("{folder} cannot be written", folder="/scratch/{user}")
     copied = copy.deepcopy(advice)
     assert (copied, copied.template, copied.values) == (advice, advice.template, advice.values)
 
 
 @pytest.mark.usefixtures("in_chinese")
 def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() -> None:
-    more = Advice(
+    more = Phrase(
         "give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there",
         size=16,
     )
-    both = Advice("{more}; or lower num_workers or batch_size in the training config", more=more)
+    both = Phrase("{more}; or lower num_workers or batch_size in the training config", more=more)
     assert both.startswith("give the container more: docker --shm-size=16g, ")
     assert both.endswith("there; or lower num_workers or batch_size in the training config")
     assert languages.advice_words(both).startswith("请为容器分配更多共享内存：docker 用 --shm-size=16g，")

@@ -7,7 +7,7 @@ from shlex import quote
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 
 def missing_packages(facts: Facts) -> Iterator[Finding]:
@@ -18,22 +18,22 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
         return
     folders = [str(folder) for name in missing for folder in modules[name].namespace]
     beside = (
-        Advice(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
+        Phrase(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
     )
     # What torchrun, which comes with torch, does without.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
-        Advice(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
+        Phrase(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
         if spared
         else ""
     )
     yield error(
         "package-missing",
-        Advice(
+        Phrase(
             "{python} has no {packages}{beside}", python=python, packages=", ".join(missing), beside=beside
         ),
         python,
-        Advice(
+        Phrase(
             "{python} -m pip install {packages}{without}, "
             "or name another environment for start_multinode_platform.sh in configs/platform.env",
             python=quote(python),
@@ -49,7 +49,7 @@ def shadowed_packages(facts: Facts) -> Iterator[Finding]:
     for name in sorted(facts.installation.beside_script):
         yield warning(
             "package-shadowed",
-            Advice(
+            Phrase(
                 "{name} beside the script {script} hides the library of that name",
                 name=name,
                 script=script.name,
@@ -72,7 +72,7 @@ def user_site(facts: Facts) -> Iterator[Finding]:
     if found:
         yield warning(
             "package-user-site",
-            Advice(
+            Phrase(
                 "{packages} would be imported from {home}, not from the environment {prefix}",
                 packages=", ".join(found),
                 home=home,
@@ -89,7 +89,7 @@ def other_environment(facts: Facts) -> Iterator[Finding]:
     if active is not None and active != prefix:
         yield warning(
             "interpreter-other-environment",
-            Advice(
+            Phrase(
                 "the active environment is {active}, but the interpreter belongs to {prefix}",
                 active=active,
                 prefix=prefix,
@@ -108,7 +108,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     if build.cuda is None and build.hip is None:
         yield warning(
             "torch-without-cuda",
-            Advice(
+            Phrase(
                 "{torch} was built without CUDA: this node's GPUs ({count}) would not be used",
                 torch=where,
                 count=len(gpus.devices),
@@ -119,7 +119,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
     elif build.cuda is not None and gpus.cuda is not None and _major(build.cuda) > _major(gpus.cuda):
         yield warning(
             "torch-newer-than-driver",
-            Advice(
+            Phrase(
                 "{torch} was built for CUDA {built}, the driver {driver} knows CUDA up to {known}: "
                 "without NVIDIA's compatibility package CUDA does not start",
                 torch=where,
@@ -128,7 +128,7 @@ def torch_and_driver(facts: Facts) -> Iterator[Finding]:
                 known=gpus.cuda,
             ),
             where,
-            Advice(
+            Phrase(
                 "update the driver, or install a torch built for CUDA {version}", version=_major(gpus.cuda)
             ),
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.plan.nccl import training_ports
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
 # neighbours; what the training's own loader workers take comes on top, where its config says so.
@@ -29,28 +29,28 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
     used = shm.size_gib - shm.free_gib
     left_behind = used > 0.5 * shm.size_gib
     size = max(16, math.ceil(2 * needed_gib))
-    give_more = Advice(
+    give_more = Phrase(
         "give the container more: docker --shm-size={size}g, or in Kubernetes a memory emptyDir there",
         size=size,
     )
     if batches_gib:
-        give_more = Advice(
+        give_more = Phrase(
             "{more}; or lower num_workers or batch_size in the training config", more=give_more
         )
     yield warning(
         "shm-small",
-        Advice(
+        Phrase(
             "{free} MiB are free in {folder} of {size} MiB{needed}: NCCL and DataLoader workers share data "
             "there, and die of 'Bus error' or 'No space left on device'",
             free=f"{shm.free_gib * 1024:.0f}",
             folder=shm.folder,
             size=f"{shm.size_gib * 1024:.0f}",
-            needed=Advice(", and this training takes {gib} GiB", gib=f"{needed_gib:.1f}")
+            needed=Phrase(", and this training takes {gib} GiB", gib=f"{needed_gib:.1f}")
             if batches_gib
             else "",
         ),
         str(shm.folder),
-        Advice("remove what ended runs left in {folder}", folder=shm.folder) if left_behind else give_more,
+        Phrase("remove what ended runs left in {folder}", folder=shm.folder) if left_behind else give_more,
     )
 
 
@@ -63,7 +63,7 @@ def locked_memory(facts: Facts) -> Iterator[Finding]:
         return
     yield warning(
         "memlock-low",
-        Advice(
+        Phrase(
             "this process may lock {limit} MiB of memory, and this node has active RDMA ports: NCCL stops "
             "with 'ibv_reg_mr … Cannot allocate memory'",
             limit=f"{limit_gib * 1024:.3g}",
@@ -79,7 +79,7 @@ def memory_left(facts: Facts) -> Iterator[Finding]:
     if free is not None and free < _ENOUGH_EACH_GIB * nproc:
         yield warning(
             "memory-low",
-            Advice(
+            Phrase(
                 "{free} GiB of memory are left on this node, too little for its processes ({count})",
                 free=f"{free:.1f}",
                 count=nproc,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
 from platform_launch.hardware.names import is_loopback
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 
 def own_name(facts: Facts) -> Iterator[Finding]:
@@ -17,13 +17,13 @@ def own_name(facts: Facts) -> Iterator[Finding]:
         return
     if master.found and all(is_loopback(address) for address in master.found):
         return  # all nodes are on this machine
-    hint = Advice(
+    hint = Phrase(
         "set GLOO_SOCKET_IFNAME, or write this node's address beside {name} in /etc/hosts", name=own.query
     )
     if not own.found:
         yield warning(
             "hostname-unresolved",
-            Advice(
+            Phrase(
                 "this node's own name {name!r} does not resolve ({failure}): gloo would offer the loopback "
                 "address to the other nodes",
                 name=own.query,
@@ -35,7 +35,7 @@ def own_name(facts: Facts) -> Iterator[Finding]:
     elif all(is_loopback(address) for address in own.found):
         yield warning(
             "hostname-loopback",
-            Advice(
+            Phrase(
                 "this node's own name {name!r} resolves to {found}: gloo would offer that address to the "
                 "other nodes",
                 name=own.query,
@@ -55,7 +55,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if not master.found:
         yield warning(
             "master-unresolved",
-            Advice(
+            Phrase(
                 "the master's name {name!r} ({source}) does not resolve: {failure}",
                 name=master.query,
                 source=source,
@@ -71,7 +71,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     if topology.is_master and own and not is_here:
         yield warning(
             "master-elsewhere",
-            Advice(
+            Phrase(
                 "this is node 0, but the master {name!r} ({source}) is {found}, and this node has {own}",
                 name=master.query,
                 source=source,
@@ -84,7 +84,7 @@ def master_name(facts: Facts) -> Iterator[Finding]:
     elif not is_here and machine.route_interface is None and not machine.assumed:
         yield warning(
             "master-no-route",
-            Advice(
+            Phrase(
                 "no interface of this node leads to the master {name!r} ({found})",
                 name=master.query,
                 found=", ".join(master.found),
@@ -100,7 +100,7 @@ def reverse_look_up(facts: Facts) -> Iterator[Finding]:
     if reverse is not None and reverse.late:
         yield warning(
             "reverse-dns-slow",
-            Advice(
+            Phrase(
                 "the name server does not answer at once for this node's address {address}: torch asks it "
                 "for the name of every node that connects, one after another, for 5–10 s each",
                 address=reverse.query,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, Level, error, warning
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 # Before this project was written no clock can be right.
 _EARLIEST_YEAR = 2025
@@ -23,12 +23,12 @@ def master_port(facts: Facts) -> Iterator[Finding]:
     if port is None or not port.problem:
         return
     if port.taken:
-        what = Advice(
+        what = Phrase(
             "port {port} (MASTER_PORT) is taken by {holder}", port=port.number, holder=port.held_by()
         )
         hint = "end it if a former run left it behind, or choose another --master-port for every node"
     else:
-        what = Advice(
+        what = Phrase(
             "port {port} (MASTER_PORT) cannot be listened on: {problem}",
             port=port.number,
             problem=port.problem,
@@ -52,7 +52,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
     if not _EARLIEST_YEAR <= year <= _LATEST_YEAR:
         yield warning(
             "clock-wrong",
-            Advice("this node's clock says it is the year {year}", year=year),
+            Phrase("this node's clock says it is the year {year}", year=year),
             "clock",
             "set the clock, and let NTP or chrony keep it",
         )
@@ -76,7 +76,7 @@ def build_locks(facts: Facts) -> Iterator[Finding]:
         if not lock.held and lock.age_s > _STALE_AFTER_S:
             yield warning(
                 "build-lock-stale",
-                Advice(
+                Phrase(
                     "{path} is {age} old and no process of this node holds it: a training that needs {op} "
                     "would wait for it for ever",
                     path=lock.path,
@@ -84,13 +84,13 @@ def build_locks(facts: Facts) -> Iterator[Finding]:
                     op=lock.path.parent.name,
                 ),
                 str(lock.path),
-                Advice("remove it if no other node is compiling there: rm {path}", path=lock.path),
+                Phrase("remove it if no other node is compiling there: rm {path}", path=lock.path),
             )
 
 
-def _age(seconds: float) -> Advice:
+def _age(seconds: float) -> Phrase:
     if seconds < 2 * 3600:
-        return Advice("{number} minutes", number=f"{seconds / 60:.0f}")
+        return Phrase("{number} minutes", number=f"{seconds / 60:.0f}")
     if seconds < 72 * 3600:
-        return Advice("{number} hours", number=f"{seconds / 3600:.0f}")
-    return Advice("{number} days", number=f"{seconds / 86400:.0f}")
+        return Phrase("{number} hours", number=f"{seconds / 3600:.0f}")
+    return Phrase("{number} days", number=f"{seconds / 86400:.0f}")

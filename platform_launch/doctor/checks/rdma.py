@@ -8,7 +8,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort
 from platform_launch.plan.nccl import training_ports
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 
 def ports_down(facts: Facts) -> Iterator[Finding]:
@@ -18,7 +18,7 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
     if down and facts.is_distributed and facts.has_gpus:
         yield warning(
             "rdma-port-down",
-            Advice(
+            Phrase(
                 "InfiniBand ports that are not active: {names} ({down} of {ports})",
                 names=", ".join(down),
                 down=len(down),
@@ -41,7 +41,7 @@ def gids(facts: Facts) -> Iterator[Finding]:
             level = error if len(lacking) == len(ports) else warning
             yield level(
                 "rdma-gid-missing",
-                Advice(
+                Phrase(
                     "NCCL_IB_GID_INDEX={index}, but {ports} has no GID {index} on this node (it has "
                     "{found}): connections fail with IBV_WC_RETRY_EXC_ERR",
                     index=index,
@@ -56,7 +56,7 @@ def gids(facts: Facts) -> Iterator[Finding]:
     if without:
         yield warning(
             "rdma-gid-missing",
-            Advice(
+            Phrase(
                 "{ports} has no RoCE v2 GID (it has {found}): traffic cannot be routed",
                 ports=_names(without),
                 found=_indices(without[0]),
@@ -75,7 +75,7 @@ def unknown_hcas(facts: Facts) -> Iterator[Finding]:
     if not any(selects(chosen, port) for port in active):
         yield warning(
             "rdma-hca-unknown",
-            Advice(
+            Phrase(
                 "NCCL_IB_HCA={chosen} selects no active port of this node (active: {active}): NCCL would use "
                 "slow sockets",
                 chosen=chosen,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware.storage import Storage
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 # Below this a training would soon be out of room. A checkpoint of the shipped model is 0.2 GiB.
 _ENOUGH_GIB = {"logs": 0.5, "output": 5.0, "temporary": 0.5}
@@ -32,7 +32,7 @@ def room(facts: Facts) -> Iterator[Finding]:
         if storage.free_inodes is not None and storage.free_inodes < _ENOUGH_INODES:
             yield warning(
                 "inodes-low",
-                Advice(
+                Phrase(
                     "{count} more files can be made where {folder} ({purpose}) lies, whatever room is left",
                     count=storage.free_inodes,
                     folder=storage.folder,
@@ -48,7 +48,7 @@ def _not_writable(facts: Facts, purpose: str, storage: Storage) -> Finding:
     level = error if purpose == "output" and purpose in facts.named_folders else warning
     return level(
         "folder-not-writable",
-        Advice(
+        Phrase(
             "{folder} ({purpose}) cannot be written: {problem}",
             folder=storage.folder,
             purpose=purpose,
@@ -66,7 +66,7 @@ def _low(facts: Facts, purpose: str, storage: Storage) -> Finding:
     level = error if certain else warning
     return level(
         "disk-low",
-        Advice(
+        Phrase(
             "{free} of {size} are free where {folder} ({purpose}) lies",
             free=_size(storage.free_gib),
             size=_size(storage.size_gib),

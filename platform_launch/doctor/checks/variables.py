@@ -9,7 +9,7 @@ from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
 from platform_launch.plan.nccl import exact_interface
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
 _DEBUGGING = {
@@ -32,7 +32,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
         level = error if facts.has_gpus else warning
         yield level(
             "interface-unknown",
-            Advice(
+            Phrase(
                 "NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL stops "
                 "with 'no socket interface found'",
                 chosen=nccl,
@@ -45,7 +45,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
     if missing:
         yield warning(
             "interface-unknown",
-            Advice(
+            Phrase(
                 "GLOO_SOCKET_IFNAME={chosen}: this node has no {missing} (it has {have}); gloo takes exact "
                 "names, and stops with 'Unable to find address'",
                 chosen=gloo,
@@ -64,7 +64,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     if infiniband_off and "NCCL_IB_HCA" in env:
         yield warning(
             finding_id,
-            Advice(
+            Phrase(
                 "NCCL_IB_DISABLE={disable} turns InfiniBand off, so NCCL_IB_HCA={chosen} is not used",
                 disable=env["NCCL_IB_DISABLE"],
                 chosen=env["NCCL_IB_HCA"],
@@ -76,7 +76,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
         level = error if facts.is_distributed and facts.has_gpus else warning
         yield level(
             finding_id,
-            Advice(
+            Phrase(
                 "NCCL_NET=IB demands InfiniBand, NCCL_IB_DISABLE={disable} forbids it: NCCL finds no network",
                 disable=env["NCCL_IB_DISABLE"],
             ),
@@ -88,7 +88,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
     if family.strip() == "AF_INET6" and master.replace(".", "").isdigit():
         yield warning(
             finding_id,
-            Advice(
+            Phrase(
                 "NCCL_SOCKET_FAMILY={family} asks for IPv6, but the master's address {master} is IPv4",
                 family=family,
                 master=master,
@@ -106,7 +106,7 @@ def _interfaces(facts: Facts) -> Iterator[Finding]:
     if used is not None and used not in gloo.split(","):
         yield warning(
             "variable-contradiction",
-            Advice(
+            Phrase(
                 "NCCL_SOCKET_IFNAME={nccl} selects {used}, GLOO_SOCKET_IFNAME={gloo} another network: ranks "
                 "would meet on one and train on the other",
                 nccl=nccl,
@@ -125,14 +125,14 @@ def debugging_left_on(facts: Facts) -> Iterator[Finding]:
         if value.strip().upper() not in _OFF:
             yield warning(
                 "variable-debug-only",
-                Advice(
+                Phrase(
                     "{name}={value} is meant for debugging: {cost}",
                     name=name,
                     value=value,
                     cost=cost,
                 ),
                 name,
-                Advice("unset {name}", name=name),
+                Phrase("unset {name}", name=name),
             )
 
 
@@ -143,7 +143,7 @@ def too_many_threads(facts: Facts) -> Iterator[Finding]:
     if value.isdecimal() and int(value) > 1 and int(value) * nproc > 2 * cpus:
         yield warning(
             "variable-contradiction",
-            Advice(
+            Phrase(
                 "OMP_NUM_THREADS={value} makes {threads} threads on {cpus} CPUs (processes: {processes})",
                 value=value,
                 threads=int(value) * nproc,
@@ -151,5 +151,5 @@ def too_many_threads(facts: Facts) -> Iterator[Finding]:
                 processes=nproc,
             ),
             "OMP_NUM_THREADS",
-            Advice("unset it: {threads} is then chosen", threads=max(1, int(cpus / nproc))),
+            Phrase("unset it: {threads} is then chosen", threads=max(1, int(cpus / nproc))),
         )

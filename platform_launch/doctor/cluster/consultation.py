@@ -14,7 +14,7 @@ from platform_launch.environment import Environment
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.rendezvous.messages import InvalidMessageError, decode, encode
 from platform_launch.supervise import Command, capture
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 from platform_launch.topology import node_prefix
 
 # From the start of a collective's processes to its end: importing torch or JAX included.
@@ -59,7 +59,7 @@ def meet(
     return [
         error(
             "meeting-failed",
-            Advice(
+            Phrase(
                 "this node did not meet the others at {where}: {failure}", where=where, failure=found.failure
             ),
             f"node {task.node_rank}",

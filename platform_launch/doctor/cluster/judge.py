@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
-from platform_launch.text import Advice
+from platform_launch.text import Phrase
 
 Endpoints = Mapping[int, Endpoint]
 
@@ -30,14 +30,14 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.absent:
         yield error(
             "node-absent",
-            Advice("node {rank} of {nnodes} did not come", rank=rank, nnodes=nnodes),
+            Phrase("node {rank} of {nnodes} did not come", rank=rank, nnodes=nnodes),
             f"node {rank}",
             "look at that node's log: was it started, does it reach node 0? --timeout waits longer",
         )
     for rank, host in document.duplicates.items():
         yield error(
             "node-duplicate",
-            Advice(
+            Phrase(
                 "two nodes have rank {rank}: {first} and {second}",
                 rank=rank,
                 first=document.endpoints[rank].host,
@@ -56,7 +56,7 @@ def _presence(document: Document) -> Iterator[Finding]:
     for rank in document.silent:
         yield error(
             "node-silent",
-            Advice("{node} came, and then stopped answering", node=_place(rank, document.endpoints)),
+            Phrase("{node} came, and then stopped answering", node=_place(rank, document.endpoints)),
             f"node {rank}",
             "look at that node: it hangs, was cut off, or its doctor was killed",
         )
@@ -75,7 +75,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
             named.add(rank)
             place = _place(rank, document.endpoints)
             if len(to) >= len(away):
-                what = Advice(
+                what = Phrase(
                     "{node} is not reached by {count} of {others} other nodes, at {way}",
                     node=place,
                     count=len(to),
@@ -83,7 +83,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
                     way=to[0],
                 )
             else:
-                what = Advice(
+                what = Phrase(
                     "{node} does not reach {count} of {others} other nodes, such as {way}",
                     node=place,
                     count=len(away),
@@ -95,7 +95,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
         if a not in named and b not in named:
             yield error(
                 "link-broken",
-                Advice(
+                Phrase(
                     "{node} does not reach {other} at {way}",
                     node=_place(a, document.endpoints),
                     other=_place(b, document.endpoints),
@@ -108,7 +108,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
         if rank not in named:
             yield error(
                 "node-unreachable",
-                Advice(
+                Phrase(
                     "{node} does not get through to MASTER_PORT at {way}",
                     node=_place(rank, document.endpoints),
                     way=reason,
@@ -137,7 +137,7 @@ def _collectives(document: Document) -> Iterator[Finding]:
         if len(result.group) > 2 and result.problem:
             yield error(
                 "collective-wrong" if result.wrong else "collective-failed",
-                Advice(
+                Phrase(
                     "each pair does well, but a collective of all {count} nodes does not: {problem}",
                     count=len(result.group),
                     problem=result.problem,
@@ -156,7 +156,7 @@ def _of_node(
     if failed:
         return error(
             "collective-wrong" if failed[0].wrong else "collective-failed",
-            Advice(
+            Phrase(
                 "{node} fails with each partner that does well with others ({partners}): {problem}",
                 node=place,
                 partners=partners,
@@ -167,10 +167,10 @@ def _of_node(
         )
     slowest = min(result.bandwidth_gbps for result in results)
     # With an odd number of nodes, or where others failed, a node has met one partner only.
-    once = Advice(" (measured once: it may be the link between them)") if len(results) == 1 else ""
+    once = Phrase(" (measured once: it may be the link between them)") if len(results) == 1 else ""
     return warning(
         "node-slow",
-        Advice(
+        Phrase(
             "{node} reaches {rate} with node {partners}{once}, other pairs {usual}",
             node=place,
             rate=_rate(slowest),
@@ -189,11 +189,11 @@ def _of_link(result: Measurement, pairs: Sequence[Measurement], endpoints: Endpo
     if result.problem:
         finding_id = "collective-wrong" if result.wrong else "link-broken"
         hint = "the same two may do well on another network: look at NCCL_SOCKET_IFNAME, GIDs and firewalls"
-        what = Advice("{a} and {b} fail together: {problem}", **both, problem=result.problem)
+        what = Phrase("{a} and {b} fail together: {problem}", **both, problem=result.problem)
         return error(finding_id, what, f"node {a} ↔ node {b}", hint)
     return warning(
         "link-slow",
-        Advice(
+        Phrase(
             "{a} and {b} reach {rate} together, other pairs {usual}",
             **both,
             rate=_rate(result.bandwidth_gbps),
@@ -211,12 +211,12 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
             continue
         rates = [result.bandwidth_gbps for result in good]
         what = (
-            Advice("all {count} nodes together", count=len(good[0].group))
+            Phrase("all {count} nodes together", count=len(good[0].group))
             if whole
-            else Advice("pairs of nodes ({count})", count=len(good))
+            else Phrase("pairs of nodes ({count})", count=len(good))
         )
         spread = (
-            Advice(
+            Phrase(
                 " (slowest {slowest}, fastest {fastest})",
                 slowest=_rate(min(rates)),
                 fastest=_rate(max(rates)),
@@ -227,7 +227,7 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
         latency_us = statistics.median(result.latency_us for result in good)
         yield info(
             "collective-measured",
-            Advice(
+            Phrase(
                 "{who}: {rate}{spread}, latency {latency} µs; right numbers",
                 who=what,
                 rate=_rate(statistics.median(rates)),
@@ -242,8 +242,8 @@ def _rate(gbps: float) -> str:
     return f"{gbps:.1f} Gbit/s" if gbps >= 1 else f"{gbps * 1000:.0f} Mbit/s"
 
 
-def _place(rank: int, endpoints: Endpoints) -> Advice:
+def _place(rank: int, endpoints: Endpoints) -> Phrase:
     endpoint = endpoints.get(rank)
     if endpoint is None:
-        return Advice("node {rank}", rank=rank)
-    return Advice("node {rank} ({host}, {address})", rank=rank, host=endpoint.host, address=endpoint.address)
+        return Phrase("node {rank}", rank=rank)
+    return Phrase("node {rank} ({host}, {address})", rank=rank, host=endpoint.host, address=endpoint.address)

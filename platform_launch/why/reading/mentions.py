@@ -15,7 +15,7 @@ _OUTRIGHT = re.compile(
     r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
-# Advice, code, and tests, at the beginning of a line.
+# Phrase, code, and tests, at the beginning of a line.
 _SPEAKS_OF_IT = re.compile(
     r"\s*[-+]?\s*(?:raise \w|except \w|assert \w|if \w.{0,200}:\s*$|--?[a-z][\w-]{1,60}[ =])"
     r"|\s*[-+]?\s*(?:print|printf|echo|log(?:ger|ging)?\.\w{1,20}|warnings\.warn)\s?\(?f?[\"']"

@@ -59,6 +59,8 @@ ENGLISH = {
     "waited-alike": "{ranks} all timed out at number {number}: none is behind",
     "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",
     "did-not-come": "of {size} ranks these did not come, as far as the logs tell: {ranks}",
+    "beyond-size": "{ranks} came, which no world of {size} ranks has: a node's rank, or the number of nodes "
+    "or of processes a node, is wrong there",
     "rank": "rank {numbers}",
     "ranks": "ranks {numbers}",
     "ranks-cut": "ranks {numbers} and {more} more",

@@ -77,6 +77,47 @@ def test_rank_with_the_lowest_number_is_the_one_that_is_behind(explain_text: Exp
     assert "rank 5 timed out at number 7752 (ALLREDUCE), the others at 7753" in verdict.notes
 
 
+def test_rank_far_behind_is_late_whatever_it_waits_in(explain_text: Explain) -> None:
+    numbers = [(64088, "BROADCAST") if rank == 5 else (96117, "ALLREDUCE") for rank in range(8)]
+    log = "".join(LATE.format(rank, *numbers[rank]) for rank in range(8))
+    verdict = explain_text(log)
+    assert verdict.where.rank == 5
+    assert "rank 5 timed out at number 64088 (BROADCAST), the others at 96117" in verdict.notes
+    # Two such, or one of two, may wait in a group of their own, which counts for itself; unless it has a name.
+    several = "".join(LATE.format(rank, *numbers[5 if rank > 5 else 0]) for rank in range(8))
+    one_of_two = "".join(LATE.format(rank, *numbers[rank + 4]) for rank in range(2))
+    for unclear in (several, one_of_two):
+        assert not any("number" in note for note in explain_text(unclear).notes)
+        named = unclear.replace("[Rank", "[PG 0 (default_pg) Rank")
+        assert any("at number 64088" in note for note in explain_text(named).notes)
+    messages = named.replace("ALLREDUCE", "SEND").replace("BROADCAST", "RECV")
+    assert not any("number" in note for note in explain_text(messages).notes)
+
+
+def test_rank_that_is_silent_is_named_where_the_world_size_counts_nodes(explain_text: Explain) -> None:
+    log = "WORLD_SIZE=2\n" + "".join(LATE.format(rank, 40, "ALLREDUCE") for rank in range(8) if rank != 6)
+    assert explain_text(log).where.rank == 6
+
+
+def test_rank_that_no_world_of_that_size_has_is_the_one_to_look_at(explain_text: Explain) -> None:
+    barrier = (
+        "Timed out initializing process group in store based barrier on rank {0}, for key: "
+        "store_based_barrier_key:1 (world_size=4, num_workers_joined=3, timeout=0:30:00)\n"
+    )
+    verdict = explain_text("".join(map(barrier.format, (0, 1, 6))))
+    assert (verdict.cause, verdict.where.rank) == ("barrier_absent", 6)
+    assert [one.id for one in verdict.noted] == ["same-on", "beyond-size"]
+    assert explain_text("".join(map(barrier.format, (0, 1, 3)))).where.rank == 2
+
+
+def test_tasks_that_a_line_lists_are_all_named(explain_text: Explain) -> None:
+    tasks = [f"/job:jax_worker/replica:0/task:{task}" for task in (5, 11, 12)]
+    for listed in ("\n" + "\n".join(tasks), " " + ", ".join(tasks)):
+        verdict = explain_text(f"The following tasks are unhealthy (stopped sending heartbeats):{listed}\n")
+        assert (verdict.cause, verdict.where.task) == ("jax_task_lost", 5)
+        assert "the same on tasks 11, 12" in verdict.notes
+
+
 def test_rank_that_runs_another_operation_is_named(explain_text: Explain) -> None:
     log = "".join(LATE.format(rank, 40, "ALLGATHER" if rank == 2 else "ALLREDUCE") for rank in range(4))
     verdict = explain_text(log)

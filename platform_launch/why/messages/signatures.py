@@ -131,12 +131,16 @@ class Signature:
 
 @dataclass(frozen=True)
 class Match:
-    """A signature in a line: where in its text, the place that the words name, and what else they tell."""
+    """A signature in a line: where in its text, the place that the words name, and what else they tell.
+
+    ``others`` are further places of the same kind, which the lines below name one by one.
+    """
 
     signature: Signature
     position: int
     where: Location
     details: tuple[tuple[str, str], ...] = ()
+    others: tuple[Location, ...] = ()
 
 
 class Catalogue:
@@ -180,16 +184,19 @@ class Catalogue:
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
         told = dict(match.details)
+        named = [match.where]
         for text in texts:
-            for pattern in match.signature.below:
-                if found := re.search(pattern, text):
-                    where, details = _place_and_details(found)
-                    match = replace(match, where=match.where.filled(where))
-                    for name, value in details:
-                        earlier = told.setdefault(name, value)
-                        if name == _LISTED:
-                            told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
-        return replace(match, details=tuple(told.items()))
+            for found in (found for one in match.signature.below for found in re.finditer(one, text)):
+                where, details = _place_and_details(found)
+                if named[0].filled(where) == where.filled(named[0]):
+                    named[0] = named[0].filled(where)
+                elif where not in named:
+                    named.append(where)
+                for name, value in details:
+                    earlier = told.setdefault(name, value)
+                    if name == _LISTED:
+                        told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
+        return replace(match, where=named[0], details=tuple(told.items()), others=tuple(named[1:]))
 
     def of_event(self, said: Event) -> Signature | None:
         """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""

@@ -24,7 +24,9 @@ _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNK
 _CAUGHT = "Watchdog caught collective operation timeout"
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
-_BARRIER = re.compile(r"store based barrier.*world_size=\d+(?:, (?:worker_count|num_workers_joined)=(\d+))?")
+_BARRIER = re.compile(
+    r"store based barrier.*world_size=(\d+)(?:, (?:worker_count|num_workers_joined)=(\d+))?"
+)
 # Horovod lists the ranks that wait for the others.
 _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 # Lightning's roll call: one line a process, and one when all are there.
@@ -61,7 +63,8 @@ class Collectives:
     members_line: Line | None = None
     all_came: bool = False
     launched: int = 0
-    # How many came to the start-up barrier, as one that waited there says.
+    # How many the start-up barrier waits for and how many came, as one that waited there says.
+    awaited: int = 0
     counted: int = 0
 
     def read(self, line: Line) -> bool:
@@ -94,7 +97,8 @@ class Collectives:
             return False
         if barrier:
             self.barrier.add(rank)
-            self.counted = max(self.counted, int(barrier[1] or 0))
+            self.awaited = int(barrier[1])
+            self.counted = max(self.counted, int(barrier[2] or 0))
             return False
         group = _GROUP.search(text)
         name = (group[2] or group[1]) if group else ""
@@ -132,6 +136,7 @@ class Collectives:
         self.all_came |= other.all_came
         self.world_sizes += other.world_sizes
         self.launched = other.launched or self.launched
+        self.awaited = other.awaited or self.awaited
         self.counted = max(self.counted, other.counted)
 
     def finding(self) -> tuple[int | None, Note | None]:
@@ -154,6 +159,9 @@ class Collectives:
     def absent(self) -> tuple[int | None, Note | None]:
         """Return the rank that did not come where the others wait, if it is one, and a note of all."""
         came = self.barrier or set(self.members)
+        if self.awaited and (beyond := sorted(rank for rank in came if rank >= self.awaited)):
+            told = note("beyond-size", size=self.awaited, ranks=ranks_named(beyond))
+            return beyond[0] if len(beyond) == 1 else None, told
         size = max(max(self.world_sizes, default=self.launched), max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
@@ -180,9 +188,8 @@ class Collectives:
         for rank, row in rows.items():
             if row.operation:
                 operations.setdefault(row.operation, []).append(rank)
-        apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
-        if any(row.mixed for row in rows.values()) or (len(operations) > 1 and apart > _NEAR):
-            # Of several groups that count for themselves.
+        mixed = any(row.mixed for row in rows.values())
+        if mixed or not _comparable(sequences, operations, named=bool(name)):
             sequences, operations = {}, {}
         if late := _lowest(sequences):
             return late[0], note(
@@ -209,7 +216,9 @@ class Collectives:
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
         """Return the ranks that say nothing of any group, where most others of the whole job do."""
         reported = {rank for others in self.groups.values() for rank in others}
-        size = max(self.world_sizes, default=self.launched) or (max(reported) + 1 if len(rows) > 1 else 0)
+        size = max(self.world_sizes, default=self.launched)
+        if len(rows) > 1 and (not size or max(reported) >= size):
+            size = max(reported) + 1  # what calls itself the world's size may count nodes
         missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
 
@@ -236,6 +245,20 @@ def _unlike(
         others=others_ran,
     )
     return (few[0] if len(few) < len(many) else None), told
+
+
+def _comparable(sequences: dict[int, int], operations: dict[str, list[int]], *, named: bool) -> bool:
+    """Tell whether the numbers are of one count: groups, which may have no name, count for themselves.
+
+    A single rank that is far behind is late whatever it waits in, where all others are at one number.
+    """
+    apart = max(sequences.values(), default=0) - min(sequences.values(), default=0)
+    if len(operations) < 2 or apart <= _NEAR:
+        return True
+    if named:
+        return _BETWEEN_TWO.isdisjoint(operations)
+    (_, alone), *others = sorted(Counter(sequences.values()).items())
+    return alone == 1 and len(others) == 1 and others[0][1] > 1
 
 
 def _idle(rows: dict[int, _Progress]) -> list[int]:

@@ -80,6 +80,7 @@ class LogEvents:
             details=dict(match.details),
             doubtful=doubtful,
         )
+        event.wheres |= {other.filled(self.source.where) for other in match.others}
         holder = self.of(writer or where)
         if role is SignatureRole.CAUSE:
             self._leave_behind(event.start, event if event.is_proof else None)

@@ -278,9 +278,8 @@ class LogReader:
             role = SignatureRole.SUSPECT
         if signature.below:
             following = self._scanner.following(_LINES_OF_A_REPORT)
-            match = self._catalogue.goes_on(
-                match, (parse(0, data, self._prefixes).text for data in following)
-            )
+            below = (parse(0, data, self._prefixes).text for data in following)
+            match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
         raised = self._lone(line)
         where = match.where.filled(line.where)
         if line.text.endswith(_STACK):

@@ -2,7 +2,7 @@
 
 Sources: kubeflow/trainer, the proposal 2779 (trainjob-progress), pkg/statusserver, and the plugin that sets
 the variables. Nothing here may harm a training: each question has a limit, and whoever refuses ten in a row
-is not asked again.
+is asked no more but for once, at the end.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ class TrainJobStatus:
         self._thread.join(_LIMIT_S)
 
     def _run(self) -> None:
-        while not self._ended.wait(self._every_s) and self._refusals < _MOST_REFUSALS:
+        while not self._ended.wait(self._every_s):
             self._update()
+            if self._refusals == _MOST_REFUSALS:
+                self._ended.wait()
         self._update()
 
     def _update(self) -> None:

@@ -139,11 +139,14 @@ def test_who_refuses_is_named_once_and_asked_again_for_a_while(server: StatusSer
     assert said[0].fields["problem"] == "127.0.0.1 answers 404: no such job"
 
 
-def test_who_always_refuses_is_left_alone_and_no_redirection_is_followed(server: StatusServer) -> None:
-    server.refuses = 307
-    with posting(server.variables()) as (said, _):
-        until(lambda: server.requests == 11)  # ten, and one at the end
+def test_who_always_refuses_is_left_alone_until_the_end(server: StatusServer) -> None:
+    server.refuses = 307  # a redirection, which is not followed
+    with posting(server.variables()) as (said, reports):
+        until(lambda: server.requests >= 10, pause_s=1.0)  # longer than until another would come
+        server.refuses = 0
+        reports.append(report(60))
     assert server.requests == 11
+    assert [status["progressPercentage"] for status in server.posted] == [30]
     assert len(said) == 1
 
 

@@ -81,7 +81,7 @@ class StepWatch:
     def _look(self) -> None:
         size = self._size()
         if size < self._offset:  # a new file under the same name
-            self._offset = 0
+            self._offset, self._rest = 0, b""
         if size <= self._offset:
             return
         start = max(self._offset, size - _MOST_BYTES)

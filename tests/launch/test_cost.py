@@ -83,6 +83,17 @@ def test_steps_are_read_along_from_where_the_training_begins(tmp_path: Path) -> 
     assert named.target == 50
 
 
+def test_a_line_that_was_begun_does_not_go_on_in_a_new_file_of_that_name(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.touch()
+    watch = StepWatch(log)
+    watch.start()
+    log.write_text("Step 1/50 | loss 3, and much else\nglobal_step=2")
+    until(lambda: bool(watch.named.readings))
+    log.write_text("9 of a new file\n")
+    assert [reading.step for reading in watch.stop().readings] == [1]
+
+
 def test_a_long_run_keeps_few_readings_its_first_and_its_last_among_them(tmp_path: Path) -> None:
     now = 0.0
     watch = StepWatch(tmp_path / "none.log", lambda: now)

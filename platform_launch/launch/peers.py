@@ -69,15 +69,18 @@ class LinkPeers:
         self._answer = answer
         self._noticed = noticed
         self._number = 0
-        self._answered: dict[int, AnswersReceived] = {}
+        self._answered: dict[int, AnswersReceived | None] = {}  # of the questions that are waited for
         self._changed = Condition()
 
     def ask(self, still_s: float, limit_s: float) -> Replies:
         """Ask all nodes for a reply, and wait for those that come in time."""
-        number = self._post(StillQuestion(still_s), limit_s)
+        number = self._next_number()
         with self._changed:
-            self._changed.wait_for(lambda: number in self._answered, limit_s + _WAY_S)
-            answered = self._answered.pop(number, None)
+            self._answered[number] = None
+        self._send(SendRequest(number, limit_s, pack(StillQuestion(still_s))))
+        with self._changed:
+            self._changed.wait_for(lambda: self._answered[number] is not None, limit_s + _WAY_S)
+            answered = self._answered.pop(number)
         if answered is None:
             return Replies()
         given = {}
@@ -90,23 +93,22 @@ class LinkPeers:
 
     def tell(self, report: HangReport) -> None:
         """Let all nodes know what was found."""
-        self._post(HangNotice(report.still_s, report.finding), _WAY_S)
+        self._send(SendRequest(self._next_number(), _WAY_S, pack(HangNotice(report.still_s, report.finding))))
 
     def receive(self, message: Message) -> None:
         """Take a message of the link; what takes long is done in a thread of its own."""
         if isinstance(message, AnswersReceived):
             with self._changed:
-                self._answered[message.number] = message
-                self._changed.notify_all()
+                if message.number in self._answered:  # else it comes too late, or belongs to a notice
+                    self._answered[message.number] = message
+                    self._changed.notify_all()
         elif isinstance(message, RequestReceived):
             Thread(target=self._heed, args=(message,), name="hang-answer", daemon=True).start()
 
-    def _post(self, question: ObserveMessage, limit_s: float) -> int:
+    def _next_number(self) -> int:
         with self._changed:
             self._number += 1
-            number = self._number
-        self._send(SendRequest(number, limit_s, pack(question)))
-        return number
+            return self._number
 
     def _heed(self, request: RequestReceived) -> None:
         with suppress(InvalidMessageError):

@@ -140,6 +140,15 @@ def test_node_that_does_not_answer_is_named() -> None:
     assert wire.asking.ask(30.0, 20.0).silent == {2: "gn7"}
 
 
+def test_an_answer_that_nobody_waits_for_any_more_is_not_kept() -> None:
+    wire = Wire()
+    wire.silent = True
+    wire.asking.tell(HangReport(9.0, FINDING))
+    wire.asking.ask(30.0, 20.0)
+    wire.asking.receive(AnswersReceived(2, {}, {}))
+    assert not wire.asking._answered
+
+
 def test_what_was_found_is_noticed_by_the_other_node() -> None:
     wire = Wire()
     wire.asking.tell(HangReport(9.0, FINDING))

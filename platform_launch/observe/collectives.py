@@ -17,7 +17,8 @@ from platform_launch.observe.words import english
 from platform_launch.sentences import Sentence, sentence
 
 _MOST_PARTS = 16
-_POINT_TO_POINT = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
+# ``nccl:send 1->0``: the kind, and the number that the other end has in the group.
+_POINT_TO_POINT = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")
 
 
 @dataclass(frozen=True)
@@ -249,22 +250,18 @@ def _point_to_point(traces: Mapping[int, RankTrace], waits: _Waits) -> None:
     pairs: Counter[tuple[str, int, int, str]] = Counter()
     for rank, trace in traces.items():
         for collective in trace.pending:
-            partner = _partner(collective, trace)
-            if partner is not None:
-                pairs[(collective.group, rank, partner, collective.name.partition(":")[2][:4])] += 1
+            match = _POINT_TO_POINT.search(collective.name)
+            partner = _global_rank(int(match[2]), trace.groups.get(collective.group)) if match else None
+            if match and partner is not None:
+                pairs[(collective.group, rank, partner, match[1])] += 1
     opposite = {"send": "recv", "recv": "send"}
     for (group, rank, partner, kind), count in pairs.items():
         if pairs[(group, partner, rank, opposite[kind])] < count:
             waits.add((rank,), (partner,))
 
 
-def _partner(collective: Collective, trace: RankTrace) -> int | None:
-    """Return the global rank at the other end of ``send 1->0``, whose numbers are the group's."""
-    match = _POINT_TO_POINT.search(collective.name)
-    status = trace.groups.get(collective.group)
-    if match is None or status is None:
-        return None
-    other = int(match[4])
-    if not status.ranks:
-        return other
-    return status.ranks[other] if other < len(status.ranks) else None
+def _global_rank(number: int, group: GroupStatus | None) -> int | None:
+    """Return which rank of the job has a number in a group; None where that cannot be told."""
+    if group is None or not group.ranks:
+        return None if group is None else number
+    return group.ranks[number] if number < len(group.ranks) else None

@@ -115,8 +115,9 @@ def test_all_wait_in_the_same_operation_and_none_is_accused() -> None:
     assert report.waiting[0].ranks == (0, 1, 2)
 
 
-def test_receiver_waits_for_a_sender_that_does_not_send() -> None:
-    receive = [entry(1, "recv 0<-1", p2p=True)], {0: (0, 0)}
+@pytest.mark.parametrize("name", ["nccl:recv 0<-1", "recv 0<-1"])
+def test_receiver_waits_for_a_sender_that_does_not_send(name: str) -> None:
+    receive = [entry(1, p2p=True) | {"profiling_name": name}], {0: (0, 0)}
     report = compare(traces({0: receive, 1: idle(0), 2: idle(0)}, {"0": range(3)}))
     assert report.suspect_ranks == (1,)
 

@@ -91,7 +91,7 @@ def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
         return None
     try:
         document = json.loads(bytes(data))
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise ValueError(f"an answer of {len(data)} bytes that is no JSON object")  # noqa: TRY004 - was sent

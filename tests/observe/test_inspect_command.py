@@ -73,7 +73,7 @@ def test_a_launch_that_ends_while_launches_are_found_is_passed_over(
     assert ("a.log" in shown, "b.log" in shown) == (True, False)
 
 
-@pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70)])
+@pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70), (b"[" * 99_999, 70)])
 def test_a_launch_that_ends_while_it_is_asked_breaks_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data: bytes, code: int
 ) -> None:

@@ -111,6 +111,9 @@ class Progress:
         return len(known) < 2 or bool(has_moved(known))
 
     def _move(self, at: float, because: str) -> None:
-        if at >= self.moved_at:
-            self.moved_at, self.because = at, because
-            self.spoke_at = self.spoke_at if because == "cpu" else at
+        if at < self.moved_at:
+            return
+        self.moved_at, self.because = at, because
+        if because != "cpu":
+            self.spoke_at = at
+            self._samples.clear()  # where a rank was before says nothing about where it stays from now on

@@ -61,6 +61,14 @@ def test_cpu_time_in_one_place_does_not_count() -> None:
     assert progress.moved_at == 30.0
 
 
+def test_where_a_rank_was_before_the_last_output_does_not_count() -> None:
+    progress = Progress(0.0)
+    cpu(progress, (0.0, 0.0, None), (10.0, 0.0, HERE))
+    progress.output(20.0)
+    cpu(progress, (30.0, 9.0, THERE), (40.0, 19.0, THERE))
+    assert progress.moved_at == 20.0
+
+
 def test_cpu_time_does_not_count_where_collectives_are_known() -> None:
     progress = Progress(0.0)
     progress.collectives({0: (trace(1, 0), 0.0)}, 1.0, wall=1.0)

@@ -342,7 +342,8 @@ class Participant:
                     inquiry.answers[seat] = answer.body
 
     def _write_requests(self) -> None:
-        waiting = tuple(i.request for i in self._inquiries.values() if not i.done)
+        self._inquiries = {number: one for number, one in self._inquiries.items() if not one.done}
+        waiting = tuple(one.request for one in self._inquiries.values())
         key = f"requests/{self._slot}"
         self._store.write(key, self._seal.close(key, NodeRequests(waiting)))
         self._announce_written()

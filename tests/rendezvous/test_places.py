@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,16 +21,21 @@ from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import JoinTarget
+from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.ending import EndKind, NodeEnding, RunOutcome
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.arriving import Arrival
 from platform_launch.rendezvous.run.launcher import Moved, RunTask
+from platform_launch.rendezvous.run.leading import Lead
 from platform_launch.rendezvous.run.leaving import GivenUpError
 from platform_launch.rendezvous.run.places import Places, is_open_to, must_yield
 from platform_launch.rendezvous.run.searching import Search
+from platform_launch.rendezvous.run.state import PURPOSE as RUN
 from platform_launch.rendezvous.run.state import RunPhase, RunState, StopAll
+from platform_launch.rendezvous.store import Store
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import SignalInbox
+from tests.lab.waiting import LIMIT_S, until
 from tests.rendezvous.live import PURPOSE, Live, live
 from tests.rendezvous.nodes import fingerprint
 
@@ -189,3 +195,21 @@ def test_no_stranger_draws_the_nodes_to_its_place(secret: Secret | None, job: st
         found = rendezvous.participant(2, secret=SECRET)
         target = JoinTarget("192.0.2.9", rendezvous.store.port, PURPOSE, task().node)
         assert Search(task(), task().node).obstacle(target, found) == obstacle
+
+
+def test_a_look_at_where_the_master_address_leads_leaves_no_connection_behind() -> None:
+    """It is taken each second while that is another node 0's."""
+    stores = [Store.serve(0, limit_s=LIMIT_S) for _ in range(2)]
+    mine, _ = (
+        Coordinator(store, fingerprint(0), purpose=RUN, say=lambda _line: None, job=job)
+        for store, job in zip(stores, ("mine", "another"), strict=True)
+    )
+    lead = Lead(task(node=fingerprint(0)), fingerprint(0), None, lambda _message: None)
+    lead._coordinator = mine
+
+    def connections() -> int:
+        return sum(thread.name == "store" for thread in threading.enumerate())
+
+    before = connections()
+    assert [lead._leads_here("127.0.0.1", store.port) for store in stores] == [True, False]
+    until(lambda: connections() == before)

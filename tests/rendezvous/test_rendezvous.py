@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import weakref
 
 import pytest
 
@@ -85,6 +86,18 @@ def test_two_requests_at_a_time_do_not_mix() -> None:
             nodes[1].answer(request, Reply(request.body.text * 2))
         until(lambda: all(inquiry.done for inquiry in inquiries), *nodes)
         assert [list(inquiry.answers.values()) for inquiry in inquiries] == [[Reply("aa")], [Reply("bb")]]
+
+
+def test_what_was_answered_is_forgotten_with_the_next_request() -> None:
+    with live(2) as rendezvous:
+        nodes = [rendezvous.joined(rank) for rank in range(2)]
+        inquiry = nodes[0].ask(Question("?"), limit_s=LIMIT_S)
+        until(lambda: bool(nodes[1]._open), *nodes)
+        nodes[1].answer(nodes[1].requests()[0], Reply("here"))
+        until(lambda: inquiry.done, *nodes)
+        answered = weakref.ref(inquiry)
+        inquiry = nodes[0].ask(Question("and now?"), limit_s=LIMIT_S)
+        assert answered() is None
 
 
 def test_an_answer_that_is_too_long_is_refused_where_it_is_given() -> None:

@@ -291,5 +291,7 @@ class Lead:
         )
         with suppress(RejectedError):
             found, _ = connector.enter(reach(host, port, CONNECT_LIMIT_S))
-            return found is not None and found.announcement == self._coordinator.announcement
+            if found is not None:
+                found.close()
+                return found.announcement == self._coordinator.announcement
         return False

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.errors import InputError
@@ -20,19 +19,15 @@ _LEFT_OUT = frozenset({".git", ".venv", "__pycache__", "logs", "runs"})
 @contextmanager
 def packed(source: Path, folder: WaitFolder) -> Iterator[Path]:
     """Give a compressed archive of what lies in a folder, and remove it afterwards. Raises InputError."""
-    try:
-        handle, name = tempfile.mkstemp(prefix="copy.", dir=folder.path)
-        with (
-            os.fdopen(handle, "wb") as file,
-            tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive,
-        ):
-            _add(archive, source)
-    except OSError as error:
-        raise InputError(f"{source} cannot be copied: {error.strerror or error}") from error
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with ExitStack() as stack:
+        try:
+            beside = stack.enter_context(TemporaryDirectory(prefix="copy.", dir=folder.path))
+            path = Path(beside, "code.tar.gz")
+            with tarfile.open(path, mode="w:gz", compresslevel=1) as archive:
+                _add(archive, source)
+        except OSError as error:
+            raise InputError(f"{source} cannot be copied: {error.strerror or error}") from error
+        yield path
 
 
 def _add(archive: tarfile.TarFile, source: Path) -> None:

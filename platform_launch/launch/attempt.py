@@ -25,10 +25,10 @@ from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
 from platform_launch.launch.watched_training import WatchedTraining
+from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import (
     Cause,
     EndKind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from platform_launch.launch.steps import StepReading, StepsNamed
+from platform_launch.observe.steps import StepReading, StepsNamed
 from platform_launch.text import counted, seconds
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.

@@ -7,10 +7,10 @@ from dataclasses import replace
 from platform_launch.console.languages import rank_words
 from platform_launch.errors import HangError
 from platform_launch.health.finding import NodeHealth
-from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_output import TrainingOutput
 from platform_launch.observe.hang import HangFinding
 from platform_launch.observe.monitor import HangReport
+from platform_launch.observe.steps import highest_step
 from platform_launch.observe.words import english
 from platform_launch.rendezvous.ending import Cause, EndKind, NodeEnding
 from platform_launch.rendezvous.fingerprint import Fingerprint

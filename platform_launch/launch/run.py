@@ -15,8 +15,8 @@ from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.outcome import Result, tell_outcome
 from platform_launch.launch.run_report import RunReporter
-from platform_launch.launch.steps import highest_step
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
+from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.launch.cost import RunCost, StartCost, run_cost
-from platform_launch.launch.steps import StepWatch
+from platform_launch.observe.steps import StepWatch
 
 
 class RunClock:

@@ -8,7 +8,7 @@ import pytest
 
 from platform_launch.launch.cost import StartCost, run_cost
 from platform_launch.launch.run_clock import RunClock
-from platform_launch.launch.steps import StepReading, StepsNamed, StepWatch
+from platform_launch.observe.steps import StepReading, StepsNamed, StepWatch
 from tests.lab.waiting import until
 
 

@@ -84,6 +84,7 @@ def test_days_are_in_the_database(database_url: str) -> None:
         ("step={} loss=0.5", 1),
         ("{{'loss': 0.5, 'global_step: {}'}}", 1),
         ("epoch 3 steps {}", 1),
+        ("{{'loss': 0.5, 'step': {}}}", 1),
         ("time step size {}", None),
         ("footstep {}", None),
     ],
@@ -104,3 +105,19 @@ def test_steps_are_read_from_the_output(
         now += 10
     assert rates == ([None, 2.0, 2.0] if step else [None, None, None])
     assert meter.read(None) is None
+
+
+def test_a_line_that_is_being_written_is_read_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("platform_launch.procguard.agent.progress.time.monotonic", lambda: now)
+    log = tmp_path / "output.log"
+    meter = StepMeter()
+    rates = []
+    for text in ("step 100\nstep 1", "10\nstep 1", "20\n"):
+        with log.open("a") as file:
+            file.write(text)
+        rates.append(meter.read(log))
+        now += 10
+    assert rates == [None, 1.0, 1.0]

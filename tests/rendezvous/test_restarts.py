@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from platform_launch.launch.steps import highest_step
+from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.restarts import (
     FailedRun,
     NotAgain,

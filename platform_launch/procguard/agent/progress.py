@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from pathlib import Path
 
-# "Step 120/500", "step=120", "global_step: 120", "steps 120".
-_STEP = re.compile(rb"(?i)(?<![a-z])(?:global_)?steps?[ =:#]{1,3}(\d{1,12})\b")
+from platform_launch.observe.steps import StepFollower
+
 _READ_EVERY_S = 2.0
-_MOST_BYTES = 256 * 1024
 _WINDOW_S = 120.0
 
 
@@ -19,7 +17,7 @@ class StepMeter:
 
     def __init__(self) -> None:
         self._path: Path | None = None
-        self._offset = 0
+        self._follower: StepFollower | None = None
         self._next_at = 0.0
         self._steps: deque[tuple[float, int]] = deque(maxlen=64)
 
@@ -27,27 +25,16 @@ class StepMeter:
         """Return the rate of the run whose output lies at ``path``; cheap, and never raises."""
         now = time.monotonic()
         if path != self._path:
-            self._path, self._offset = path, 0
+            self._path, self._follower = path, StepFollower(path) if path is not None else None
             self._steps.clear()
         elif now < self._next_at:
             return self._rate(now)
         self._next_at = now + _READ_EVERY_S
-        if path is not None:
-            self._read_new(path, now)
+        if self._follower is not None and (found := self._follower.read()):
+            self._note(found[-1].step, now)
         return self._rate(now)
 
-    def _read_new(self, path: Path, now: float) -> None:
-        try:
-            with path.open("rb") as file:
-                end = file.seek(0, 2)
-                file.seek(max(self._offset, end - _MOST_BYTES))
-                found = _STEP.findall(file.read(_MOST_BYTES))
-        except OSError:
-            return
-        self._offset = end
-        if not found:
-            return
-        step = int(found[-1])
+    def _note(self, step: int, now: float) -> None:
         if self._steps and step < self._steps[-1][1]:  # another epoch, or a checkpoint that was gone back to
             self._steps.clear()
         self._steps.append((now, step))

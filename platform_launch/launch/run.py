@@ -21,7 +21,7 @@ from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.restarts import FailedRun, NotAgain, NotAgainKind, why_not_again
-from platform_launch.rendezvous.run.launcher import RunTask
+from platform_launch.rendezvous.run.launcher import Moved, RunTask
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.supervise import Command, Outcome
 from platform_launch.supervise.signals import Interrupted, SignalInbox
@@ -60,14 +60,7 @@ def run_together(
     before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
     whatever happens elsewhere.
     """
-    failed: list[FailedRun] = []
-    restarts = 0
-    moved = False
-    replaced: tuple[int, ...] = ()
-    lost = False
-    place = NodePlace(fingerprint.node_rank, settings.master_addr)
-    training = training_at(place)
-    is_spare = place.node_rank >= fingerprint.nnodes
+    job = _JobSoFar(training_at, fingerprint, settings, console)
     console.tell(
         event(
             "roll-call-opened",
@@ -78,61 +71,108 @@ def run_together(
         )
     )
     while True:
-        task = _task(fingerprint, settings, training, restarts)
-        task = replace(task, spare=is_spare, replaced=replaced, lost=lost)
-        attempt = Attempt(
-            training,
-            lambda found, earlier: training_at(found).started_again(earlier),
-            task,
-            inbox,
-            console,
-            reporter,
-        )
+        attempt = Attempt(job.training, job.started_again, job.task(), inbox, console, reporter)
         try:
-            try:
-                outcome = _trained(attempt)
-            except JobMovedError as elsewhere:
-                settings = replace(settings, master_addr=elsewhere.moved.host)
-                restarts = max(restarts, elsewhere.moved.restarts_used)
-                is_spare = is_spare or fingerprint.node_rank == 0  # that rank is another's there
-                lost = True
-                continue
-            restarts, is_spare = attempt.restarts, False
-            # It may have moved to another place and back, which a comparison of places does not show.
-            settings = replace(settings, master_addr=attempt.place.master_addr)
-            if attempt.place != place:
-                place = attempt.place
-                stand_in = fingerprint.stand_in or place.node_rank != fingerprint.node_rank
-                fingerprint = replace(fingerprint, node_rank=place.node_rank, stand_in=stand_in)
-                training = training_at(place)
-            rank = place.node_rank
-            failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
-            not_again = why_not_again(failed, restarts - moved, settings.max_restarts)
-            if not moved and attempt.was_in_the_way(outcome):
-                moved, not_again = True, None
-                failed.clear()
-                console.tell(event("port-given-up", port=settings.port))
-                settings = replace(settings, port=ANY_PORT)
-            if attempt.hung and training.hangs and training.hangs.on_hang == STOP:
-                not_again = NotAgain(NotAgainKind.HANG)
-            settled = attempt.settle(outcome, not_again)
+            outcome = _trained(attempt)
+            settled = attempt.settle(outcome, job.take(attempt, outcome))
+        except JobMovedError as elsewhere:
+            job.follow(elsewhere.moved)
+            continue
         finally:
             attempt.close()
+        rank = job.place.node_rank
         if settled.restart and rank in settled.bad:
             console.tell(event("node-left-out"))
         if not settled.restart or rank in settled.bad:
-            code, first_failed = exit_code(outcome, settled, rank), settled.first_failed
-            cost = reporter.clock.so_far()
-            return Result(code, outcome, place, settled, restarts, first_failed, cost, attempt.health)
-        restarts += 1
-        replaced = settled.replaced
-        lost = lost_node_0(settled)
-        tell_outcome(settled, console)
-        if lost and settings.spares and settings.places.stays:
-            limit_s = settings.roll_call_timeout_s
-            console.tell(event("job-stays", reason=settings.places.stays, limit_s=limit_s))
-        most = max(restarts, settings.max_restarts)
-        console.tell(event("nodes-restart", restart=restarts, max_restarts=most))
+            return Result(
+                exit_code(outcome, settled, rank),
+                outcome,
+                job.place,
+                settled,
+                job.restarts,
+                settled.first_failed,
+                reporter.clock.so_far(),
+                attempt.health,
+            )
+        job.restart(settled)
+
+
+class _JobSoFar:
+    """What a node has seen of its job, over the starts of its training; ``place`` is the one it has now."""
+
+    def __init__(
+        self,
+        training_at: Callable[[NodePlace], TrainingCommand],
+        fingerprint: Fingerprint,
+        settings: RendezvousSettings,
+        console: Console,
+    ) -> None:
+        self.settings = settings
+        self.restarts = 0
+        self.place = NodePlace(fingerprint.node_rank, settings.master_addr)
+        self.training = training_at(self.place)
+        self._training_at = training_at
+        self._fingerprint = fingerprint
+        self._console = console
+        self._is_spare = fingerprint.node_rank >= fingerprint.nnodes
+        self._failed: list[FailedRun] = []
+        self._port_given_up = False
+        self._replaced: tuple[int, ...] = ()
+        self._lost = False
+
+    def task(self) -> RunTask:
+        """Return what the helper process needs for the next start."""
+        task = _task(self._fingerprint, self.settings, self.training, self.restarts)
+        return replace(task, spare=self._is_spare, replaced=self._replaced, lost=self._lost)
+
+    def started_again(self, place: NodePlace, restarts: int) -> TrainingCommand:
+        """Return what this node runs in a place after so many other starts."""
+        return self._training_at(place).started_again(restarts)
+
+    def follow(self, moved: Moved) -> None:
+        """Go to where the nodes meet instead."""
+        self.settings = replace(self.settings, master_addr=moved.host)
+        self.restarts = max(self.restarts, moved.restarts_used)
+        self._is_spare = self._is_spare or self._fingerprint.node_rank == 0  # that rank is another's there
+        self._lost = True
+
+    def take(self, attempt: Attempt, outcome: Outcome) -> NotAgain | None:
+        """Note how a start went, and in which place; return why this node wants no other, None if it does."""
+        self._stay_at(attempt)
+        self._failed.append(FailedRun(highest_step(attempt.output.text()), outcome.duration_s))
+        max_restarts = self.settings.max_restarts
+        not_again = why_not_again(self._failed, self.restarts - self._port_given_up, max_restarts)
+        if not self._port_given_up and attempt.was_in_the_way(outcome):
+            self._port_given_up, not_again = True, None
+            self._failed.clear()
+            self._console.tell(event("port-given-up", port=self.settings.port))
+            self.settings = replace(self.settings, port=ANY_PORT)
+        if attempt.hung and self.training.hangs and self.training.hangs.on_hang == STOP:
+            return NotAgain(NotAgainKind.HANG)
+        return not_again
+
+    def restart(self, settled: RunOutcome) -> None:
+        """Say that the nodes meet again, and why."""
+        self.restarts += 1
+        self._replaced, self._lost = settled.replaced, lost_node_0(settled)
+        tell_outcome(settled, self._console)
+        settings = self.settings
+        if self._lost and settings.spares and settings.places.stays:
+            stays, limit_s = settings.places.stays, settings.roll_call_timeout_s
+            self._console.tell(event("job-stays", reason=stays, limit_s=limit_s))
+        most = max(self.restarts, settings.max_restarts)
+        self._console.tell(event("nodes-restart", restart=self.restarts, max_restarts=most))
+
+    def _stay_at(self, attempt: Attempt) -> None:
+        """Take the place that this node had in a start for its own: a spare may have been given one."""
+        self.restarts, self._is_spare = attempt.restarts, False
+        # The job may have moved to another place and back, which a comparison of places does not show.
+        self.settings = replace(self.settings, master_addr=attempt.place.master_addr)
+        if attempt.place != self.place:
+            self.place, before = attempt.place, self._fingerprint
+            stand_in = before.stand_in or self.place.node_rank != before.node_rank
+            self._fingerprint = replace(before, node_rank=self.place.node_rank, stand_in=stand_in)
+            self.training = self._training_at(self.place)
 
 
 def lost_node_0(settled: RunOutcome) -> bool:

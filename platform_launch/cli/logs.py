@@ -18,9 +18,9 @@ from platform_launch.events import event
 from platform_launch.log_view.follow import followed
 from platform_launch.log_view.launch import NodeLog, find_logs, first_cause, missing_nodes
 from platform_launch.log_view.merge import Shown, merged, opened
-from platform_launch.log_view.selection import Selection, parse_nodes, parse_pattern
+from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
-from platform_launch.rendezvous.ranks import compact, in_words
+from platform_launch.rendezvous.ranks import compact, in_words, parse_ranks
 
 _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 
@@ -73,7 +73,7 @@ def command(
         _tell_of_none(selection, _write(merged([stdin], selection, tail), view))
         return 0
 
-    chosen = parse_nodes(nodes) if nodes is not None else None
+    chosen = parse_ranks(nodes) if nodes is not None else None
 
     def find() -> list[NodeLog]:
         return [log for log in find_logs(names, log_dir) if chosen is None or log.node in chosen]

@@ -13,6 +13,7 @@ from typing import ClassVar
 from platform_launch.dist_launch.folder import read_private, write_private
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.rendezvous.messages import Message
+from platform_launch.rendezvous.ranks import parse_ranks
 
 VERSION = 2
 
@@ -128,22 +129,6 @@ def _is_address(text: str) -> bool:
         with suppress(OSError, ValueError):
             return bool(socket.inet_pton(family, text))
     return False
-
-
-def parse_ranks(text: str) -> set[int]:
-    """Read ``0,2-3`` or ``rank-2``. Raises UsageError."""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().removeprefix("rank-").partition("-")
-        last = last if dash else first
-        digits = all(word.isascii() and word.isdigit() and len(word) <= 6 for word in (first, last))
-        if not digits or int(first) > int(last):
-            raise UsageError(
-                f"{shown(text)} does not name nodes: expected ranks like 0,2-3",
-                "dist-launch hosts lists them",
-            )
-        ranks |= set(range(int(first), int(last) + 1))
-    return ranks
 
 
 def read_cluster(path: Path) -> WaitingCluster:

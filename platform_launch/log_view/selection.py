@@ -38,17 +38,6 @@ class Selection:
                 yield entry
 
 
-def parse_nodes(text: str) -> frozenset[int]:
-    """Read node ranks as people write them: ``3``, ``0,2``, ``0-3,7``. Raises UsageError."""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,6})\s*(?:-\s*(\d{1,6})\s*)?", part)
-        if found is None:
-            raise UsageError(f"--node {text!r} cannot be read: expected ranks such as 3, 0,2 or 0-3,7")
-        ranks.update(range(int(found[1]), int(found[2] or found[1]) + 1))
-    return frozenset(ranks)
-
-
 def parse_pattern(text: str) -> re.Pattern[str]:
     """Read a regular expression. Raises UsageError."""
     try:

@@ -1,14 +1,31 @@
-"""Node ranks in words: which they are, and who is missing."""
+"""Node ranks as people write and read them: which they are, and who is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from platform_launch.errors import UsageError, shown
+
 if TYPE_CHECKING:
     from platform_launch.rendezvous.fingerprint import Fingerprint
 
 _ONE_BY_ONE = 4
+
+
+def parse_ranks(text: str) -> set[int]:
+    """Read ``3``, ``0,2-3`` or ``rank-2``. Raises UsageError."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.strip().removeprefix("rank-").partition("-"))
+        last = last if dash else first
+        digits = all(word.isascii() and word.isdigit() and len(word) <= 6 for word in (first, last))
+        if not digits or int(first) > int(last):
+            raise UsageError(
+                f"{shown(text)} does not name nodes: expected ranks like 0,2-3", "ranks count from 0"
+            )
+        ranks |= set(range(int(first), int(last) + 1))
+    return ranks
 
 
 def in_words(ranks: Iterable[int]) -> str:

@@ -11,7 +11,6 @@ from platform_launch.dist_launch import cluster_keys
 from platform_launch.dist_launch.cluster import (
     ClusterMember,
     WaitingCluster,
-    parse_ranks,
     read_cluster,
     write_cluster,
 )
@@ -31,20 +30,6 @@ MEMBER = ClusterMember(
     folder="/tmp/cluster_info.json.d",
 )
 CLUSTER = WaitingCluster(0, "ab", "now", 29501, tuple(replace(MEMBER, rank=rank) for rank in range(4)))
-
-
-@pytest.mark.parametrize(
-    ("text", "ranks"),
-    [("0", {0}), ("0,2-3", {0, 2, 3}), ("rank-2", {2}), (" 1 , 3 ", {1, 3}), ("rank-1,rank-2", {1, 2})],
-)
-def test_ranks_are_read_as_people_write_them(text: str, ranks: set[int]) -> None:
-    assert parse_ranks(text) == ranks
-
-
-@pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "1-", "0x1", "²", "1,,2", "9999999"])
-def test_what_names_no_node_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected ranks"):
-        parse_ranks(text)
 
 
 def test_a_rank_that_is_not_in_the_cluster_is_named() -> None:

@@ -23,7 +23,7 @@ from platform_launch.log_view.entry import EntryReader, LogEntry
 from platform_launch.log_view.follow import GrowingLog, followed
 from platform_launch.log_view.launch import CauseLine, NodeLog, find_logs, first_cause, missing_nodes
 from platform_launch.log_view.merge import Shown
-from platform_launch.log_view.selection import Selection, parse_nodes, parse_pattern
+from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
 from tests.lab.waiting import LIMIT_S, until
 
@@ -283,11 +283,6 @@ def test_marked_line_has_its_number_also_where_only_the_end_is_read(failed: Path
     file = log.with_suffix(".events.jsonl")
     file.write_text(file.read_text().replace('"line": 4', '"line": 5004'))
     assert "^^^ cause" in "\n".join(shown(str(log), "-n", "6"))
-
-
-@pytest.mark.parametrize(("text", "ranks"), [("3", {3}), ("0,2", {0, 2}), ("0-2, 7", {0, 1, 2, 7})])
-def test_nodes_are_read_as_people_write_them(text: str, ranks: set[int]) -> None:
-    assert parse_nodes(text) == ranks
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,36 @@ from __future__ import annotations
 
 import pytest
 
+from platform_launch.errors import UsageError
 from platform_launch.rendezvous.ranks import (
     absent_ranks,
     compact,
     describe_absent,
     in_words,
     looks_like_processes,
+    parse_ranks,
 )
 from tests.rendezvous.nodes import fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("0", {0}),
+        ("0,2-3", {0, 2, 3}),
+        ("rank-2", {2}),
+        (" 1 , 3 - 4 ", {1, 3, 4}),
+        ("rank-1,rank-2", {1, 2}),
+    ],
+)
+def test_ranks_are_read_as_people_write_them(text: str, ranks: set[int]) -> None:
+    assert parse_ranks(text) == ranks
+
+
+@pytest.mark.parametrize("text", ["", ",", "a", "3-1", "-1", "1-", "0x1", "²", "1,,2", "9999999"])
+def test_what_names_no_node_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected ranks"):
+        parse_ranks(text)
 
 
 def test_few_absent_nodes_are_named_one_by_one() -> None:

@@ -9,9 +9,9 @@ import click
 
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.dist_launch.broker_client import send_request
-from platform_launch.dist_launch.cluster import parse_ranks
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
+from platform_launch.rendezvous.ranks import parse_ranks
 
 
 @click.command("ssh", context_settings={"allow_interspersed_args": False})

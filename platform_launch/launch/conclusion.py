@@ -51,7 +51,7 @@ def conclude(
         happened = tell_outcome(result.run, console, quote=quote)
     if verdict is not None:
         console.tell(event("verdict", **verdict.as_dict()), lines=why)
-    _close(plan, result, result.outcome, verdict, memory, console, started)
+    _close(plan, result, verdict, memory, console, started)
     if result.exit_code:
         write_termination_message("\n".join([*happened, *why]))
 
@@ -59,13 +59,13 @@ def conclude(
 def _close(
     plan: LaunchPlan,
     result: Result,
-    outcome: Outcome,
     verdict: Verdict | None,
     memory: MemoryPeak,
     console: Console,
     started: datetime,
 ) -> None:
     """Say how the training ended, and where to look."""
+    outcome = result.outcome
     followed = result.first_failed if result.first_failed != plan.topology.node_rank else None
     ended = ending(outcome, result.exit_code, followed)
     written: list[Path | None] = []

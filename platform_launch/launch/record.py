@@ -20,8 +20,6 @@ from platform_launch.plan.launch_plan import LaunchPlan
 _TERMINATION_LOG = Path("/dev/termination-log")
 _TERMINATION_BYTES = 4096
 
-__all__ = ["first_failed", "git_revision", "utc", "versions", "write_record", "write_termination_message"]
-
 PACKAGES = ("torch", "accelerate", "deepspeed", "transformers", "jax", "nvidia-ml-py")
 
 

@@ -100,6 +100,11 @@ def parse_host(text: str, source: str) -> str:
     )
 
 
+def bracketed(address: str) -> str:
+    """Return a host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{address}]" if ":" in address else address
+
+
 def position(hosts: tuple[str, ...], names: frozenset[str]) -> int | None:
     """Return where one of ``names`` stands in the list, or None when nowhere or not decidable.
 

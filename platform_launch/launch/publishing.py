@@ -11,6 +11,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.extras import install_extra
+from platform_launch.hostlist import bracketed
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.run_report import RunReport, RunReporter
 from platform_launch.launch.trainjob_status import URL, TrainJobStatus
@@ -64,7 +65,7 @@ def _metrics(
         server = MetricsServer(address, report)
     except OSError as error:
         problem = error.strerror or str(error)
-        console.tell(event("metrics-not-served", host=host, port=port, problem=problem))
+        console.tell(event("metrics-not-served", host=bracketed(host), port=port, problem=problem))
         return []
-    console.tell(event("metrics-served", host=host, port=server.port))
+    console.tell(event("metrics-served", host=bracketed(host), port=server.port))
     return [server]

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.hostlist import bracketed
+
 # Two in a row may be lost by chance; the third attempt comes 1.4 s after the first, and doubles from there.
 _ATTEMPTS = 3
 _RETRANSMITS = "01"  # the kind of the kernel's timer; others wait, or ask a peer whose window is full
@@ -82,4 +84,4 @@ def _address(text: str) -> str:
     packed = b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4))
     family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
     host = socket.inet_ntop(family, packed).removeprefix("::ffff:")
-    return f"[{host}]:{int(port, 16)}" if ":" in host else f"{host}:{int(port, 16)}"
+    return f"{bracketed(host)}:{int(port, 16)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from platform_launch import helper
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
+from platform_launch.hostlist import bracketed
 from platform_launch.plan.request import Request
 from platform_launch.plan.training import Training
 from platform_launch.plan.variables import EnvVar
@@ -44,7 +45,7 @@ def accelerate(
             *("--num_machines", str(topology.nnodes)),
             *("--num_processes", str(topology.world_size)),
             *("--machine_rank", str(topology.node_rank)),
-            *("--main_process_ip", _bracketed(topology.master_addr)),
+            *("--main_process_ip", bracketed(topology.master_addr)),
             *("--main_process_port", str(topology.master_port)),
             *accumulation,
             *(_template(training) if yaml.uses_torchrun else _program(training)),
@@ -68,7 +69,7 @@ def torchrun(
             *("--nnodes", str(topology.nnodes)),
             *("--nproc-per-node", str(topology.nproc_per_node)),
             *("--node-rank", str(topology.node_rank)),
-            *("--master-addr", _bracketed(topology.master_addr)),
+            *("--master-addr", bracketed(topology.master_addr)),
             *("--master-port", str(topology.master_port)),
             *_template(training),
         ),
@@ -99,7 +100,7 @@ def jax(
     """One process a node, or several started together, each told its place by JAX_… and the usual names."""
     nproc = topology.nproc_per_node or 1
     first = topology.node_rank * nproc
-    coordinator = f"{_bracketed(topology.master_addr)}:{topology.master_port}"
+    coordinator = f"{bracketed(topology.master_addr)}:{topology.master_port}"
     common = [
         *_node(topology),
         _variable("JAX_COORDINATOR_ADDRESS", coordinator, "node 0, for jax.distributed.initialize"),
@@ -130,10 +131,6 @@ def _program(training: Training) -> tuple[str, ...]:
 def _template(training: Training) -> tuple[str, ...]:
     """Return the program as torchrun must be given it, which reads each word as a string.Template."""
     return tuple(word.replace("$", "$$") for word in _program(training))
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def _variable(name: str, value: object, reason: str) -> EnvVar:

@@ -67,6 +67,13 @@ def test_a_port_that_is_taken_costs_the_metrics_and_not_the_run(tmp_path: Path) 
             assert running.end() == 0
 
 
+def test_an_ipv6_address_stands_as_in_a_url(tmp_path: Path) -> None:
+    with launch(tmp_path, "--metrics-port", "[::1]:0") as running:
+        assert running.end() == 0
+    (log,) = (tmp_path / "logs").glob("*.log")
+    assert " http://[::1]:" in log.read_text() or " no metrics at [::1]:" in log.read_text()
+
+
 def test_a_missing_library_is_named_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "prometheus_client.py").write_text(
         "raise ModuleNotFoundError('none', name='prometheus_client')\n"

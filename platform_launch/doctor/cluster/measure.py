@@ -6,7 +6,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,9 @@ from typing import IO, Any
 from platform_launch.doctor.cluster.document import DoctorTask, Share
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
+from platform_launch.hardware import ports
 from platform_launch.helper import answer_line
+from platform_launch.hostlist import bracketed
 
 _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
 # Beyond the limit of the collective itself, for starting its processes.
@@ -118,9 +119,7 @@ class CollectiveWorkers:
 
 def free_address(address: str) -> str:
     """Return an address of this node with a port that is free now."""
-    with socket.create_server(("", 0)) as free:
-        port = free.getsockname()[1]
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f"{bracketed(address)}:{ports.free()}"
 
 
 def _share(found: Mapping[str, Any]) -> Share:

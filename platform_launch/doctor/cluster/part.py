@@ -35,6 +35,7 @@ from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.helper import MessageOutlet
+from platform_launch.hostlist import bracketed
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -227,7 +228,7 @@ class Part:
 
 
 def _in_words(address: str, port: int, step: ReachStep) -> str:
-    return f"{f'[{address}]' if ':' in address else address}:{port}: {step.value}"
+    return f"{bracketed(address)}:{port}: {step.value}"
 
 
 def _say(line: ConsoleLine) -> None:

@@ -75,25 +75,24 @@ def command(
 
     chosen = parse_ranks(nodes) if nodes is not None else None
 
-    def find() -> list[NodeLog]:
-        return [log for log in find_logs(names, log_dir) if chosen is None or log.node in chosen]
+    def wanted(logs: Iterable[NodeLog]) -> list[NodeLog]:
+        return [log for log in logs if chosen is None or log.node in chosen]
 
-    logs, absent = (
-        find(),
-        [node for node in missing_nodes(find_logs(names, log_dir)) if chosen is None or node in chosen],
-    )
+    launch = find_logs(names, log_dir)
+    logs = wanted(launch)
+    absent = [node for node in missing_nodes(launch) if chosen is None or node in chosen]
     if not logs and not follow:
-        known = compact(log.node for log in find_logs(names, log_dir) if log.node is not None)
+        known = compact(log.node for log in launch if log.node is not None)
         raise InputError(f"no log of node {nodes}: expected one of {known or 'logs that name no node'}")
-    view = LogView(
-        colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(find_logs(names, log_dir))
-    )
+    view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(launch))
     if absent:
         where = "waiting for them" if follow else "they lie on those nodes, or were never begun"
         Console().warn(f"no logs of {in_words(absent)} here: {where}")
     with ExitStack() as files:
         if follow:
-            found = _write(followed(find, selection, tail), view, at_once=True)
+            found = _write(
+                followed(lambda: wanted(find_logs(names, log_dir)), selection, tail), view, at_once=True
+            )
         else:
             found = _write(merged(opened(logs, files), selection, tail), view)
     closing = view.closing(first_cause(find_logs(names, log_dir)))

@@ -16,6 +16,8 @@ from platform_launch.wheels import note
 from platform_launch.wheels.machine import ask_interpreter, environment_for
 from platform_launch.wheels.report import NodeReport, ask_node, warnings
 
+_PIP_LIMIT_S = 600.0
+
 
 def install(wheel: Path, python: str, env: Environment, console: Console) -> None:
     """Install a wheel after comparing its note with this node. Raises InstallationError."""
@@ -31,11 +33,12 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
         )
     # Dependencies are left alone: a wheel must never replace a node's torch.
     argv = (python, "-m", "pip", "install", "--no-deps", "--force-reinstall", "--no-input", str(wheel))
-    answer = capture(Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent), timeout_s=600)
+    command = Command(argv, environment_for(python, env.inherited()), cwd=wheel.parent)
+    answer = capture(command, timeout_s=_PIP_LIMIT_S)
     if answer.exit_code != 0:
-        lines = answer.stderr.strip().splitlines() or ["it printed nothing"]
         raise InstallationError(
-            f"pip could not install {wheel.name}: {lines[-1]}", f"to see all: {shlex.join(argv)}"
+            f"pip could not install {wheel.name}: {answer.failure(_PIP_LIMIT_S)}",
+            f"to see all: {shlex.join(argv)}",
         )
     console.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
     warn(ask_this_node(python, env, timeout_s=300), console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import datetime, timezone
 
 
 class Phrase(str):
@@ -51,6 +52,12 @@ def seconds(value: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def iso_utc(moment: datetime | None = None) -> str:
+    """Return a moment, by default now, as it stands in files: ``2026-11-21T04:15:00Z``."""
+    moment = datetime.now(timezone.utc) if moment is None else moment.astimezone(timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _harmless(character: str) -> bool:

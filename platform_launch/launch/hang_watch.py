@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -28,6 +27,7 @@ from platform_launch.observe.overview import finding_lines, overview, stack_line
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.observe.workers import remove_torchruns_folders
+from platform_launch.text import iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.launch.peers import LinkPeers
@@ -178,7 +178,7 @@ class HangWatch:
         path = next(path for path in names if not os.path.exists(path))  # noqa: PTH110 - never raises
         document = {
             "hang": {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "time": iso_utc(),
                 "still_s": round(report.still_s, 1),
                 "lines": report.finding.lines(),
                 "line_sentences": report.finding.line_documents(),

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from platform_launch.confidential import masked, masked_arguments
 from platform_launch.hardware import packages
 from platform_launch.hardware.revision import git_revision
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.text import iso_utc
 
 # Kubernetes shows what a container writes here as the reason of its end; it keeps 4096 bytes.
 _TERMINATION_LOG = Path("/dev/termination-log")
@@ -33,8 +34,8 @@ def write_record(plan: LaunchPlan, started: datetime, outcome: Mapping[str, obje
         **_without_secrets(plan.as_dict()),
         "versions": versions(),
         "git_revision": git_revision(plan.training.script),
-        "started": utc(started),
-        "ended": utc(datetime.now(timezone.utc)),
+        "started": iso_utc(started),
+        "ended": iso_utc(),
         "outcome": outcome,
     }
     try:
@@ -55,11 +56,6 @@ def _without_secrets(plan: dict[str, Any]) -> dict[str, Any]:
     }
     training = {**plan["training"], "script_args": masked_arguments(plan["training"]["script_args"])}
     return {**plan, **variables, "training": training, "argv": masked_arguments(plan["argv"])}
-
-
-def utc(moment: datetime) -> str:
-    """Return a moment as it stands in records: ``2026-11-21T04:15:00Z``."""
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def first_failed(records: Iterable[Path]) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timezone
 from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.events import Event, event
 from platform_launch.launch.run_report import RunReport
+from platform_launch.text import iso_utc
 
 if TYPE_CHECKING:
     from http.client import HTTPSConnection
@@ -75,7 +75,7 @@ class TrainJobStatus:
         try:
             status = trainer_status(self._report())
             if status and status != self._posted:
-                self._post({**status, "lastUpdatedTime": _now()})
+                self._post({**status, "lastUpdatedTime": iso_utc()})
                 self._posted, self._refusals = status, 0
         except Exception as error:  # whatever it is, the training goes on
             self._refusals += 1
@@ -152,7 +152,3 @@ def _message(answer: bytes) -> str:
         return str(json.loads(answer)["message"])[:200]
     except (ValueError, TypeError, KeyError, RecursionError):
         return "no reason given"
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

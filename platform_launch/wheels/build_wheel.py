@@ -19,6 +19,7 @@ from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.processor import instructions
 from platform_launch.hardware.revision import git_revision
+from platform_launch.text import iso_utc
 from platform_launch.wheels import architectures, building, note, ops, requirements, source, target
 from platform_launch.wheels.building import Build
 from platform_launch.wheels.machine import (
@@ -247,7 +248,7 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
         compiler=f"{compiler.family} {'.'.join(map(str, compiler.version))}",
         nvcc=toolkit.release if toolkit is not None else None,
         instructions=tuple(sorted(instructions())),
-        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        built=iso_utc(),
     )
     console.info(f"what it was built for: {described.write(output)}")
     by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))

@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
 from platform_launch.why.lines.broken_lines import LONGEST_BYTES
+from platform_launch.why.lines.recurrence import Head
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
 
 _BLOCK_BYTES = 1 << 20
@@ -77,6 +78,8 @@ class Scanner:
         self._index = 0
         self._shape = b""
         self._end = 0  # the segment that the log's last part begins with
+        self._head = Head()
+        self._again = frozenset[int]()
 
     def lines(self) -> Iterator[RawLine]:
         """Yield the lines that may matter. A carriage return ends a line too, but does not count as one."""
@@ -86,7 +89,8 @@ class Scanner:
             self._shapes = squeeze(block).split(b"\n")
             self._promising = self._vocabulary.promising(self._shapes)
             self._end = squeeze(block[:-_END_BYTES]).count(b"\n") if is_tail else len(self._shapes)
-            if self._promising or self.everything or is_tail:
+            self._again = self._head.again(self._shapes)
+            if self._promising or self._again or self.everything or is_tail:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
                 yield from self._lines_of(_numbers(block, self.lines_read + 1))
                 self._segments = []
@@ -113,6 +117,16 @@ class Scanner:
             self._promising.pop(self._shape, None)
 
     @property
+    def begins_again(self) -> bool:
+        """Tell whether the log's first lines come again with the current one."""
+        return self._index in self._again
+
+    def expect_no_beginning(self) -> None:
+        """Say that the log's first lines come again within one run: that they do tells nothing."""
+        self._head.forget()
+        self._again = frozenset()
+
+    @property
     def current(self) -> bytes:
         """The segment of the current line, none at the log's end."""
         return self._segments[self._index][:_PIECE_BYTES] if self._segments else b""
@@ -133,7 +147,7 @@ class Scanner:
     def _lines_of(self, numbers: list[int]) -> Iterator[RawLine]:
         exhausted, none = self._vocabulary.exhausted, frozenset[bytes]()
         for index, shape in enumerate(self._shapes):
-            wanted = self.everything or shape in self._promising or index >= self._end
+            wanted = self.everything or shape in self._promising or index >= self._end or index in self._again
             if shape in exhausted or not wanted:
                 continue
             self._index, self._shape, self.number = index, shape, numbers[index]

@@ -157,6 +157,11 @@ class Episode:
         """Tell whether anyone says that a process ended."""
         return bool(self.endings or self.steps or self.of_role(SignatureRole.SUMMARY))
 
+    @property
+    def tells_of_a_failure(self) -> bool:
+        """Tell whether a process ended, had a cause to, or suffered from another one's end."""
+        return self.ends or bool(self.of_role(SignatureRole.CAUSE) or self.of_role(SignatureRole.CONSEQUENCE))
+
     def tells_from(self, number: int) -> bool:
         """Tell whether an exception ended a process, or others suffered in a line from ``number`` on."""
         suffered = any(one.last >= number for one in self.of_role(SignatureRole.CONSEQUENCE))

@@ -99,6 +99,11 @@ class LogEvents:
         self._leave_behind(line.number)
         self._begun_anew_at = line.number
 
+    @property
+    def tell_of_a_failure(self) -> bool:
+        """Tell whether anything failed in the log so far."""
+        return any(node_events.episode.tells_of_a_failure for node_events in self._nodes.values())
+
     def _leave_behind(self, until: int, proof: Occurrence | None = None) -> None:
         """Take earlier attempts for got over where the latest one worked before line ``until``.
 

@@ -87,6 +87,8 @@ class LogReader:
         for raw in self._scanner.lines():
             self._survey(raw)
             taken = False
+            if self._scanner.begins_again:
+                self._begin_again(raw)
             for data in unwrap(raw.data):
                 line = self._parse(raw.number, data)
                 self._clock.read(line)
@@ -101,6 +103,14 @@ class LogReader:
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
         return self._events.finished(self._job[1])
+
+    def _begin_again(self, raw: RawLine) -> None:
+        """Take a line with which the log's first ones come again for the beginning of another attempt."""
+        self._close_tracebacks()
+        if self._events.tell_of_a_failure:
+            self._events.begin_anew(self._parse(raw.number, raw.data))
+        else:
+            self._scanner.expect_no_beginning()
 
     def _survey(self, raw: RawLine) -> None:
         """Look at what lines begin with, at the start of a log and further on more and more seldom."""
@@ -338,6 +348,7 @@ class LogReader:
             self._conclude_cut(chain, reading)
             return
         raised, match, role = meaning_of(chain, self._catalogue)
+        raised = replace(raised, script=chain.script)
         if chain.lost_its_end and not match.signature.patterns:
             self._conclude_cut(chain, reading)
             return

@@ -66,6 +66,7 @@ _ENDING_LINES = 300
 # What a training prints of its steps; a few of them come before all of its tasks have ended.
 _PROGRESS = re.compile(
     rb"(?i)\b(?:steps?|epochs?|iter(?:ation)?s?|batch)\b\W{0,3}\d|\bloss\b[^\d\n]{0,12}\d|\d ?(?:it/s|s/it)\b"
+    rb'|"POST /\S{0,100} HTTP/\d\.\d" 200\b'
 )
 FEW_STEPS = 10
 _FEW_LINES = 3

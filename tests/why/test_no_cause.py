@@ -22,6 +22,9 @@ OOM = uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
         "/var/spool/slurmd/job9/slurm_script: line 9: /proc/sys/vm/drop_caches: Permission denied",
         "run.sh: line 9: /scratch/out/metrics.json: Permission denied",
         "c++: probe: gcc: error: unrecognized command-line option '-march=native'",
+        "run.sh: line 5: ulimit: stack size: cannot modify limit: Operation not permitted",
+        "conftest.c:14:10: error: expected expression before ';' token",
+        "conftest.c:(.text+0x1f): undefined reference to `pthread_create'",
     ],
 )
 def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain, line: str) -> None:
@@ -45,6 +48,21 @@ def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain,
 def test_what_speaks_of_a_failure_is_not_the_cause(explain_text: Explain, line: str) -> None:
     assert explain_text(f"{progress(20)}{line}\n").kind != "cause"
     assert explain_text(f"{line}\n{uncaught('KeyError: 3')}").title == "KeyError: 3"
+
+
+def test_a_limit_that_a_shell_may_not_raise_and_warnings_of_a_compiler_are_no_failure(
+    explain_text: Explain,
+) -> None:
+    for line in (
+        "run.sh: line 5: ulimit: stack size: cannot modify limit: Operation not permitted\n",
+        "src/blas.cpp:68:1: warning: non-void function does not return a value [-Wreturn-type]\n",
+        "grid.cu(12): warning #177-D: variable 'n' was declared but never referenced\n",
+        "[INFO] built with -acc=gpu, the file was compiled on gn04\n",
+    ):
+        assert explain_text(line).kind == "nothing"
+    probed = "conftest.c:14:10: error: expected expression\n"
+    assert explain_text(probed + progress(20)).kind == "nothing"
+    assert explain_text("stencil.c:10:5: error: expected declaration\n").cause == "compile_failed"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ ENGLISH = {
     "went-on-until": "the others went on until: {event}",
     "perhaps": "perhaps: {event}",
     "also": "also in these logs: {event}",
+    "another-program": "another program failed in the same log, as it seems by itself: {event}",
     "order-unknown": "the logs do not say which came first; also {event}",
     "consequence-earlier": "earlier by the clocks, and usually a consequence: {event}",
     "error-above": "an error stands near it ({log}:{line}): {text}",

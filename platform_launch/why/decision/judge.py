@@ -26,6 +26,7 @@ from platform_launch.why.decision.other_events import (
     survived,
     unordered,
 )
+from platform_launch.why.decision.other_programs import of_several_programs
 from platform_launch.why.decision.root_cause import (
     broken_before,
     cancelled_before,
@@ -112,10 +113,11 @@ def _choose(
             return failed, [note("also", event=named(first))]
         elif cancelled := cancelled_before(first, nodes):
             return cancelled, [note("also", event=named(first))]
+        cause, programs = of_several_programs(cause, events) if cause is first else (cause, [])
         cause.where = place_told_below(cause, events)
-        others = also(cause, first, events) if cause is not first or not equals else []
+        others = also(cause, first, events) if not programs and (cause is not first or not equals) else []
         notes += earlier_signs(cause, events, offsets)
-        return cause, [*notes, *others, *survived(nodes, cause)]
+        return cause, [*notes, *programs, *others, *survived(nodes, cause)]
     if left := caught_last(nodes, catalogue) or left_by_itself(nodes, catalogue):
         return left, []
     chosen = best_consequence(events, offsets)

@@ -71,7 +71,8 @@ class Raised:
     """An exception as it was printed.
 
     ``frame`` is the innermost one of the user's own code, ``innermost`` that of any code; ``entry`` the
-    function of the outermost one. ``more`` are the lines that the message goes on with. ``handling`` tells
+    function of the outermost one, ``script`` the file that the program was started with, as far as the
+    traceback shows it. ``more`` are the lines that the message goes on with. ``handling`` tells
     that it came up while the exception before it was handled, not because of it.
     """
 
@@ -83,6 +84,7 @@ class Raised:
     more: list[Line] = field(default_factory=list)
     innermost: TracebackFrame | None = None
     handling: bool = False
+    script: str = ""
 
     @property
     def text(self) -> str:
@@ -161,6 +163,11 @@ class Chain:
         if self.mild and not uncaught:
             return True
         return bool(entries) and not uncaught and not _ENTRIES.intersection(entries)
+
+    @property
+    def script(self) -> str:
+        """The file that its program was started with, "" where no traceback of it shows that."""
+        return next((link.script for link in self.links if link.script), "")
 
     @property
     def place(self) -> TracebackFrame | None:

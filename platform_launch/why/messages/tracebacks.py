@@ -296,6 +296,7 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         frames[0].function if frames else "",
         innermost=inner[-1] if inner else None,
         handling=handling,
+        script=next((frame.file for frame in own if frame.function == "<module>"), ""),
     )
 
 

@@ -39,7 +39,7 @@ def first_line(verdict: Verdict) -> int | None:
         "ERROR: LoadError: DimensionMismatch: lengths 4 and 5\nStacktrace:\n [1] _bcs1\n",
         "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
         "/home/u/job.sh: line 12: MASTER_HOST: unbound variable\n",
-        "kernels.cpp:41:7: error: 'frob' was not declared in this scope\nmake: *** [kernels.o] Error 1\n",
+        "Trainer.java:41: error: cannot find symbol\nmake: *** [Trainer.class] Error 1\n",
         '{"ts":"t","level":"error","msg":"shard 12 is older than its manifest"}\n{"level":"info"}\n',
         'time="t" level=error msg="the lease is held by run 7712"\ntime="t" level=info msg="bye"\n',
         "2025-11-03 10:00:02.123 | ERROR    | feed.run:open:44 - checksum of part-0007 is 12ab; giving up\n",

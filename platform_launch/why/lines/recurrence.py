@@ -3,57 +3,67 @@
 from __future__ import annotations
 
 import re
+from itertools import islice, takewhile
 
 _LINES = 3
 # Of short lines the same three come by chance.
 _LEAST_LETTERS = 40
-# What comes again and again in one run: progress, and the reports of failures.
-_OF_ONE_RUN = re.compile(rb"\b(?:step|epoch|iter(?:ation)?|batch|loss|its?|file|traceback|warn\w*)s?\b")
+# What stands above a run's own first lines may not come again: a shell's trace, what one log is quoted with.
+_MOST_HEADS = 8
+# What comes again and again in one run.
+_OF_ONE_RUN = re.compile(rb"\b(?:step|epoch|iter(?:ation)?|batch|loss|its?|warn\w*)s?\b")
+_FAILURE = re.compile(rb"traceback most recent|file \S{1,200} line|error|exception")
 
 
-class Head:
-    """The first lines of one log, by their shapes (letters and blanks), unless such lines come often."""
+class Heads:
+    """Some lines one after the other, at the beginning of one log, by their shapes (letters and blanks)."""
 
     def __init__(self) -> None:
-        self._shapes: list[bytes] | None = None  # not learned yet; empty where there are none to look for
+        self._heads: list[list[bytes]] | None = None  # not learned yet
 
     def again(self, shapes: list[bytes]) -> frozenset[int]:
-        """Return the lines of the next block, by their index, with which the first ones come again."""
-        at = 0
-        if self._shapes is None:
-            first = _filled(shapes, 0)
-            self._shapes = [shapes[index] for index in first]
-            if not _are_telling(self._shapes):
-                self.forget()
-                return frozenset()
-            at = first[-1] + 1
-        found = set[int]()
-        while self._shapes:
-            try:
-                at = shapes.index(self._shapes[0], at)
-            except ValueError:
-                break
-            if [shapes[index] for index in _filled(shapes, at)] == self._shapes:
-                found.add(at)
-            at += 1
-        return frozenset(found)
+        """Return the lines of the next block, by index, with which some of the first ones come again."""
+        if self._heads is not None:
+            return frozenset(place for head in self._heads for place in _places(head, shapes, 0))
+        first = [(_shapes_from(shapes, at), at) for at in _beginning(shapes)]
+        telling = [(head, at) for head, at in first if _is_telling(head)]
+        self._heads = [head for head, _ in telling]
+        return frozenset(place for head, at in telling for place in _places(head, shapes, at + 1))
 
-    def forget(self) -> None:
-        """Look for them no more."""
-        self._shapes = []
+    def forget(self, shapes: list[bytes], at: int) -> None:
+        """Look no more for those that come again with a line of a block."""
+        again = _shapes_from(shapes, at)
+        self._heads = [head for head in self._heads or () if head != again]
 
 
-def _filled(shapes: list[bytes], at: int) -> list[int]:
-    """Return the first lines from one on that hold a letter."""
-    filled: list[int] = []
-    while at < len(shapes) and len(filled) < _LINES:
-        if not shapes[at].isspace() and shapes[at]:
-            filled.append(at)
+def _beginning(shapes: list[bytes]) -> list[int]:
+    """Return the first lines of the first block that are of no failure and no progress."""
+    above = takewhile(lambda one: not _FAILURE.search(one[1]), enumerate(shapes))
+    plain = (at for at, shape in above if _letters(shape) and not _OF_ONE_RUN.search(shape))
+    return list(islice(plain, _MOST_HEADS))
+
+
+def _places(head: list[bytes], shapes: list[bytes], at: int) -> list[int]:
+    places: list[int] = []
+    while True:
+        try:
+            at = shapes.index(head[0], at)
+        except ValueError:
+            return places
+        if _shapes_from(shapes, at) == head:
+            places.append(at)
         at += 1
-    return filled
 
 
-def _are_telling(shapes: list[bytes]) -> bool:
-    letters = sum(len(shape.replace(b" ", b"")) for shape in shapes)
-    apart = len(set(shapes)) == _LINES
-    return apart and letters >= _LEAST_LETTERS and not any(map(_OF_ONE_RUN.search, shapes))
+def _shapes_from(shapes: list[bytes], at: int) -> list[bytes]:
+    """Return the first shapes from one on that hold a letter."""
+    return list(islice((shape for shape in islice(shapes, at, None) if _letters(shape)), _LINES))
+
+
+def _letters(shape: bytes) -> int:
+    return len(shape) - shape.count(b" ")
+
+
+def _is_telling(head: list[bytes]) -> bool:
+    apart = len(set(head)) == _LINES
+    return apart and sum(map(_letters, head)) >= _LEAST_LETTERS and not any(map(_OF_ONE_RUN.search, head))

@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from platform_launch.why.lines import sieve
 from platform_launch.why.lines.broken_lines import LONGEST_BYTES
-from platform_launch.why.lines.recurrence import Head
+from platform_launch.why.lines.recurrence import Heads
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze, tells
 
 _BLOCK_BYTES = 1 << 20
@@ -78,7 +78,7 @@ class Scanner:
         self._index = 0
         self._shape = b""
         self._end = 0  # the segment that the log's last part begins with
-        self._head = Head()
+        self._heads = Heads()
         self._again = frozenset[int]()
 
     def lines(self) -> Iterator[RawLine]:
@@ -89,7 +89,7 @@ class Scanner:
             self._shapes = squeeze(block).split(b"\n")
             self._promising = self._vocabulary.promising(self._shapes)
             self._end = squeeze(block[:-_END_BYTES]).count(b"\n") if is_tail else len(self._shapes)
-            self._again = self._head.again(self._shapes)
+            self._again = self._heads.again(self._shapes)
             if self._promising or self._again or self.everything or is_tail:
                 self._segments = block.replace(b"\r", b"\n").split(b"\n")
                 yield from self._lines_of(_numbers(block, self.lines_read + 1))
@@ -118,13 +118,13 @@ class Scanner:
 
     @property
     def begins_again(self) -> bool:
-        """Tell whether the log's first lines come again with the current one."""
+        """Tell whether some of the log's first lines come again with the current one."""
         return self._index in self._again
 
     def expect_no_beginning(self) -> None:
-        """Say that the log's first lines come again within one run: that they do tells nothing."""
-        self._head.forget()
-        self._again = frozenset()
+        """Say that the first lines that come again with the current one do so within one run."""
+        self._heads.forget(self._shapes, self._index)
+        self._again = self._heads.again(self._shapes)
 
     @property
     def current(self) -> bytes:

@@ -83,7 +83,7 @@ def test_rank_far_behind_is_late_whatever_it_waits_in(explain_text: Explain) -> 
     verdict = explain_text(log)
     assert verdict.where.rank == 5
     assert "rank 5 timed out at number 64088 (BROADCAST), the others at 96117" in verdict.notes
-    # Two such, or one of two, may wait in a group of their own, which counts for itself; unless it has a name.
+    # Two such, or one of two, may wait in a group of their own that counts for itself, unless it has a name.
     several = "".join(LATE.format(rank, *numbers[5 if rank > 5 else 0]) for rank in range(8))
     one_of_two = "".join(LATE.format(rank, *numbers[rank + 4]) for rank in range(2))
     for unclear in (several, one_of_two):

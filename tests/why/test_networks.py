@@ -99,3 +99,30 @@ def test_gloo_s_wait_for_other_ranks_is_told_by_the_place_where_it_was_raised(ex
         explain_text(waited.replace("module.py", place[0]).replace("_call_impl", place[1])).cause
         == "store_timeout"
     )
+
+
+ABORTED = "[rank1]:[E ProcessGroupNCCL.cpp:577] [Rank 1] Some NCCL operations have failed or timed out.\n"
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "socketProgress: Connection closed by remote peer gn7.cluster<45074>",
+        "Net : Connection closed by remote peer gn7.cluster<45074>",
+        "socketProgressOpt: Call to recv from gn7.cluster<45074> failed : Connection reset by peer",
+    ],
+)
+def test_peer_that_closed_a_connection_is_the_place(explain_text: Explain, lost: str) -> None:
+    said = f"gn2:2985:2994 [0] misc/socket.cc:50 NCCL WARN {lost}\n"
+    for log in (
+        said,
+        said + ABORTED,
+        said + "gn2:2985:2994 [0] NCCL INFO misc/socket.cc:50 -> 6\n" + ABORTED,
+    ):
+        verdict = explain_text(log)
+        assert (verdict.cause, str(verdict.where)) == ("connection_lost", "host gn7.cluster")
+        assert verdict.details["peer"] == "gn7.cluster<45074>"
+    # One that had lost a connection itself only followed, and a name of the own host tells nothing.
+    first = "gn7:51:52 [0] NCCL WARN NET/IB : Got completion from peer 10.3.0.4<9> with error 12\n"
+    assert explain_text(first + said).where.host != "gn7.cluster"
+    assert explain_text(said.replace("gn7.cluster<", "127.0.0.1<")).where.host == "gn2"

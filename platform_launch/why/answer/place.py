@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,8 @@ _FEW_TASKS = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _MOST_COMPARED = 64
+# As NCCL names who is at the other end of a connection.
+_PEER = re.compile(r"(?P<host>[\w.:-]*\w)<\d{1,5}>")
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
@@ -52,6 +55,8 @@ def fill_place(
         behind = int(missing)
     if told is not None:
         notes.append(told)
+    if gone := _gone(event, nodes):
+        where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
@@ -100,6 +105,22 @@ def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
 def _ends(event: Occurrence) -> bool:
     """Tell whether an event is the end of a job or of its processes, and nothing else."""
     return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
+
+
+def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
+    """Return the host of the peer that closed a connection of NCCL's, unless it said the like before."""
+    peer = _PEER.fullmatch(event.details.get("peer", ""))
+    if peer is None or event.signature.id != "connection_lost" or peer["host"] in _ITSELF:
+        return None
+    name = _short(peer["host"])
+    suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
+    before = (e.where.host for e in suffered if e.log == event.log and e.start < event.start)
+    return peer["host"] if name not in {_short(host or "") for host in (event.where.host, *before)} else None
+
+
+def _short(host: str) -> str:
+    """Return a host's name without its domain, and an address as it is."""
+    return host if host[:1].isdigit() else host.partition(".")[0]
 
 
 def _is_soon_after(event: Occurrence, table: Collectives) -> bool:

@@ -119,12 +119,15 @@ def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> boo
 
 
 def _reason_of(chosen: Occurrence, consequences: Iterable[Occurrence]) -> Occurrence:
-    """Return the reason that an error's own message ends with, if it has one; else the error."""
+    """Return the reason that ends an error's own message, or that names the peer above; else the error."""
     for reason in consequences:
-        within = 0 < reason.number - chosen.number <= LINES_OF_A_MESSAGE and reason.log == chosen.log
-        together = NOWHERE in (chosen.where, reason.where) or chosen.where == reason.where
-        if within and together and chosen.signature.id in reason.signature.explains:
+        if reason.log != chosen.log or chosen.signature.id not in reason.signature.explains:
+            continue
+        below, together = reason.number - chosen.number, NOWHERE in (chosen.where, reason.where)
+        if 0 < below <= LINES_OF_A_MESSAGE and (together or chosen.where == reason.where):
             reason.where = reason.where.filled(chosen.where)
+            return reason
+        if -LINES_OF_A_MESSAGE <= below < 0 and "peer" in reason.details:
             return reason
     return chosen
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platform_launch.environment import Environment
+from platform_launch.hardware import HcaPort
 from platform_launch.hardware.builds import BuildLock
 from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.plan.nccl import ports_in_use
 
 if TYPE_CHECKING:
     from platform_launch.health.reading import DeviceReading
@@ -69,6 +71,13 @@ class Facts:
     def has_gpus(self) -> bool:
         """Whether this node trains on GPUs."""
         return bool(self.plan.hardware.gpus.devices)
+
+    @property
+    def ports_in_use(self) -> list[HcaPort]:
+        """The ports that NCCL uses for this training's traffic between nodes."""
+        if not (self.is_distributed and self.has_gpus):
+            return []
+        return ports_in_use(self.plan.child_environment(self.env.inherited()), self.plan.hardware.hca_ports)
 
     def variable(self, name: str) -> str | None:
         """Return a variable as the training will see it: set outside, or by this launcher."""

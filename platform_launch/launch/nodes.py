@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from platform_launch.console import Console
-from platform_launch.doctor.checks.rdma import selects
 from platform_launch.environment import Environment
 from platform_launch.errors import HangError, LaunchError, UnfitNodeError, of_file
 from platform_launch.events import Event, event
@@ -26,7 +25,7 @@ from platform_launch.launch.watched_training import WatchedTraining
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.plan.nccl import training_ports
+from platform_launch.plan.nccl import ports_in_use
 from platform_launch.plan.request import Request
 from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.supervise.signals import SignalInbox
@@ -64,7 +63,7 @@ def train(
                 DEFAULT_GRACE_S if request.grace_s is None else request.grace_s,
                 reported,
                 _hang_options(plan, env, flags, memory),
-                _health_options(plan, env, flags),
+                health_options(plan, env, flags.health_interval_s),
                 int(request.log_limit_gib * _GIB),
             )
 
@@ -145,15 +144,12 @@ def _hang_options(
     )
 
 
-def _health_options(plan: LaunchPlan, env: Environment, flags: TogetherFlags) -> HealthOptions:
+def health_options(plan: LaunchPlan, env: Environment, interval_s: float) -> HealthOptions:
     """Return the devices that the training uses: its GPUs, and the ports that carry its traffic."""
     machine = plan.hardware
-    chosen = env.get("NCCL_IB_HCA")
-    ports = training_ports(machine.hca_ports)
-    if chosen is not None:
-        ports = [port for port in machine.hca_ports if port.active and selects(chosen, port)]
+    ports = ports_in_use(plan.child_environment(env.inherited()), machine.hca_ports)
     return HealthOptions(
-        flags.health_interval_s,
+        interval_s,
         plan.topology.node_rank,
         env.hostname,
         () if machine.assumed else machine.gpus.devices,

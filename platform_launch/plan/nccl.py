@@ -6,6 +6,8 @@ GID indices, and a launcher that replaces them makes training slower.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan.variables import EnvVar
@@ -158,6 +160,34 @@ def training_ports(ports: tuple[HcaPort, ...]) -> list[HcaPort]:
     candidates = infiniband or active
     fastest = max((port.rate_gbps or 0.0 for port in candidates), default=0.0)
     return [port for port in candidates if (port.rate_gbps or 0.0) == fastest]
+
+
+def ports_in_use(variables: Mapping[str, str], ports: tuple[HcaPort, ...]) -> list[HcaPort]:
+    """Return the ports that NCCL uses between nodes, by the variables that the training is given."""
+    if infiniband_off(variables) or variables.get("NCCL_NET", "").strip().lower() == "socket":
+        return []
+    chosen = variables.get("NCCL_IB_HCA", "").strip()
+    if not chosen:
+        return training_ports(ports)
+    return [port for port in ports if port.active and selects(chosen, port)]
+
+
+def infiniband_off(variables: Mapping[str, str]) -> bool:
+    """Whether NCCL_IB_DISABLE turns InfiniBand and RoCE off."""
+    return variables.get("NCCL_IB_DISABLE", "").strip() not in ("", "0")
+
+
+def selects(chosen: str, port: HcaPort) -> bool:
+    """Apply NCCL_IB_HCA: prefixes with optional ports; ``=`` asks for exact names, ``^`` excludes."""
+    text = chosen.strip()
+    excluding, text = text.startswith("^"), text.removeprefix("^")
+    exact, text = text.startswith("="), text.removeprefix("=")
+    hit = False
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        device, _, number = item.partition(":")
+        named = port.device == device if exact else port.device.startswith(device)
+        hit = hit or (named and number in ("", str(port.port)))
+    return hit != excluding
 
 
 def is_gb200(hardware: Hardware) -> bool:

@@ -10,7 +10,6 @@ import pytest
 
 from platform_launch.doctor import Level, examine
 from platform_launch.doctor.checks.planned import plan_warnings
-from platform_launch.doctor.checks.rdma import selects
 from platform_launch.doctor.finding import refuse
 from platform_launch.errors import UnfitNodeError
 from platform_launch.hardware import Gpus, Hardware, HcaPort
@@ -211,6 +210,7 @@ def test_shared_memory_that_ended_runs_fill_is_to_be_cleaned() -> None:
 def test_locked_memory_counts_only_for_rdma_without_privilege() -> None:
     node = limited(machine(8, hca_ports=(port("mlx5_0"),)), 64 / 1024**2)
     only(healthy(hardware=node, exempt_from_memlock=False), "memlock-low")
+    assert examine(healthy({"NCCL_NET": "Socket"}, node, exempt_from_memlock=False)) == []
     assert examine(healthy(hardware=node, exempt_from_memlock=True)) == []
     assert examine(healthy(hardware=limited(machine(8), 64 / 1024**2), exempt_from_memlock=False)) == []
 
@@ -283,21 +283,6 @@ def test_a_roce_port_without_an_address_is_named() -> None:
 def test_adapters_that_are_not_here_leave_nccl_with_sockets() -> None:
     node = machine(8, hca_ports=(port("mlx5_0"),))
     assert "mlx5_0:1" in only(healthy({"NCCL_IB_HCA": "=mlx5_7"}, node), "rdma-hca-unknown").what
-
-
-@pytest.mark.parametrize(
-    ("chosen", "taken"),
-    [
-        ("mlx5_1", ["mlx5_1", "mlx5_10"]),
-        ("=mlx5_1", ["mlx5_1"]),
-        ("=mlx5_1:1,mlx5_2:1", ["mlx5_1", "mlx5_2"]),
-        ("mlx5_1:2", []),
-        ("^=mlx5_1", ["mlx5_2", "mlx5_10"]),
-    ],
-)
-def test_hcas_are_selected_as_nccl_does(chosen: str, taken: list[str]) -> None:
-    ports = [port(device) for device in ("mlx5_1", "mlx5_2", "mlx5_10")]
-    assert [p.device for p in ports if selects(chosen, p)] == taken
 
 
 def test_the_plans_warnings_become_findings_of_the_room_they_come_from() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware
-from platform_launch.plan.nccl import exact_interface, nccl_variables, training_ports
+from platform_launch.plan.nccl import exact_interface, nccl_variables, selects, training_ports
 from platform_launch.topology import Topology
 from tests.plan.machines import job, machine, port
 
@@ -136,3 +136,18 @@ def test_a_gb200_speaks_over_its_fast_ethernet_ports(hardware: Hardware, nccl: s
     env = chosen(hardware)
     assert (env["NCCL_SOCKET_IFNAME"], env["GLOO_SOCKET_IFNAME"]) == (nccl, gloo)
     assert "NCCL_SOCKET_IFNAME" not in chosen(hardware, {"NCCL_SOCKET_IFNAME": "eth0"})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "taken"),
+    [
+        ("mlx5_1", ["mlx5_1", "mlx5_10"]),
+        ("=mlx5_1", ["mlx5_1"]),
+        ("=mlx5_1:1,mlx5_2:1", ["mlx5_1", "mlx5_2"]),
+        ("mlx5_1:2", []),
+        ("^=mlx5_1", ["mlx5_2", "mlx5_10"]),
+    ],
+)
+def test_hcas_are_selected_as_nccl_does(chosen: str, taken: list[str]) -> None:
+    ports = [port(device) for device in ("mlx5_1", "mlx5_2", "mlx5_10")]
+    assert [p.device for p in ports if selects(chosen, p)] == taken

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, warning
-from platform_launch.plan.nccl import training_ports
 from platform_launch.text import Phrase
 
 # A container runtime gives 64 MiB unless told otherwise. NCCL takes some 10 MB for each GPU and its
@@ -57,9 +56,12 @@ def shared_memory(facts: Facts) -> Iterator[Finding]:
 def locked_memory(facts: Facts) -> Iterator[Finding]:
     """InfiniBand and RoCE need memory that may not be swapped out."""
     limit_gib = facts.plan.hardware.host.locked_memory_gib
-    ports = training_ports(facts.plan.hardware.hca_ports)
-    uses_rdma = facts.is_distributed and facts.has_gpus and ports
-    if not uses_rdma or facts.exempt_from_memlock or limit_gib is None or limit_gib >= _ENOUGH_LOCKED_GIB:
+    if (
+        not facts.ports_in_use
+        or facts.exempt_from_memlock
+        or limit_gib is None
+        or limit_gib >= _ENOUGH_LOCKED_GIB
+    ):
         return
     yield warning(
         "memlock-low",

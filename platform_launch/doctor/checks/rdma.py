@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import HcaPort
-from platform_launch.plan.nccl import training_ports
+from platform_launch.plan.nccl import selects
 from platform_launch.text import Phrase
 
 
@@ -31,7 +31,7 @@ def ports_down(facts: Facts) -> Iterator[Finding]:
 
 def gids(facts: Facts) -> Iterator[Finding]:
     """RoCE connects by GID: without the right one NCCL stops with 'error 12' or ibv_modify_qp."""
-    ports = [port for port in _used(facts) if port.link_layer == "Ethernet"]
+    ports = [port for port in facts.ports_in_use if port.link_layer == "Ethernet"]
     if not ports:
         return
     index = facts.env.get("NCCL_IB_GID_INDEX", "").strip()
@@ -84,30 +84,6 @@ def unknown_hcas(facts: Facts) -> Iterator[Finding]:
             "NCCL_IB_HCA",
             "unset it: the active ports are then named exactly",
         )
-
-
-def selects(chosen: str, port: HcaPort) -> bool:
-    """Apply NCCL_IB_HCA: prefixes with optional ports; ``=`` asks for exact names, ``^`` excludes."""
-    text = chosen.strip()
-    excluding, text = text.startswith("^"), text.removeprefix("^")
-    exact, text = text.startswith("="), text.removeprefix("=")
-    hit = False
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        device, _, number = item.partition(":")
-        named = port.device == device if exact else port.device.startswith(device)
-        hit = hit or (named and number in ("", str(port.port)))
-    return hit != excluding
-
-
-def _used(facts: Facts) -> list[HcaPort]:
-    """Return the ports NCCL would use for traffic between nodes."""
-    machine, env = facts.plan.hardware, facts.env
-    if not (facts.is_distributed and facts.has_gpus) or facts.variable("NCCL_IB_DISABLE") == "1":
-        return []
-    chosen = env.get("NCCL_IB_HCA")
-    if chosen is None:
-        return training_ports(machine.hca_ports)
-    return [port for port in machine.hca_ports if port.active and selects(chosen, port)]
 
 
 def _names(ports: list[HcaPort]) -> str:

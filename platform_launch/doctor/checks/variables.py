@@ -8,7 +8,7 @@ from dataclasses import replace
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
 from platform_launch.hardware import Interface
-from platform_launch.plan.nccl import exact_interface
+from platform_launch.plan.nccl import exact_interface, infiniband_off
 from platform_launch.text import Phrase
 
 # Not NCCL's: left behind by somebody who looked for a fault, and slow ever after.
@@ -60,8 +60,7 @@ def unknown_interfaces(facts: Facts) -> Iterator[Finding]:
 def contradictions(facts: Facts) -> Iterator[Finding]:
     """NCCL obeys one of two variables in silence, and it is rarely the one that was meant."""
     env, finding_id = facts.env, "variable-contradiction"
-    infiniband_off = env.get("NCCL_IB_DISABLE", "0").strip() != "0"
-    if infiniband_off and "NCCL_IB_HCA" in env:
+    if infiniband_off(env) and "NCCL_IB_HCA" in env:
         yield warning(
             finding_id,
             Phrase(
@@ -72,7 +71,7 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
             "NCCL_IB_DISABLE",
             "unset NCCL_IB_DISABLE to use these adapters",
         )
-    if infiniband_off and env.get("NCCL_NET", "").strip().upper() == "IB":
+    if infiniband_off(env) and env.get("NCCL_NET", "").strip().upper() == "IB":
         level = error if facts.is_distributed and facts.has_gpus else warning
         yield level(
             finding_id,

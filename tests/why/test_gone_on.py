@@ -59,6 +59,8 @@ def test_a_vague_line_answers_only_where_a_log_ends_with_it(explain_text: Explai
         verdict = explain_text(line + "4 8.60\n" * 5)
         assert (verdict.kind, [one.id for one in verdict.noted]) == ("nothing", ["perhaps", "ends-with"])
     assert explain_text(moved + "8.60\n" * 5 + ENDED).cause == "exited_first"
+    script = "python: can't open file '/tmp/train.py': [Errno 2] No such file or directory\n"
+    assert explain_text(moved + script).cause == "slurm_folder"
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,13 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
 
 
 def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
-    """Tell whether a suspect that explains a cause stands above it."""
+    """Tell whether a suspect that explains a cause stands above it.
+
+    What prepares a job is said mildly also where all below then runs in another environment.
+    """
     above = suspect.log == first.log and suspect.start < first.start
-    return suspect.role is SignatureRole.SUSPECT and not suspect.mention and above
+    heavy = not suspect.mention or suspect.signature.has(SignatureTrait.PREPARES)
+    return suspect.role is SignatureRole.SUSPECT and heavy and above
 
 
 def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Location:

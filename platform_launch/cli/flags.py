@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.errors import UsageError, shown
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -98,6 +99,7 @@ log_dir_option = click.option(
     "--log-dir",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
+    shell_complete=completion.folders,
     help="Where launches left their logs, as run --log-dir says (default: logs/ in the checkout or working "
     "directory).",
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
 from platform_launch.errors import UsageError, shown
 from platform_launch.jobs.description import LISTS, MAPPINGS, Value
@@ -20,7 +21,12 @@ job_options = flags(
     click.option("--gpus-per-node", metavar="N", help="GPUs per node (default: 8); 0 for none."),
     click.option("--image", metavar="IMAGE", help="Container image."),
     click.option("--entrypoint", metavar="PATH", help="start_multinode_platform.sh, where the job runs."),
-    click.option("--script", metavar="FILE", help="Training script, where the job runs (default: TAEHV)."),
+    click.option(
+        "--script",
+        metavar="FILE",
+        shell_complete=completion.files,
+        help="Training script, where the job runs (default: TAEHV).",
+    ),
     click.option("--volume", "volumes", multiple=True, metavar="SOURCE:PATH[:ro]", help="Claim or /folder."),
     click.option("--time", metavar="H:M:S", help="Time limit."),
     click.option("--cpus", metavar="N", help="CPUs per node."),
@@ -32,7 +38,12 @@ job_options = flags(
     click.option("--node-selector", multiple=True, metavar="LABEL=VALUE", help="Nodes with this label only."),
     click.option("--toleration", "tolerations", multiple=True, metavar="TAINT", help="Nodes with it, too."),
     click.option("--exclude", multiple=True, metavar="NODE", help="A node that it must not run on."),
-    click.option("--quarantine", metavar="FILE", help="More such nodes; read here, and by the job itself."),
+    click.option(
+        "--quarantine",
+        metavar="FILE",
+        shell_complete=completion.files,
+        help="More such nodes; read here, and by the job itself.",
+    ),
     click.option("--namespace", metavar="NAME", help="Kubernetes namespace."),
     click.option("--queue", "--partition", metavar="NAME", help="Slurm partition, Volcano or Kueue queue."),
     click.option("--account", metavar="NAME", help="Slurm account."),

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from platform_launch.cli import options
+from platform_launch.cli import completion, options
 from platform_launch.cli.flags import Number, flags
 from platform_launch.hardware.storage import own_temporary_folder
 from platform_launch.plan.request import LAUNCHERS, Request
@@ -39,6 +39,7 @@ launch_options = flags(
     click.option(
         "--recipe",
         metavar="NAME",
+        shell_complete=completion.names(lambda _ctx: ("auto", "cpu", "8gpu", "16gpu")),
         help="Launch a script of your own with the accelerate yaml of a recipe: auto, cpu, 8gpu or 16gpu.",
     ),
     click.option(
@@ -51,6 +52,7 @@ launch_options = flags(
     click.option(
         "--log-dir",
         type=click.Path(path_type=Path),
+        shell_complete=completion.folders,
         help="Folder for logs (default: logs/ in the checkout or working directory).",
     ),
     click.option(

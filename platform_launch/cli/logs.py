@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from platform_launch import streams
+from platform_launch.cli import completion
 from platform_launch.cli.flags import WholeNumber, log_dir_option
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
@@ -26,7 +27,13 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 
 
 @click.command("logs")
-@click.argument("names", nargs=-1, type=click.Path(readable=False), metavar="[JOB|LOG…|-]")
+@click.argument(
+    "names",
+    nargs=-1,
+    type=click.Path(readable=False),
+    metavar="[JOB|LOG…|-]",
+    shell_complete=completion.jobs_or_files,
+)
 @click.option(
     "-f", "--follow", is_flag=True, help="Show what is written from now on, too, until all nodes ended."
 )

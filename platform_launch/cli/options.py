@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import WholeNumber, flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
@@ -18,13 +19,25 @@ from platform_launch.topology import Overrides
 _HIGHEST_PORT = 65535
 _LOOPBACK = "127.0.0.1"
 
+
+def _platforms() -> list[str]:
+    from platform_launch.platforms import PLATFORMS
+
+    return [platform.name for platform in PLATFORMS]
+
+
 topology_options = flags(
     click.option("--nnodes", type=WholeNumber(1), help="Number of nodes in the job."),
     click.option("--node-rank", type=WholeNumber(0), help="Rank of this node, from 0."),
     click.option("--master-addr", metavar="HOST", help="Name or address of node 0."),
     click.option("--master-port", type=WholeNumber(1, 65535), help="Rendezvous port on node 0."),
     click.option("--nproc-per-node", type=WholeNumber(1), help="Processes per node (default: one a GPU)."),
-    click.option("--platform", metavar="NAME", help="Read this platform's variables only."),
+    click.option(
+        "--platform",
+        metavar="NAME",
+        shell_complete=completion.names(lambda _ctx: _platforms()),
+        help="Read this platform's variables only.",
+    ),
 )
 
 assume_gpus = click.option(

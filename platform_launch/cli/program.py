@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from platform_launch import streams
+from platform_launch.cli import completion
 from platform_launch.console import Console
+from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown, shown_list
 from platform_launch.helper import PACKAGE
 
@@ -85,8 +87,11 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
                 "install the package with pip, or unpack the archive",
             )
         )
+    asking = f"_{name}_COMPLETE".replace("-", "_").upper()  # set by a shell's Tab
+    if Environment.of_this_process(asking):
+        completion.register_shells()
     try:
-        code = group.main(args=arguments, prog_name=name, standalone_mode=False)
+        code = group.main(args=arguments, prog_name=name, complete_var=asking, standalone_mode=False)
     except LaunchError as error:
         return show(error)
     except click.UsageError as error:

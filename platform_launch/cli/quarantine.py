@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import Number
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
@@ -36,6 +37,10 @@ def needed_file(flag: Path | None) -> Path:
             "no quarantine file was named: expected --quarantine FILE", f"or set {FILE_VARIABLE}"
         )
     return path
+
+
+def _held(ctx: click.Context) -> list[str]:
+    return [node.node for node in read(needed_file(ctx.params.get("quarantine")))]
 
 
 @click.group("quarantine", context_settings=SETTINGS)
@@ -87,7 +92,7 @@ def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: flo
 
 @command.command("release")
 @quarantine_file_option
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.names(_held))
 def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
     """Let nodes out of quarantine."""
     path = needed_file(quarantine)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from platform_launch import hardware
-from platform_launch.cli import launch_options, options
+from platform_launch.cli import completion, launch_options, options
 from platform_launch.console import Console
 from platform_launch.console.screen import columns
 from platform_launch.environment import Environment
@@ -17,6 +17,9 @@ from platform_launch.errors import UsageError, shown
 from platform_launch.events import Event
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.platforms import detect
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _LOG_WIDTH = 120  # columns of what is not shown on a terminal
 
@@ -28,10 +31,17 @@ class ScriptArguments(click.Command):
         """Add the script's arguments to the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- SCRIPT ARGUMENTS]"]
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the options, and files to the script."""
+        if ctx.meta["is_cut"]:
+            return completion.files(ctx, self.params[0], incomplete)
+        return super().shell_complete(ctx, incomplete)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse what stands before ``--`` and keep the rest in ``ctx.meta["script_args"]``."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta["script_args"] = tuple(args[cut + 1 :])
+        ctx.meta["is_cut"] = cut < len(args)
         try:
             return super().parse_args(ctx, args[:cut])
         except click.UsageError as error:

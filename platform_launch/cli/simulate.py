@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from platform_launch import hardware
-from platform_launch.cli import launch_options, run
+from platform_launch.cli import completion, launch_options, run
 from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.options import together
 from platform_launch.console import STDOUT, Console, languages
@@ -20,6 +21,9 @@ from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import LAUNCHERS
 from platform_launch.project import project_root
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 _PLACES = "simulate itself tells each node its place; --nodes says how many there are"
 _INSTEAD = {
     "print_env": "platform-launch run --print-env shows what one node would run",
@@ -27,13 +31,31 @@ _INSTEAD = {
 }
 
 
+class _WithOptionsOfRun(run.ScriptArguments):
+    """Takes what `run` takes, so that is offered too."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the options of both."""
+        own = super().shell_complete(ctx, incomplete)
+        return own if ctx.meta["is_cut"] else [*own, *run.command.shell_complete(ctx, incomplete)]
+
+
+def _value_for_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    last = next(reversed(ctx.params["run_options"]), None)
+    options = (one for one in run.command.params if isinstance(one, click.Option) and not one.is_flag)
+    option = next((one for one in options if last in one.opts), None)
+    return option.shell_complete(ctx, incomplete) if option else completion.files(ctx, param, incomplete)
+
+
 @click.command(
     "simulate",
-    cls=run.ScriptArguments,
+    cls=_WithOptionsOfRun,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
 @click.option("--nodes", type=WholeNumber(1, 64), default=2, show_default=True, help="Nodes to start.")
-@click.argument("run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]")
+@click.argument(
+    "run_options", nargs=-1, type=click.UNPROCESSED, metavar="[run options]", shell_complete=_value_for_run
+)
 def command(nodes: int, run_options: tuple[str, ...]) -> int:
     """Start several nodes of a job on this machine, on the CPU or splitting its GPUs.
 

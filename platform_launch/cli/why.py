@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from platform_launch import streams
+from platform_launch.cli import completion
 from platform_launch.cli.dumps import DumpReading, read, split
 from platform_launch.cli.flags import json_or_table, log_dir_option
 from platform_launch.cli.options import lang_option
@@ -19,7 +20,12 @@ from platform_launch.why.hang_records import HangRecord
 
 @click.command("why")
 @click.argument("logs", nargs=-1, type=click.Path(readable=False), metavar="[LOG…|-]")
-@click.option("--job", metavar="NAME", help="The newest launch of this job, all nodes whose logs are there.")
+@click.option(
+    "--job",
+    metavar="NAME",
+    shell_complete=completion.names(completion.jobs),
+    help="The newest launch of this job, all nodes whose logs are there.",
+)
 @log_dir_option
 @json_or_table
 @lang_option

@@ -123,6 +123,11 @@ def _of_folder(folder: Path, job: str | None) -> list[Path]:
     return logs
 
 
+def jobs_in(folder: Path) -> list[str]:
+    """Return the jobs of this launcher whose logs lie in a folder."""
+    return sorted({found["job"] for path in folder.iterdir() if _is_log(path) and (found := _our_name(path))})
+
+
 def _is_log(path: Path) -> bool:
     return not path.name.startswith(".") and _LOG_NAME.match(_unpacked_name(path.name)) is not None
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
@@ -20,7 +21,12 @@ DEFAULT_SSH_PORT = 2025
 
 ssh_options = flags(
     click.option("--ssh-port", metavar="PORT", help="Where SSH servers listen (SSH_PORT; 2025)."),
-    click.option("--ssh-key", metavar="FILE", help="Rank 0's private key (SSH_KEY; else a new pair)."),
+    click.option(
+        "--ssh-key",
+        metavar="FILE",
+        shell_complete=completion.files,
+        help="Rank 0's private key (SSH_KEY; else a new pair).",
+    ),
     click.option("--ssh-user", metavar="NAME", help="Who logs in (SSH_USER; the user that runs wait)."),
 )
 

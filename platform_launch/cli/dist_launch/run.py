@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
 from platform_launch.console import Console
@@ -65,12 +66,13 @@ class _ScriptFirst(click.Command):
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path),
+    shell_complete=completion.folders,
     help="Folder for a log a node (default: logs/ in the working directory).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would run where, and run nothing.")
 @own.ssh_options
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", shell_complete=completion.files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=completion.files)
 def command(
     script: str,
     arguments: tuple[str, ...],

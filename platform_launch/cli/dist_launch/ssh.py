@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
@@ -14,9 +15,14 @@ from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.rendezvous.ranks import parse_ranks
 
 
+def _waiting(_ctx: click.Context) -> list[str]:
+    _, cluster = own.cluster(Environment.of_this_process())
+    return ["all", *(member.alias for member in cluster.members)]
+
+
 @click.command("ssh", context_settings={"allow_interspersed_args": False})
 @own.ssh_options
-@click.argument("nodes", metavar="RANKS|all")
+@click.argument("nodes", metavar="RANKS|all", shell_complete=completion.names(_waiting))
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
 def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
     """Log in to a node (rank-2), or run COMMAND there; on several (0,2-3, all) side by side.

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from platform_launch import __version__, hardware
+from platform_launch.cli import completion
 from platform_launch.cli.flags import WholeNumber, seconds
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.cli.quarantine import quarantine_file_option
@@ -51,9 +52,16 @@ _MOST_ADDRESSES = 32
     type=click.Path(path_type=Path),
     default=Path(),
     metavar="FOLDER",
+    shell_complete=completion.folders,
     help="Where commands start (default: here).",
 )
-@click.option("--state", type=click.Path(path_type=Path), metavar="FOLDER", help="What this agent remembers.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    shell_complete=completion.folders,
+    help="What this agent remembers.",
+)
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Holds the join token.")
 @click.option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Whom to trust for https.")
 @seconds(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
@@ -36,6 +37,7 @@ _PREFIX = "procguard-demo-"
     "--folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
+    shell_complete=completion.folders,
     help="Where all of it lies (default: a temporary one, removed at the end).",
 )
 def command(port: int | None, command_line: str | None, folder: Path | None) -> int:

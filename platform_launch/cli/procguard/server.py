@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.procguard.extra import needs_procguard
 from platform_launch.console import Console
 from platform_launch.environment import Environment
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 @click.command("server")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="See configs/procguard.yaml.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen (127.0.0.1:8765).")
-@click.option("--data", metavar="FOLDER", help="Where logs and the database lie (procguard-data).")
+@click.option(
+    "--data",
+    metavar="FOLDER",
+    shell_complete=completion.folders,
+    help="Where logs and the database lie (procguard-data).",
+)
 @click.option("--database", metavar="URL", help="SQLite in the data folder, or PostgreSQL.")
 def command(config: Path | None, **flags: Any) -> int:
     """Run the server with its web page. Flags go before the configuration file.

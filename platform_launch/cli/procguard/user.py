@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
 from platform_launch.cli.output import read_text
 from platform_launch.cli.procguard.extra import needs_procguard
@@ -29,7 +30,9 @@ _ROLES = click.Choice(["viewer", "operator", "admin"])
 
 _in_place = flags(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The server's."),
-    click.option("--data", metavar="FOLDER", help="The server's data folder."),
+    click.option(
+        "--data", metavar="FOLDER", shell_complete=completion.folders, help="The server's data folder."
+    ),
     click.option("--database", metavar="URL", help="The server's database."),
 )
 _PASSWORD = click.option(

@@ -8,11 +8,11 @@ import click
 
 from platform_launch.cli.flags import Number, WholeNumber, flags
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, ApiClient, connected, segment
 from platform_launch.errors import UsageError
 
 _settings = flags(
-    click.option("--master-addr", metavar="NODE", help="The node that rank 0 runs on."),
+    click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that rank 0 runs on."),
     click.option("--master-port", type=WholeNumber(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
     click.option("--backend", type=click.Choice(["nccl", "gloo"])),
@@ -53,7 +53,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("name")
-@click.option("--like", metavar="GROUP", help="With the settings of this group.")
+@click.option("--like", metavar="GROUP", shell_complete=GROUPS, help="With the settings of this group.")
 @_settings
 @connected
 def create(client: ApiClient, name: str, like: str | None, as_json: bool, **values: Any) -> None:
@@ -66,7 +66,7 @@ def create(client: ApiClient, name: str, like: str | None, as_json: bool, **valu
 
 
 @click.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=GROUPS)
 @_settings
 @connected
 def set_(client: ApiClient, name: str, as_json: bool, **values: Any) -> None:
@@ -80,8 +80,8 @@ def set_(client: ApiClient, name: str, as_json: bool, **values: Any) -> None:
 
 
 @click.command()
-@click.argument("workers", nargs=-1, required=True, metavar="WORKER…")
-@click.option("--group", metavar="NAME", help="Where to.")
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER…", shell_complete=WORKERS)
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Where to.")
 @click.option("--out", is_flag=True, help="Out of their group, into none.")
 @connected
 def move(client: ApiClient, workers: tuple[str, ...], group: str | None, out: bool, as_json: bool) -> None:
@@ -101,7 +101,7 @@ def _group_action(action: str, meaning: str, done: str) -> click.Command:
         now = "" if result == phase else f", now {phase}"
         _echo(f"{name}: {result}{now} (run {run})", answer, as_json)
 
-    return click.command(action, help=meaning)(click.argument("name")(act))
+    return click.command(action, help=meaning)(click.argument("name", shell_complete=GROUPS)(act))
 
 
 start = _group_action("start", "Start all workers of a group, or none.", "starting")
@@ -110,7 +110,7 @@ restart = _group_action("restart", "Stop all workers of a group and start them a
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=GROUPS)
 @connected
 def delete(client: ApiClient, name: str, as_json: bool) -> None:
     """Delete a group that does not run. Its workers are in no group then."""
@@ -119,7 +119,7 @@ def delete(client: ApiClient, name: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=NODES)
 @connected
 def forget(client: ApiClient, node: str, as_json: bool) -> None:
     """Forget a node that is gone."""
@@ -128,7 +128,7 @@ def forget(client: ApiClient, node: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=NODES)
 @connected
 def release(client: ApiClient, node: str, as_json: bool) -> None:
     """Let a node out of quarantine."""

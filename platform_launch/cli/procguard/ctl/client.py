@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from platform_launch.cli import completion
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.procguard.ctl.tokens import server
 from platform_launch.cli.procguard.extra import needs_procguard
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import httpx
 
 _TIMEOUT_S = 30.0
+_TAB_S = 3.0  # somebody waits at a key
 
 SERVER_OPTION = click.option("--server", "url", metavar="URL", help="Where the server is (PROCGUARD_SERVER).")
 
@@ -45,13 +47,13 @@ class ServerUnreachableError(LaunchError):
 class ApiClient:
     """Calls of one server; a block that ends with its connections."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.url = url
         with needs_procguard():
             import httpx
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            self._http = httpx.Client(base_url=url, headers=headers, timeout=_TIMEOUT_S)
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
         except (httpx.InvalidURL, ValueError, OSError) as error:
             raise UsageError(f"server {url!r}: {escaped(str(error))}") from error
 
@@ -138,3 +140,19 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
 def segment(name: str) -> str:
     """Return a name as a part of an address."""
     return quote(name, safe="")
+
+
+def offered(path: str, key: str) -> Callable[..., Any]:
+    """Return what offers the names that the server knows to a shell's Tab."""
+
+    def known(context: click.Context) -> list[str]:
+        url = context.params.get("url")
+        with ApiClient(*server(Environment.of_this_process(), url), timeout_s=_TAB_S) as client:
+            return [one[key] for one in client.get(path)]
+
+    return completion.names(known)
+
+
+GROUPS = offered("/groups", "name")
+WORKERS = offered("/workers", "worker")
+NODES = offered("/nodes", "node")

@@ -10,7 +10,7 @@ import click
 
 from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, segment
+from platform_launch.cli.procguard.ctl.client import WORKERS, ApiClient, connected, segment
 from platform_launch.errors import UsageError
 from platform_launch.text import escaped
 
@@ -18,7 +18,7 @@ _AGAIN_S = 1.0
 
 
 @click.command()
-@click.argument("worker")
+@click.argument("worker", shell_complete=WORKERS)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 @click.option(
     "-n", "--tail", type=WholeNumber(1, 10_000), default=200, show_default=True, help="The last lines."

@@ -8,14 +8,14 @@ import click
 
 from platform_launch.cli.flags import WholeNumber
 from platform_launch.cli.output import print_json
-from platform_launch.cli.procguard.ctl.client import ApiClient, connected, hint_here, segment
+from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, hint_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
 from platform_launch.text import escaped
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=GROUPS)
 @connected
 def groups(client: ApiClient, name: str | None, as_json: bool) -> None:
     """List groups. With NAME: what that group waits for, and why it failed."""
@@ -63,7 +63,7 @@ def _about(group: dict[str, Any], *, verdict: bool) -> str:
 
 
 @click.command()
-@click.option("--group", metavar="NAME", help="Only the workers of this group.")
+@click.option("--group", metavar="NAME", shell_complete=GROUPS, help="Only the workers of this group.")
 @click.option("--state", metavar="STATE", help="Only those in this state, such as failed or silent.")
 @connected
 def workers(client: ApiClient, group: str | None, state: str | None, as_json: bool) -> None:
@@ -99,7 +99,7 @@ def _worker_row(worker: dict[str, Any]) -> tuple[object, ...]:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=GROUPS)
 @click.argument("number", type=WholeNumber(1), required=False)
 @click.option("-n", "--limit", type=WholeNumber(1, 500), default=20, show_default=True)
 @connected
@@ -145,7 +145,7 @@ def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=GROUPS)
 @connected
 def ranks(client: ApiClient, name: str, as_json: bool) -> None:
     """Show which ranks a start would give out, or what is in its way."""
@@ -165,7 +165,7 @@ def ranks(client: ApiClient, name: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=GROUPS)
 @click.option(
     "--stacks",
     is_flag=True,

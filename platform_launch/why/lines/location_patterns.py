@@ -23,7 +23,7 @@ PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 # What stands further on in a line belongs to what was glued to it.
 _WITHIN = 300
 _NAMED = re.compile(
-    r"\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
+    r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
     # In a sentence; "waiting on rank 3" speaks of another one, and so may an exception.
     r"|^(?!(?:\w+\.)*[a-z]\w*(?:Error|Exception): ).{0,300}?"
     r"(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
@@ -44,10 +44,10 @@ _HOST_IN_BRACKETS = re.compile(
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
-# NCCL's, its tests', UCX's and Open MPI's own prefixes. Loggers write levels, steps and epochs as Open MPI
+# NCCL's, its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write levels, steps and epochs as Open MPI
 # does hosts.
 _HOST_AND_PROCESS = re.compile(
-    r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure) "
+    r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
     r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"

@@ -54,6 +54,8 @@ _BY_PLACE = (
         re.compile(": Wait timeout$"),
         "store_timeout",
     ),
+    # Paddle's launcher stumbles while it ends the others.
+    (re.compile(r"/paddle/distributed/.* in terminate_local_procs$"), re.compile(""), "child_failed"),
     (re.compile(r"/wandb/sdk/"), re.compile("Broken pipe|Connection (?:reset|refused)"), "wandb_network"),
     (
         re.compile(r"/deepspeed/runtime/.* in \w*load\w*$"),

@@ -10,7 +10,8 @@ from platform_launch.why.lines.line import NOWHERE, Location
 
 LINES_OF_A_DESCRIPTION = 200
 _OF_A_POD = re.compile(
-    r"[ \t]+(?:Reason|Message|Exit Code|exitCode|State|Last State):[ \t]|.{0,120} kubelet[ ,]"
+    r"[ \t]+(?:Reason|Message|Exit Code|exitCode|State|Last State):[ \t]|(?:Reason|Message):(?:\t|[ ]{2})"
+    r"|.{0,120} kubelet[ ,]"
     r"|.{0,120}\b(?:Normal|Warning)\s{1,20}\w{1,60}\s{1,20}pod/|.{0,500} pod=\"[\w.-]{1,253}/"
 )
 # What a container's state says only of its form, in a description or a status in YAML.
@@ -24,7 +25,7 @@ _ASSIGNED = re.compile(
 )
 _NAMED = re.compile(r"\b[Pp]ods?[/=]")
 _EVENT_OF = re.compile(rb"\bpod/[\w.-]+")
-_NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]+\s*$")
+_NODE = re.compile(rb"Node:[ \t]+(?P<host>[\w.-]{1,253})/[\da-f.:]*\s*$")
 # NAMESPACE NAME READY STATUS RESTARTS AGE, and of `-o wide` IP NODE and two columns more.
 _ROW = re.compile(
     r"(?:[a-z0-9][a-z0-9-]{0,62}[ \t]+)?(?P<pod>[a-z0-9][a-z0-9.-]{0,252})[ \t]+\d{1,3}/\d{1,3}[ \t]+"

@@ -139,3 +139,41 @@ def test_link_that_hccl_could_not_make_points_to_the_other_end(explain_text: Exp
     )
     assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "hccl_link", 1)
     assert (verdict.details["remote rank"], verdict.details["peer"]) == ("0", "172.16.0.2")
+
+
+def test_fault_of_an_npu_in_a_copy_is_told_with_the_npu(explain_text: Explain) -> None:
+    prefix = "[rank3]: "
+    lines = [
+        "[ERROR] 2026-05-02-11:20:07 (PID:71, Device:3, RankID:3) ERR00100 PTA call acl api failed",
+        "[Error]: An internal error occurs in the task scheduler module on the device. ",
+        "EI9999: Inner Error!",
+        "        The error from device(chipId:3, dieId:0), serial number is 4. there is a sdma error, "
+        "sdma channel is 6, cqeStatus=0x3 [FUNC:ProcessStarsSdmaErrorInfo]",
+    ]
+    own = uncaught(
+        "RuntimeError: copy_d2d:CopyKernel.cpp:274 NPU function error: "
+        "c10_npu::acl::AclrtSynchronizeStreamWithTimeout(copy_stream), error code is 507001",
+        prefix,
+    )
+    verdict = explain_text(own + "".join(f"{prefix}{line}\n" for line in lines))
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "npu_copy", 3)
+    assert verdict.details["device"] == "3"
+    assert "NPU 3" in verdict.fix
+
+
+def test_rank_that_could_not_reach_anothers_memory_waits_for_the_faulty_npu(explain_text: Explain) -> None:
+    remote = "[rank1]:[E502 11:20:06.1 compiler_depend.ts:444] SUSPECT REMOTE ERROR, error code is 507057\n"
+    faulty = uncaught("RuntimeError: UCE ERROR, error code is 507053", "[rank6]: ")
+    alone = explain_text(remote)
+    assert (alone.kind, alone.cause, alone.where.rank) == ("consequence", "npu_remote", 1)
+    verdict = explain_text(remote + faulty)
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "npu_memory", 6)
+
+
+def test_npu_that_sends_no_sign_of_life_is_a_fault_of_the_node(explain_text: Explain) -> None:
+    verdict = explain_text(
+        uncaught("RuntimeError: ACL stream synchronize failed, error code is 507010", "[rank2]: ")
+        + "[rank2]: [ERROR] 2026-05-02-11:20:07 (PID:7, Device:2, RankID:2) ERR00100 PTA call acl api failed\n"
+    )
+    assert (verdict.cause, verdict.where.rank, verdict.retry) == ("npu_lost", 2, "another_node")
+    assert verdict.details["device"] == "2"

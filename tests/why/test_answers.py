@@ -317,3 +317,31 @@ def test_the_master_s_endpoint_stands_in_the_advice(explain_text: Explain) -> No
     assert explain_text(waited.format("localhost")).cause == "master_local"
     hostile = explain_text(waited.format("$(reboot)"))
     assert (hostile.cause, "reboot" in hostile.fix) == ("master_unreachable", False)
+
+
+ALONE = (
+    "[rank0]:[E1218 20:43:21.1 x.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={number}, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600036 "
+    "milliseconds before timing out.\n"
+    "[rank0]:[E1218 20:43:21.2 x.cpp:2168] [PG ID 1 PG GUID 1 Rank 0]  failure detected by watchdog "
+    "at work sequence id: {number} PG status: last enqueued work: 547, last completed work: {done}\n"
+    "[rank0]:[E1218 20:43:21.3 x.cpp:681] [Rank 0] Some NCCL operations have failed or timed out.\n"
+)
+
+
+def test_only_rank_that_reports_says_itself_that_nothing_was_ever_completed(explain_text: Explain) -> None:
+    first = explain_text(ALONE.format(number=1, done=-1))
+    assert (first.kind, first.cause, first.where.rank) == ("consequence", "first_collective", 0)
+    assert "NCCL_P2P_DISABLE=1" in first.fix
+    assert explain_text(ALONE.format(number=40, done=39)).cause == "nccl_watchdog"
+    other_group = ALONE.format(number=7, done=6).replace("PG ID 1 PG GUID 1", "PG ID 0 PG GUID 0")
+    assert explain_text(other_group + ALONE.format(number=1, done=-1)).cause == "nccl_watchdog"
+
+
+def test_no_rank_is_called_silent_in_a_log_that_ends_within_a_report(explain_text: Explain) -> None:
+    ranks = "".join(LATE.format(rank, 1580, "ALLREDUCE") for rank in (0, 4, 2))
+    whole = explain_text(ranks)
+    assert any(one.id == "no-timeout" for one in whole.noted)
+    torn = explain_text(ranks + LATE.format(3, 1580, "ALLREDUCE").partition("ran for")[0] + "ran fo")
+    assert torn.cause == "nccl_watchdog"
+    assert not any(one.id == "no-timeout" for one in torn.noted)

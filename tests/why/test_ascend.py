@@ -147,8 +147,7 @@ def test_fault_of_an_npu_in_a_copy_is_told_with_the_npu(explain_text: Explain) -
         "[ERROR] 2026-05-02-11:20:07 (PID:71, Device:3, RankID:3) ERR00100 PTA call acl api failed",
         "[Error]: An internal error occurs in the task scheduler module on the device. ",
         "EI9999: Inner Error!",
-        "        The error from device(chipId:3, dieId:0), serial number is 4. there is a sdma error, "
-        "sdma channel is 6, cqeStatus=0x3 [FUNC:ProcessStarsSdmaErrorInfo]",
+        "        The error from device(chipId:3, dieId:0), serial number is 4. there is a sdma error, sdma",
     ]
     own = uncaught(
         "RuntimeError: copy_d2d:CopyKernel.cpp:274 NPU function error: "
@@ -173,7 +172,7 @@ def test_rank_that_could_not_reach_anothers_memory_waits_for_the_faulty_npu(expl
 def test_npu_that_sends_no_sign_of_life_is_a_fault_of_the_node(explain_text: Explain) -> None:
     verdict = explain_text(
         uncaught("RuntimeError: ACL stream synchronize failed, error code is 507010", "[rank2]: ")
-        + "[rank2]: [ERROR] 2026-05-02-11:20:07 (PID:7, Device:2, RankID:2) ERR00100 PTA call acl api failed\n"
+        + "[rank2]: [ERROR] 2026-05-02-11:20:07 (PID:7, Device:2, RankID:2) ERR00100 PTA call acl api\n"
     )
     assert (verdict.cause, verdict.where.rank, verdict.retry) == ("npu_lost", 2, "another_node")
     assert verdict.details["device"] == "2"

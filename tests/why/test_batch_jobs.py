@@ -352,3 +352,68 @@ def test_a_name_that_does_not_resolve_stands_behind_a_host_that_ssh_does_not_rea
     for log in (reach + name, name + reach):
         assert explain_text(log).cause == "ssh_name_unknown"
     assert explain_text(reach).cause == "ssh_failed"
+
+
+CUT_DOWN = (
+    "srun: forcing job termination\n"
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    "slurmstepd: error: *** STEP 4323.0 ON gpu-03 CANCELLED AT 2026-04-15T19:07:03 ***\n"
+    "srun: error: gpu-03: task 0: Killed\n"
+)
+
+
+def test_srun_that_was_ended_itself_is_told_from_a_job_that_was_cancelled(explain_text: Explain) -> None:
+    verdict = explain_text(CUT_DOWN)
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("consequence", "srun_ended", "gpu-03")
+    assert explain_text(CUT_DOWN.partition("\n")[2]).cause == "job_cancelled"
+    scheduler = (
+        "slurmstepd: error: *** JOB 4323 ON gpu-03 CANCELLED AT 2026-04-15T19:07:03 DUE TO TIME LIMIT ***\n"
+    )
+    assert explain_text(CUT_DOWN + scheduler).cause == "time_limit"
+    failed = "srun: error: gpu-03: task 1: Exited with exit code 3\n"
+    assert explain_text(failed + CUT_DOWN).cause == "exited_first"
+
+
+def test_ctrl_c_that_srun_passes_on_is_an_interrupt(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "srun: interrupt (one more within 1 sec to abort)\n"
+        "srun: StepId=88.0 tasks 0-7: running\n"
+        "srun: sending Ctrl-C to StepId=88.0\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("consequence", "interrupted")
+
+
+CRASHED = """\
+{0}[gn3:393:2:447] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x20)
+{0}==== backtrace (tid:    447) ====
+{0}    0  /opt/ucx/lib/libucs.so.0(+0x2293c) [0x2aab23b7a93c]
+{0}    1  /opt/ucx/lib/libuct.so.0(uct_rkey_release+0xe) [0x2aab2393f51e]
+{0}    2  /opt/mpi/lib/libmpi.so.40(MPI_Bcast+0x116) [0x2aaabb3fb776]
+{0}===================
+srun: error: gn3: task 0: Segmentation fault
+"""
+NO_CONTEXT = (
+    "0: [1581715406.914568] [gn3:393:2]    cuda_ipc_md.c:62   UCX  ERROR cuCtxGetDevice(&cu_device) failed: "
+    "invalid device context\n"
+)
+
+
+def test_library_of_a_crash_is_told_though_srun_reports_the_crash_too(explain_text: Explain) -> None:
+    verdict = explain_text(CRASHED.format("0: "))
+    assert (verdict.cause, verdict.where.host, verdict.where.task) == ("segfault", "gn3", 0)
+    assert verdict.details["library"] == "/opt/ucx/lib/libuct.so.0"
+
+
+def test_thread_of_mpi_without_a_gpu_explains_the_crash_that_follows(explain_text: Explain) -> None:
+    verdict = explain_text(NO_CONTEXT + CRASHED.format("0: "))
+    assert (verdict.kind, verdict.cause) == ("cause", "ucx_context")
+    assert (verdict.where.host, verdict.where.task) == ("gn3", 0)
+    other = NO_CONTEXT.replace("invalid device context", "out of memory")
+    assert explain_text(other + CRASHED.format("0: ")).cause != "ucx_context"
+
+
+def test_kernel_names_the_library_of_a_crash_unless_it_is_that_of_c(explain_text: Explain) -> None:
+    line = "[ 123.456] python3[991]: segfault at 18 ip 00007f3a sp 00007ffd error 4 in {}[7f3a+1a]\n"
+    assert explain_text(line.format("libnccl.so.2.18.5")).details == {"library": "libnccl.so.2.18.5"}
+    assert explain_text(line.format("libc.so.6")).details == {}

@@ -111,15 +111,22 @@ def _recorded(nodes: Sequence[NodeEvents], event: Occurrence) -> str:
 
 
 def _told_beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> dict[str, str]:
-    """Return what milder lines close by that show the same tell, where the event's own tell nothing."""
+    """Return what other lines of its process or close by tell of the same, where its own tell nothing."""
     told = (
         other.details
         for other in all_events(nodes)
         if other.signature is event.signature
         and other.log == event.log
-        and abs(other.number - event.number) <= _CLOSE_LINES
+        and (_is_of_same_process(other, event) or abs(other.number - event.number) <= _CLOSE_LINES)
     )
     return {} if event.details else max(told, key=len, default={})
+
+
+def _is_of_same_process(one: Occurrence, other: Occurrence) -> bool:
+    """Tell whether two events name one task or rank, as a process and the scheduler do that saw it end."""
+    where, there = one.where, other.where
+    numbered = None not in (where.host, where.task) or None not in (where.host, where.rank)
+    return numbered and where.filled(there) == there.filled(where)
 
 
 def _code(raised: Raised, *, told: bool) -> Code | None:

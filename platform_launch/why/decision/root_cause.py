@@ -19,6 +19,8 @@ _OF_MPI = frozenset(("mpi_abort", "mpi_error"))
 _LINES_OF_A_STANDSTILL = 50
 _LINES_OF_AN_ABORT = 3
 _LINES_OF_A_STACK = 16
+# The end of a step from outside, as Slurm and srun tell it.
+_CANCELLED = frozenset(("job_cancelled", "srun_ended"))
 # What `kubectl exec` says of the end of what it ran in a pod.
 _OF_KUBECTL_EXEC = "command terminated with exit code "
 # Exit codes from here on are those of signals.
@@ -95,7 +97,7 @@ def cancelled_before(first: Occurrence, nodes: Sequence[NodeEvents]) -> Occurren
         if event.start < first.start
     ]
     failed = any(s.exit_code and s.line.number < first.start for one in told for s in one.episode.steps)
-    if failed or any(event.signature.id != "job_cancelled" for event in above):
+    if failed or any(event.signature.id not in _CANCELLED for event in above):
         return None
     return next((event for event in above if any(where.host for where in event.wheres)), None)
 

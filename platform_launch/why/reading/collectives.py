@@ -22,6 +22,8 @@ _WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?=[,)])(?:, NumelIn=(\d+))?")
 _ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
 _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))
 _CAUGHT = "Watchdog caught collective operation timeout"
+# A report without it was cut off.
+_FOR_SO_LONG = re.compile(r"\bran for \d+ m")
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(
@@ -66,6 +68,8 @@ class Collectives:
     # How many the start-up barrier waits for and how many came, as one that waited there says.
     awaited: int = 0
     counted: int = 0
+    torn_report: int = 0
+    cut_off: bool = False
 
     def read(self, line: Line) -> bool:
         """Take what a line says; return True if that is all it says."""
@@ -95,6 +99,8 @@ class Collectives:
             rank = int(named[1])
         if rank is None or len(self.barrier) > _MOST_RANKS:
             return False
+        if caught and _FOR_SO_LONG.search(text) is None:
+            self.torn_report = line.number
         if barrier:
             self.barrier.add(rank)
             self.awaited = int(barrier[1])
@@ -126,6 +132,10 @@ class Collectives:
             row.sequence, row.operation, row.size = told.sequence, told.operation, told.size
             del nameless[rank]
 
+    def end(self, lines: int) -> None:
+        """Take note of how many lines the log has: one that ends within a report may lack others."""
+        self.cut_off = 0 < lines == self.torn_report
+
     def merge(self, other: Collectives) -> None:
         """Add the table of another log."""
         for name, rows in other.groups.items():
@@ -138,6 +148,7 @@ class Collectives:
         self.launched = other.launched or self.launched
         self.awaited = other.awaited or self.awaited
         self.counted = max(self.counted, other.counted)
+        self.cut_off |= other.cut_off
 
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""
@@ -202,16 +213,23 @@ class Collectives:
         if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
             return odd
         whole = name in ("", "0") or "default" in name
-        if whole and (missing := self._missing(rows)):
+        if whole and not self.cut_off and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
             return alone, note("no-timeout", ranks=ranks_named(missing))
+        if self._completed_none(rows):
+            return None, note("none-completed")
         if len(rows) < 2:
             return None, None
-        if all(row.completed in (-1, 0) or sequences.get(rank) == 1 for rank, row in rows.items()):
-            return None, note("none-completed")
         if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
             return None, note("waited-alike", ranks=ranks_named(sorted(rows)), number=min(sequences.values()))
         return None, None
+
+    def _completed_none(self, rows: dict[int, _Progress]) -> bool:
+        """Tell whether no rank got through the first operation; a single one must say so itself."""
+        if len(rows) > 1:
+            return all(row.completed in (-1, 0) or row.sequence == 1 for row in rows.values())
+        elsewhere = any((row.completed or 0) > 0 for group in self.groups.values() for row in group.values())
+        return not elsewhere and all(row.completed == -1 and row.sequence == 1 for row in rows.values())
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
         """Return the ranks that say nothing of any group, where most others of the whole job do."""

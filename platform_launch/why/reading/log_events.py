@@ -179,6 +179,7 @@ class LogEvents:
         self._go_on()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
+            node_events.collectives.end(self._scanner.lines_read)
             if job.host is not None:
                 node_events.stand_on(job.host)
         return list(self._nodes.values())

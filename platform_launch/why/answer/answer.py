@@ -169,6 +169,8 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
     if first_end:
         where = first_end[1].where
         notes.append(_ended(where, first_end[1].exit_code))
+        pods = {one.where: one.exit_code for one in endings if one.where.pod and one.where != where}
+        notes += [_ended(other, code) for other, code in list(pods.items())[:_MOST_OPEN]]
     error = ended_by or next((error for error in errors if error.clear), errors[0] if errors else None)
     first: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -182,6 +184,7 @@ def unknown(nodes: Sequence[NodeEvents], catalogue: Catalogue, ended_by: FirstEr
         evidence = (Evidence(summaries[0].log, summaries[0].number, summaries[0].shown),)
     if error is None and summaries:
         where = where.filled(summaries[0].where)
+        notes += [note("same-on", others=others) for others in [others_of(summaries[0], where)] if others]
     ended_so = who_ended(NOWHERE, nodes)
     one = endings[0].where if len(endings) == 1 and not steps else NOWHERE
     if one.host is None or one.rank is None:  # else that is said

@@ -11,7 +11,7 @@ from platform_launch.why.messages.signatures import SignatureRole, SignatureTrai
 from platform_launch.why.note import Note, NoteValue, counted_off, note
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
-from platform_launch.why.reading.events import NodeEvents, Occurrence
+from platform_launch.why.reading.events import NodeEvents, Occurrence, first_to_end
 from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
@@ -41,6 +41,10 @@ def fill_place(
             Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
         )
         where = where.filled(alone).filled(Location(host=said.host))
+    first = first_to_end(nodes)
+    if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
+        # Which of several ranks says the same above the others is chance.
+        where = next(place for place in event.wheres if place.rank == first)
     table = Collectives()
     for node_events in nodes:
         table.merge(node_events.collectives)

@@ -40,7 +40,7 @@ from platform_launch.why.decision.unexplained import error_before, heard_before
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole
 from platform_launch.why.note import Note, note
-from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events
+from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
 
 _CLOSE_LINES = 8
 
@@ -96,9 +96,10 @@ def _choose(
     causes = [
         [one for one in s.episode.of_role(SignatureRole.CAUSE) if not is_sequel(one, events)] for s in nodes
     ]
-    firsts = [first_of(of_node) for of_node in causes if of_node]
+    rank = first_to_end(nodes)
+    firsts = [first_of(of_node, rank) for of_node in causes if of_node]
     if firsts:
-        first, equals = earliest(firsts, offsets)
+        first, equals = earliest(firsts, offsets, rank)
         notes = unordered(equals)
         cause = standing_behind(first, events)
         if cause is not first:

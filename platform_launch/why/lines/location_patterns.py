@@ -23,7 +23,8 @@ PART_GROUP = re.compile(r"\bPG (?:ID )?[1-9]")
 # What stands further on in a line belongs to what was glued to it.
 _WITHIN = 300
 _NAMED = re.compile(
-    r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
+    r"^[\w.-]{1,100}:rank(\d{1,7})(?:\.\S{1,100})?: |\bRank (\d{1,7})\]|\bRank ?\[(\d{1,7})\]"
+    r"|\bRankID:(\d{1,7})\b|\[process=(\d{1,7})\]|\[rank(\d{1,7})\]:"
     # In a sentence; "waiting on rank 3" speaks of another one, and so may an exception.
     r"|^(?!(?:\w+\.)*[a-z]\w*(?:Error|Exception): ).{0,300}?"
     r"(?<!\bwait )(?<!\bwaiting )(?<!\bwaits )(?<!\bblocked )"
@@ -56,7 +57,9 @@ _HOST_AND_PROCESS = re.compile(
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 FILE_RANK = re.compile(
-    r"(?:^|(?<!local)(?<!node)(?<!group)(?<!lora)(?<!low)[./_-])rank[._-]?(\d{1,7})(?:[._-]|$)"
+    r"(?:^|(?<!local)(?<!node)(?<!group)(?<!lora)(?<!low)[./_-])"
+    # The second form is Azure Machine Learning's, one file a process.
+    r"(?:rank[._-]?|std_log_process_)(\d{1,7})(?:[._-]|$)"
 )
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
 

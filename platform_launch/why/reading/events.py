@@ -215,7 +215,7 @@ class NodeEvents:
         """Take the host that all of it ran on, for what names none."""
         there = Location(host=host)
         for event in all_events([self]):
-            if event.where.host is None:
+            if event.where.host is None and event.where.pod is None:
                 event.where = event.where.filled(there)
                 event.wheres = {where.filled(there) for where in event.wheres}
         self.episode.endings = [replace(one, where=one.where.filled(there)) for one in self.episode.endings]
@@ -335,3 +335,14 @@ class NodeEvents:
 def all_events(nodes: Iterable[NodeEvents]) -> list[Occurrence]:
     """Return what the decisive episodes of all nodes hold."""
     return [event for node_events in nodes for event in node_events.episode.events.values()]
+
+
+def first_to_end(nodes: Iterable[NodeEvents]) -> int | None:
+    """Return the rank that launchers saw end first, by their clocks, which count whole seconds."""
+    endings = [one for n in nodes for one in n.episode.endings if one.where.rank is not None]
+    roots = [one for one in endings if one.is_root]
+    if all(one.time for one in roots):
+        first = min((one.time for one in roots), default="")
+        roots = [one for one in endings if one.time == first]
+    ranks = {one.where.rank for one in roots}
+    return ranks.pop() if len(ranks) == 1 else None

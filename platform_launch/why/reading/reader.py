@@ -102,7 +102,7 @@ class LogReader:
         self._at_end = True
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
-        return self._events.finished(self._job[1])
+        return self._events.finished(self._job[1].filled(self._attempts.place))
 
     def _begin_again(self, raw: RawLine) -> None:
         """Take a line with which the log's first ones come again for the beginning of another attempt."""

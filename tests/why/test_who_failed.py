@@ -1,0 +1,88 @@
+"""Which process failed, as launchers, shells and the names of files tell it beside the error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from platform_launch.why.sources import where_of_log
+from tests.why.conftest import Explain, uncaught
+
+SUMMARY = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-02_10:00:04
+  host      : gn7
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 4711)
+============================================================
+"""
+ODD, SHORT = "RuntimeError: shard 1 is odd", "IndexError: list index out of range"
+
+
+def test_of_several_exceptions_the_one_of_the_rank_that_ended_first_is_the_cause(
+    explain_text: Explain,
+) -> None:
+    both = uncaught(ODD, "[rank1]: ") + uncaught(SHORT, "[rank3]: ")
+    assert explain_text(both).title == ODD
+    verdict = explain_text(both + SUMMARY)
+    assert (verdict.title, str(verdict.where)) == (SHORT, "host gn7, rank 3")
+    same = explain_text(uncaught(SHORT, "[rank1]: ") + uncaught(SHORT, "[rank3]: ") + SUMMARY)
+    assert (str(same.where), same.notes[0]) == ("host gn7, rank 3", "the same on rank 1")
+    # Within one second the launcher does not know either.
+    other = SUMMARY.replace("Root Cause (first observed failure)", "Failures").replace(": 3 (", ": 1 (")
+    assert explain_text(both + other + SUMMARY).title == ODD
+    # A line that says more stands, and so does the clock.
+    memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert explain_text(uncaught(memory, "[rank1]: ") + uncaught(ODD, "[rank3]: ") + SUMMARY).where.rank == 1
+
+
+def test_of_two_nodes_summaries_the_earlier_one_tells_who_ended_first(explain_text: Explain) -> None:
+    later = SUMMARY.replace("10:00:04", "10:00:05").replace("gn7", "gn8").replace(": 3 (", ": 7 (")
+    both = uncaught(SHORT, "[rank7]: ") + uncaught(ODD, "[rank3]: ")
+    assert explain_text(both + later + SUMMARY).where.rank == 3
+
+
+@pytest.mark.parametrize(
+    ("log", "places"),
+    [
+        ("ABORT!!! Out of all 4 trainers, the trainer process with rank=[2] was aborted.\n", ["rank 2"]),
+        (
+            "ABORT!!! Out of all 4 trainers, the trainer process with rank=[0, 1] was aborted.\n",
+            ["rank 0", "rank 1"],
+        ),
+        ("[2026-11-02 10:00:00] Rank[2] failed.\n", ["rank 2"]),
+        (
+            "The replica workerpool0-0 exited with a non-zero status of 1.\n"
+            "The replica workerpool1-2 exited with a non-zero status of 1.\n",
+            ["pod workerpool0-0", "pod workerpool1-2"],
+        ),
+    ],
+)
+def test_all_processes_that_a_launcher_names_are_told(
+    explain_text: Explain, log: str, places: list[str]
+) -> None:
+    verdict = explain_text(log)
+    assert (verdict.kind, str(verdict.where)) == ("unknown", places[0])
+    assert all(any(place in note for note in verdict.notes) for place in places[1:])
+
+
+def test_prompt_names_the_machine_on_which_a_training_was_started(explain_text: Explain) -> None:
+    def ran(prompt: str) -> str | None:
+        return explain_text(f"{prompt}\nloading\n{uncaught(SHORT)}").where.host
+
+    assert ran("root@job-worker-1:/workspace# python train.py --cfg a.yaml") == "job-worker-1"
+    assert ran("(base) [me@gn-07 run]$ torchrun --nproc-per-node 4 train.py") == "gn-07"
+    assert ran("root@job-worker-1:/workspace# mpirun -np 4 python train.py") is None
+    assert ran("me@laptop:~$ python train.py") is None
+    both = "root@job-worker-1:/# python a.py\nroot@job-worker-2:/# python a.py"
+    assert ran(both) is None
+
+
+def test_file_of_azures_names_its_process() -> None:
+    assert where_of_log(Path("user_logs/std_log_process_03.txt")).rank == 3

@@ -22,6 +22,8 @@ Root Cause (first observed failure):
   exitcode  : 1 (pid: 4711)
 ============================================================
 """
+ABORT = "ABORT!!! Out of all 4 trainers, the trainer process with"
+REPLICA = "The replica {0} exited with a non-zero status of 1.\n"
 ODD, SHORT = "RuntimeError: shard 1 is odd", "IndexError: list index out of range"
 
 
@@ -48,18 +50,24 @@ def test_of_two_nodes_summaries_the_earlier_one_tells_who_ended_first(explain_te
     assert explain_text(both + later + SUMMARY).where.rank == 3
 
 
+def test_of_equal_failures_in_several_files_the_one_that_came_least_far_is_the_first(
+    explain_text: Explain,
+) -> None:
+    late, early = (f"2026-11-02 10:00:{second} step 40 done\n{uncaught(ODD)}" for second in ("09", "03"))
+    assert explain_text(late, early).evidence[0].log == "log1"
+    assert explain_text(early, late).evidence[0].log == "log0"
+    assert explain_text(uncaught(ODD), early).evidence[0].log == "log0"
+
+
 @pytest.mark.parametrize(
     ("log", "places"),
     [
-        ("ABORT!!! Out of all 4 trainers, the trainer process with rank=[2] was aborted.\n", ["rank 2"]),
-        (
-            "ABORT!!! Out of all 4 trainers, the trainer process with rank=[0, 1] was aborted.\n",
-            ["rank 0", "rank 1"],
-        ),
+        (f"{ABORT} rank=[2] was aborted.\n", ["rank 2"]),
+        (f"{ABORT} rank=[0, 1] was aborted.\n", ["rank 0", "rank 1"]),
         ("[2026-11-02 10:00:00] Rank[2] failed.\n", ["rank 2"]),
+        (REPLICA.format("workerpool0-0"), ["pod workerpool0-0"]),
         (
-            "The replica workerpool0-0 exited with a non-zero status of 1.\n"
-            "The replica workerpool1-2 exited with a non-zero status of 1.\n",
+            REPLICA.format("workerpool0-0") + REPLICA.format("workerpool1-2"),
             ["pod workerpool0-0", "pod workerpool1-2"],
         ),
     ],

@@ -126,3 +126,14 @@ def test_peer_that_closed_a_connection_is_the_place(explain_text: Explain, lost:
     first = "gn7:51:52 [0] NCCL WARN NET/IB : Got completion from peer 10.3.0.4<9> with error 12\n"
     assert explain_text(first + said).where.host != "gn7.cluster"
     assert explain_text(said.replace("gn7.cluster<", "127.0.0.1<")).where.host == "gn2"
+
+
+def test_change_of_a_gid_table_is_told_only_before_a_connection_that_got_no_answer(
+    explain_text: Explain,
+) -> None:
+    changed = "gn7:815:864 [0] NCCL WARN NET/IB : mlx5_2:1 Got async event : GID table change\n"
+    lost = "gn7:815:870 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<35163> with error 12\n"
+    verdict = explain_text(changed + lost)
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "ib_gid_change", "gn7")
+    assert explain_text(lost + changed).cause == "ib_retry_exceeded"
+    assert explain_text(changed + "step 4 loss 0.3\n" * 20).kind == "nothing"

@@ -130,7 +130,7 @@ def test_job_that_lsf_ended_on_request_says_where_and_at_whose(explain_text: Exp
 def test_limit_of_lsf_is_told_with_its_host_whatever_the_jobs_output_said(explain_text: Explain) -> None:
     limit = "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."
     verdict = explain_text(LSF.format("gpu-7", "", limit, 137))
-    assert (verdict.cause, verdict.where.host) == ("out_of_memory_kill", "gpu-7")
+    assert (verdict.cause, verdict.where.host) == ("lsf_memory_limit", "gpu-7")
 
 
 @pytest.mark.parametrize(

@@ -174,3 +174,9 @@ def test_summary_below_its_stacks_is_paddles_message(explain_text: Explain) -> N
     assert (verdict.cause, verdict.where.gpu) == ("cuda_out_of_memory", "3")
     verdict = explain_text(of("InvalidArgumentError: The shape of input should be 4\n"))
     assert verdict.title.endswith("InvalidArgumentError: The shape of input should be 4")
+
+
+def test_exception_glued_to_the_line_that_raises_it_keeps_its_own_message(explain_text: Explain) -> None:
+    raising = uncaught("").rstrip("\n").replace("return forward_call(*args)", "raise ValueError(")
+    verdict = explain_text(f"{raising}ValueError: no entry for lm_head, got 3 of 4 modules\n")
+    assert verdict.title == "ValueError: no entry for lm_head, got 3 of 4 modules"

@@ -41,7 +41,10 @@ _FILLED_IN = re.compile(r"\{[^{}]{0,100}\}")
 # Two processes that wrote the same into one pipe at once, piece by piece.
 _TWINS = re.compile(r"([A-Za-z_][\w.]{3,80})\1: : (.+)\2$")
 # An exception right behind a call, where an export of a log lost the newlines; and what then follows.
-_GLUED = re.compile(r"[ \t].*?[)\]](?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )")
+_GLUED = re.compile(
+    r"[ \t].*?(?:[)\]]|\braise [\w.]{1,80}\()"
+    r"(?=(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )"
+)
 _GLUED_TIME = re.compile(r"(?<=\S)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d.*")
 _LINK = re.compile(r"The above exception was the direct cause of|During handling of the above exception")
 _INNER_LINK = re.compile(r"[-\u2013\u2014]{1,2} Process (\d{1,5}) terminated with the following error")

@@ -263,3 +263,33 @@ def test_a_broken_program_of_the_system_is_no_cause_of_a_crash(explain_text: Exp
     assert explain_text(broken + crashed).cause == "segfault"
     training = broken.replace(program, "/env/bin/python")
     assert explain_text(training + crashed).cause == "extension_abi"
+
+
+def test_what_python_only_warns_of_is_no_failure_however_long_the_path_before_it(
+    explain_text: Explain,
+) -> None:
+    package = "/opt/conda/envs/weather/lib/python3.11/site-packages/torch_geometric"
+    warning = (
+        f"{package}/typing.py:63: UserWarning: An issue occurred while importing 'torch-scatter'. "
+        "Stacktrace: /opt/torch_scatter/_version_cpu.so: undefined symbol: _ZN3c1017RegisterOperatorsD1Ev\n"
+        "  warnings.warn(\n"
+    )
+    assert explain_text(warning * 4 + "loading the plan of the run\n" * 9).kind == "nothing"
+    assert explain_text(f"{warning}{uncaught('KeyError: 3')}").title == "KeyError: 3"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./configure: line 14546: SITE_GET_INFO: command not found",
+        (
+            "W0408 15:09:14.450000 606754 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1331] "
+            "The node 'gn4_606754_0' has failed to send a keep-alive heartbeat to the rendezvous '1439' due to "
+            "an error of type RendezvousTimeoutError."
+        ),
+    ],
+)
+def test_what_a_build_probes_and_what_a_node_that_leaves_no_longer_hears_is_no_failure(
+    explain_text: Explain, line: str
+) -> None:
+    assert explain_text(f"{progress(20)}{line}\n").kind == "nothing"

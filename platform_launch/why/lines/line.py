@@ -24,6 +24,8 @@ _MILD = re.compile(
     r"\b(?:WARN(?:ING)?|INFO|DEBUG)\b|\|CCL_(?:WARN|INFO|DEBUG)\||\blevel=(?:warn|info|debug)|Warning:"
     r"|^\[(?:NeMo )?[WI] |^[WI] [\w./-]{1,50}:\d{1,6}\]|\[(?:info|debug|warning) {0,8}\]"
 )
+# What Python's own module for warnings writes, with the path of the file at any length before it.
+_PYTHON_WARNS = re.compile(r"\S{1,400}\.py:\d{1,6}: \w{0,60}Warning: ")
 # Whatever it is called, it is not the end: it is tried again, or something else is done.
 _GETS_OVER = Guarded(
     r"(?<!to )\bfall(?:s|ing)? back\b"
@@ -182,5 +184,7 @@ def _is_mild(text: str, found: dict[str, str]) -> bool:
     if level := found.get("loguru") or found.get("level"):
         return level in ("WARNING", "INFO", "DEBUG", "TRACE", "SUCCESS")
     if text.startswith("{") and _MILD_FIELD.search(text, 0, _WITHIN_OBJECT):
+        return True
+    if _PYTHON_WARNS.match(text):
         return True
     return _MILD.search(text, 0, 60) is not None and not any(words in text for words in _GRAVE_WARNINGS)

@@ -18,7 +18,12 @@ _FLUSH_FRAME = re.compile('File "')
 # The end of an entry, with which an excerpt may begin.
 _TORN_FRAME = re.compile(r'([^"\s]{0,300}\.py)", line (\d{1,6}), in (\S{1,100})\s*$')
 _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
-_NOTEBOOK_FRAME = re.compile(r"(?:File|Cell) ([^\s:]+):(\d+), in (\w+)")
+# A notebook's: the lines of code around it follow, each with its number, the one that ran behind an arrow.
+_NOTEBOOK_FRAME = re.compile(
+    r"(?:File|Cell) (?=\S)((?:In ?\[\d{1,6}\](?=, line ))|[^\s:\"]+)(?::|, line )(\d+)(?:, in ([\w.]+)|\s*$)"
+)
+_CELL = re.compile(r"In ?\[")
+_NOTEBOOK_CODE = re.compile(r"-{1,8}> *\d{1,7} +(?=\S)|\s+\d{1,7}(?:\s|$)")
 _FRAMES = (_FRAME, _NOTEBOOK_FRAME, _TORN_FRAME)
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
@@ -164,7 +169,10 @@ class Traceback:
         elif not frames and text.strip() == _EXAMPLE:
             self.chain.harmless = True
         else:
-            if frames and not frames[-1].source and text.startswith((" ", "\t")):
+            numbered = _NOTEBOOK_CODE.match(text) if frames and not frames[-1].source else None
+            if numbered and text.startswith("-"):
+                frames[-1] = replace(frames[-1], source=shown(text[numbered.end() :]))
+            elif frames and not frames[-1].source and not numbered and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
             of_code = text.startswith((" ", "\t")) or _RICH_CODE.match(text) is not None
@@ -280,7 +288,7 @@ def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool
 
 def _frame(found: re.Match[str]) -> TracebackFrame:
     """Return the entry of a line; a page that takes ``<module>`` for a tag of its own does not show it."""
-    lost = found[3] is None and found[0].rstrip().endswith(", in")
+    lost = found[3] is None and (found[0].rstrip().endswith(", in") or found.re is _NOTEBOOK_FRAME)
     return TracebackFrame(found[1], int(found[2]), "<module>" if lost else (found[3] or "").strip())
 
 
@@ -299,7 +307,9 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         frames[0].function if frames else "",
         innermost=inner[-1] if inner else None,
         handling=handling,
-        script=next((frame.file for frame in own if frame.function == "<module>"), ""),
+        script=next(
+            (frame.file for frame in own if frame.function == "<module>" and not _CELL.match(frame.file)), ""
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from platform_launch.errors import TopologyError, shown
+from platform_launch.text import Phrase
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -144,8 +145,14 @@ def parse_integer(value: str, source: str, minimum: int = 0) -> int:
     digits = text.removeprefix("-")
     problem = "out of range" if digits.isascii() and digits.isdigit() else "not a whole number"
     raise TopologyError(
-        f"{source}={shown(value)} is {problem}: expected {minimum}–999999999",
-        f"correct {source}, or unset it and pass the matching flag",
+        Phrase(
+            "{source}={value} is {problem}: expected {minimum}–999999999",
+            source=source,
+            value=shown(value),
+            problem=problem,
+            minimum=minimum,
+        ),
+        Phrase("correct {source}, or unset it and pass the matching flag", source=source),
     )
 
 
@@ -154,8 +161,8 @@ def parse_port(value: str, source: str) -> int:
     text = value.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= 65535):
         raise TopologyError(
-            f"{source}={shown(value)} is not a port: expected 1–65535",
-            f"unset {source} to use the default, or pass --master-port",
+            Phrase("{source}={value} is not a port: expected 1–65535", source=source, value=shown(value)),
+            Phrase("unset {source} to use the default, or pass --master-port", source=source),
         )
     return int(text)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError
-from platform_launch.text import one_line
+from platform_launch.text import Phrase, one_line
 
 # What a launch leaves behind (logs, records, events): for its owner and group, less what the umask takes.
 SHARED = 0o640
@@ -35,9 +35,11 @@ def yaml_values(data: str | bytes) -> Any:
 def not_yaml(source: object, error: Exception) -> str:
     """Return in which line a text is no YAML, and why, of what its reader raised."""
     mark = getattr(error, "problem_mark", None)
-    line = f", line {mark.line + 1}" if mark is not None else ""
+    line = Phrase(", line {line}", line=mark.line + 1) if mark is not None else ""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-    return f"{source}{line} is not YAML: {one_line(str(problem))}"
+    return Phrase(
+        "{source}{line} is not YAML: {problem}", source=source, line=line, problem=one_line(str(problem))
+    )
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
@@ -78,10 +80,10 @@ def foreign_problem(found: os.stat_result, forbidden: int) -> str:
     ``forbidden`` is OTHERS_MAY_CHANGE or OTHERS_MAY_READ.
     """
     if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to user {found.st_uid}"
+        return Phrase("it belongs to user {uid}", uid=found.st_uid)
     if found.st_mode & forbidden:
         what = "read or change" if forbidden == OTHERS_MAY_READ else "change"
-        return f"others may {what} it (mode {stat.S_IMODE(found.st_mode):04o})"
+        return Phrase("others may {what} it (mode {mode:04o})", what=what, mode=stat.S_IMODE(found.st_mode))
     return ""
 
 
@@ -98,7 +100,7 @@ def private_problem(path: Path) -> str:
     try:
         above = path.parent.lstat()
         if not above.st_mode & stat.S_ISVTX and above.st_mode & stat.S_IWOTH:
-            return f"everybody may replace it in {path.parent}"
+            return Phrase("everybody may replace it in {folder}", folder=path.parent)
         found = path.lstat()
     except FileNotFoundError:
         return ""
@@ -109,7 +111,7 @@ def private_problem(path: Path) -> str:
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a folder"
     if found.st_uid != os.geteuid():  # root's will not do: it could not be written
-        return f"it belongs to user {found.st_uid}"
+        return Phrase("it belongs to user {uid}", uid=found.st_uid)
     return foreign_problem(found, OTHERS_MAY_CHANGE)
 
 
@@ -127,9 +129,22 @@ def private_folder(path: Path, purpose: str, hint: str = "") -> Path:
             path.chmod(0o700)
             return path
     except OSError as error:
-        raise InputError(f"{path} cannot be created: {error.strerror}: {purpose}", hint) from error
+        raise InputError(
+            Phrase(
+                "{path} cannot be created: {problem}: {purpose}",
+                path=path,
+                problem=error.strerror,
+                purpose=purpose,
+            ),
+            hint,
+        ) from error
     raise InputError(
-        f"{path} is not a folder of this user alone: {problem}; {purpose}",
+        Phrase(
+            "{path} is not a folder of this user alone: {problem}; {purpose}",
+            path=path,
+            problem=problem,
+            purpose=purpose,
+        ),
         hint or "remove it, or name another folder",
     )
 

@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 
 from platform_launch.errors import TopologyError, shown
+from platform_launch.text import Phrase
 
 MAX_HOSTS = 100_000
 """No job is larger; a list that claims to be is an attack or a typing error."""
@@ -30,7 +31,9 @@ def expand(text: str) -> tuple[str, ...]:
     for item in _split_outside_brackets(text):
         choices = _choices(item, text)
         if len(hosts) + prod(len(choice) for choice in choices) > MAX_HOSTS:
-            raise TopologyError(f"host list {shown(text)} holds more than {MAX_HOSTS} hosts")
+            raise TopologyError(
+                Phrase("host list {text} holds more than {most} hosts", text=shown(text), most=MAX_HOSTS)
+            )
         hosts.extend(parse_host("".join(parts), "host list") for parts in product(*choices))
     return tuple(hosts)
 
@@ -41,10 +44,14 @@ def expand_counts(text: str) -> tuple[int, ...]:
     for item in text.split(","):
         match = _RUN.fullmatch(item.strip())
         if match is None:
-            raise TopologyError(f"{shown(text)} is not a list of counts: expected a form like 8(x2),4")
+            raise TopologyError(
+                Phrase("{text} is not a list of counts: expected a form like 8(x2),4", text=shown(text))
+            )
         repeats = int(match[2] or 1)
         if len(counts) + repeats > MAX_HOSTS:
-            raise TopologyError(f"{shown(text)} counts more than {MAX_HOSTS} nodes")
+            raise TopologyError(
+                Phrase("{text} counts more than {most} nodes", text=shown(text), most=MAX_HOSTS)
+            )
         counts.extend([int(match[1])] * repeats)
     return tuple(counts)
 
@@ -56,7 +63,7 @@ def split_hosts(text: str, source: str) -> tuple[str, ...]:
     """
     items = re.split(r"[,\s]+", text.strip().strip(","))
     if len(items) > MAX_HOSTS:
-        raise TopologyError(f"{source} holds more than {MAX_HOSTS} hosts")
+        raise TopologyError(Phrase("{source} holds more than {most} hosts", source=source, most=MAX_HOSTS))
     refuse_repeats(items, source)
     return tuple(split_host_port(item, source)[0] for item in items)
 
@@ -67,7 +74,11 @@ def refuse_repeats(items: list[str] | tuple[str, ...], source: str) -> None:
     for item in items:
         if item in seen:
             raise TopologyError(
-                f"{source} names {shown(item)} twice: expected each node once, in the order of node ranks",
+                Phrase(
+                    "{source} names {item} twice: expected each node once, in the order of node ranks",
+                    source=source,
+                    item=shown(item),
+                ),
                 "correct the list, or pass --nnodes, --node-rank and --master-addr",
             )
         seen.add(item)
@@ -79,7 +90,13 @@ def split_host_port(text: str, source: str) -> tuple[str, str | None]:
     if item.startswith("["):
         host, closed, rest = item[1:].partition("]")
         if not closed or (rest and not rest.startswith(":")):
-            raise TopologyError(f"{source}: {shown(item)} is not a host: expected [IPv6] or [IPv6]:port")
+            raise TopologyError(
+                Phrase(
+                    "{source}: {item} is not a host: expected [IPv6] or [IPv6]:port",
+                    source=source,
+                    item=shown(item),
+                )
+            )
         return parse_host(host, source), rest[1:] or None
     if item.count(":") == 1:
         host, _, port = item.partition(":")
@@ -95,7 +112,11 @@ def parse_host(text: str, source: str) -> str:
     if len(host) <= 253 and (_HOST.fullmatch(host) or _IPV6.fullmatch(host)):
         return host
     raise TopologyError(
-        f"{source}={shown(text)} is not a host: expected a name or an address, without a port",
+        Phrase(
+            "{source}={text} is not a host: expected a name or an address, without a port",
+            source=source,
+            text=shown(text),
+        ),
         "correct it, or pass --master-addr",
     )
 
@@ -129,13 +150,15 @@ def _split_outside_brackets(text: str) -> list[str]:
     for index, character in enumerate(text):
         depth += (character == "[") - (character == "]")
         if depth not in (0, 1):
-            raise TopologyError(f"host list {shown(text)}: brackets do not match")
+            raise TopologyError(Phrase("host list {text}: brackets do not match", text=shown(text)))
         if character == "," and depth == 0:
             items.append(text[start:index].strip())
             start = index + 1
     items.append(text[start:].strip())
     if depth or "" in items:
-        raise TopologyError(f"host list {shown(text)} is malformed: expected a form like gpu[01-04,7],n1")
+        raise TopologyError(
+            Phrase("host list {text} is malformed: expected a form like gpu[01-04,7],n1", text=shown(text))
+        )
     return items
 
 
@@ -154,9 +177,17 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise TopologyError(f"host list {shown(text)}: {shown(part)} is not a range: expected 3 or 01-04")
+            raise TopologyError(
+                Phrase(
+                    "host list {text}: {part} is not a range: expected 3 or 01-04",
+                    text=shown(text),
+                    part=shown(part),
+                )
+            )
         first, last = match[1], match[2] or match[1]
         if len(numbers) + int(last) - int(first) >= MAX_HOSTS:
-            raise TopologyError(f"host list {shown(text)} holds more than {MAX_HOSTS} hosts")
+            raise TopologyError(
+                Phrase("host list {text} holds more than {most} hosts", text=shown(text), most=MAX_HOSTS)
+            )
         numbers.extend(str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
     return numbers

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from typing import Any
+
+# What a phrase from elsewhere may ask of its values: their name, quotes, and a number of digits.
+_FIELD = re.compile(r"\{[A-Za-z_]\w*(?:!r)?(?::(?:\+?\.\d)?[fg%])?\}")
+_DEEPEST = 6
+# A word with the spaces before it, or a character of a language without them and what closes it.
+_UNBROKEN = re.compile(r"\s*(?:[!-~\u00a0-\u24ff]+|[^\s])[，。；：、）”]*")
 
 
 class Phrase(str):
@@ -19,13 +28,49 @@ class Phrase(str):
 
     def __new__(cls, template: str, **values: object) -> Phrase:
         """Fill the words."""
-        text = super().__new__(cls, template.format(**values))
-        text.template, text.values = template, values
+        kept: dict[str, object] = {
+            name: one if isinstance(one, str | int | float) else str(one) for name, one in values.items()
+        }
+        text = super().__new__(cls, template.format(**kept))
+        text.template, text.values = template, kept
         return text
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
         """Let copies be filled from the words again: the text may hold braces of a value."""
         return (self.template,), self.values
+
+    def document(self) -> dict[str, Any] | str:
+        """Return it as JSON takes it; as a mere text where a stranger's would not be read."""
+        if _asks_for_more(self.template):
+            return str(self)
+        values = {
+            name: one.document() if isinstance(one, Phrase) else one for name, one in self.values.items()
+        }
+        return {"words": self.template, "values": values}
+
+    @staticmethod
+    def read(document: object, deepest: int = _DEEPEST) -> Phrase:
+        """Return the phrase a document means; a stranger may have written it. Raises ValueError."""
+        known = document if isinstance(document, dict) else {}
+        words, values = known.get("words"), known.get("values")
+        if not isinstance(words, str) or not isinstance(values, dict) or deepest == 0:
+            raise ValueError("not a phrase: words and values are expected")
+        if _asks_for_more(words):
+            raise ValueError("not a phrase: its words ask for more than values")
+        read: dict[str, object] = {}
+        for name, one in values.items():
+            if isinstance(one, dict):
+                read[str(name)] = Phrase.read(one, deepest - 1)
+            else:
+                read[str(name)] = one if isinstance(one, int | float) else escaped(str(one))
+        try:
+            return Phrase(escaped(words), **read)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a phrase: {error}") from error
+
+
+def _asks_for_more(words: str) -> bool:
+    return any(brace in _FIELD.sub("", words.replace("{{", "").replace("}}", "")) for brace in "{}")
 
 
 def escaped(text: str) -> str:
@@ -40,18 +85,56 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else escaped(" ".join(text.splitlines()).expandtabs(4))
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> Phrase:
     """Return a number with its noun: ``1 node``, ``2 nodes``, ``3 processes``."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+    several = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return Phrase(f"{{number}} {noun}{several}", number=number)
 
 
-def seconds(value: float) -> str:
+def joined(parts: Iterable[str], between: str = ", ") -> Phrase:
+    """Return texts as one, with commas or semicolons between them."""
+    values = {f"part{number}": part for number, part in enumerate(parts)}
+    return Phrase(between.join(f"{{{name}}}" for name in values), **values)
+
+
+def either(parts: Sequence[str]) -> Phrase:
+    """Return texts as alternatives: ``A or B or C``."""
+    first = joined(parts[:1])
+    return Phrase("{first} or {others}", first=first, others=either(parts[1:])) if len(parts) > 1 else first
+
+
+def seconds(value: float) -> Phrase:
     """Return a time as a person says it: ``35 s``, ``12 min 3 s``, ``2 h 5 min``."""
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        return Phrase("{hours} h {minutes} min", hours=hours, minutes=minutes)
+    return (
+        Phrase("{minutes} min {rest} s", minutes=minutes, rest=rest)
+        if minutes
+        else Phrase("{rest} s", rest=rest)
+    )
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: a Chinese character takes two."""
+    return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
+
+
+def padded(text: str, width: int) -> str:
+    """Return a text with spaces up to so many columns."""
+    return text + " " * (width - columns(text))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a text as lines of at most so many columns, broken between words or Chinese characters."""
+    lines, line = [], ""
+    for part in _UNBROKEN.findall(text):
+        if line and columns((line + part).rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += part if line else part.lstrip()
+    return [*lines, line.rstrip()]
 
 
 def iso_utc(moment: datetime | None = None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from platform_launch.errors import TopologyError
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 DEFAULT_MASTER_PORT = 29500
 
@@ -59,18 +59,34 @@ class Topology:
 
     def __post_init__(self) -> None:
         if self.nnodes < 1:
-            raise TopologyError(f"nnodes={self.nnodes} ({self._source('nnodes')}): expected at least 1")
+            raise TopologyError(
+                Phrase(
+                    "nnodes={nnodes} ({nnodes_source}): expected at least 1",
+                    nnodes=self.nnodes,
+                    nnodes_source=self._source("nnodes"),
+                )
+            )
         started = self.nnodes + self.spares
         if not 0 <= self.node_rank < started:
             raise TopologyError(
-                f"node rank {self.node_rank} ({self._source('node_rank')}) is out of range for "
-                f"{counted(started, 'node')} ({self._source('nnodes')}): expected 0–{started - 1}",
+                Phrase(
+                    "node rank {rank} ({rank_source}) is out of range for {nodes} ({nnodes_source}): "
+                    "expected 0–{last}",
+                    rank=self.node_rank,
+                    rank_source=self._source("node_rank"),
+                    nodes=counted(started, "node"),
+                    nnodes_source=self._source("nnodes"),
+                    last=started - 1,
+                ),
                 "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
             )
         if self.nproc_per_node is not None and self.nproc_per_node < 1:
             raise TopologyError(
-                f"nproc_per_node={self.nproc_per_node} ({self._source('nproc_per_node')}): "
-                "expected at least 1",
+                Phrase(
+                    "nproc_per_node={nproc_per_node} ({source}): expected at least 1",
+                    nproc_per_node=self.nproc_per_node,
+                    source=self._source("nproc_per_node"),
+                ),
             )
 
     @property
@@ -102,13 +118,15 @@ class Topology:
         if not self.spares:
             return "it has no spares"
         if not self.hosts:
-            return f"{self.platform} gives no list of the nodes' hosts"
+            return Phrase("{platform} gives no list of the nodes' hosts", platform=self.platform)
         if len(set(self.hosts)) < self.nnodes + self.spares:
             return "some of its nodes share a host"
         if self.spares >= self.nnodes:
             # Of a job that is cut in two each half could have enough nodes to train, beside the other.
-            return (
-                f"it has {self.spares} spares for {self.nnodes} nodes: it must have fewer spares than nodes"
+            return Phrase(
+                "it has {spares} spares for {nnodes} nodes: it must have fewer spares than nodes",
+                spares=self.spares,
+                nnodes=self.nnodes,
             )
         return ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ from platform_launch.cli.output import print_json
 from platform_launch.cli.quarantine import needed_file, quarantine_file_option
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.console import Console
-from platform_launch.console.languages import advice_words, title_before
+from platform_launch.console.languages import phrase_words, title_before
 from platform_launch.doctor import Level, examination, worst
 from platform_launch.doctor.examination import Examination
 from platform_launch.environment import Environment
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import held_by, node_name
 from platform_launch.rendezvous.port_discovery import rendezvous_port
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined, wrapped
 
 _COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.INFO: "cyan"}
 
@@ -99,13 +98,14 @@ def _document(found: Examination, env: Environment) -> dict[str, object]:
 def _print(found: Examination) -> None:
     for finding in found.findings:
         level = click.style(f"{finding.level.name:<7}", fg=_COLOURS[finding.level])
-        what = " ".join(advice_words(finding.what).splitlines())
+        what = " ".join(phrase_words(finding.what).splitlines())
         click.echo(f"{level}  {finding.id}: {title_before(finding.id)}{what}")
         if finding.hint:
-            click.echo(f"{'':7}  hint: {' '.join(advice_words(finding.hint).splitlines())}")
+            click.echo(f"{'':7}  hint: {' '.join(phrase_words(finding.hint).splitlines())}")
     click.echo(_summary(found.checked))
     counts = {level: sum(finding.level is level for finding in found.findings) for level in Level}
-    click.echo(f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')}")
+    errors, warnings = counted(counts[Level.ERROR], "error"), counted(counts[Level.WARNING], "warning")
+    click.echo(phrase_words(joined([errors, warnings])))
 
 
 def _summary(checked: Sequence[str]) -> str:
@@ -113,7 +113,9 @@ def _summary(checked: Sequence[str]) -> str:
     topics: dict[str, list[str]] = {}
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)
-    counts = "; ".join(
-        topic + (f": {', '.join(whats)}" if any(whats) else "") for topic, whats in topics.items()
-    )
-    return textwrap.fill(f"{len(checked)} checks: {counts}", 100, subsequent_indent="  ")
+    told = [
+        Phrase("{topic}: {whats}", topic=topic, whats=joined(whats)) if any(whats) else topic
+        for topic, whats in topics.items()
+    ]
+    summary = Phrase("{checks}: {topics}", checks=counted(len(checked), "check"), topics=joined(told, "; "))
+    return "\n  ".join(wrapped(phrase_words(summary), 98))

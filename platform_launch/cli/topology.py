@@ -11,10 +11,12 @@ from platform_launch import hardware
 from platform_launch.cli import options
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.plan.processes import processes_per_node
 from platform_launch.platforms import detect
+from platform_launch.text import Phrase, padded
 from platform_launch.topology import Topology
 
 
@@ -43,9 +45,11 @@ def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
 
     rows = topology_rows(topology)
     for name, value, source in rows:
-        click.echo(f"{name:<19} {value:<30} {source}".rstrip())
+        said = phrase_words(value) if isinstance(value, Phrase) else value
+        row = f"{padded(phrase_words(name), 19)} {padded(said, 30)} {phrase_words(source)}"
+        click.echo(row.rstrip())
     for warning in topology.warnings:
-        click.echo(f"[WARN] {warning}", err=True)
+        click.echo(f"[WARN] {phrase_words(warning)}", err=True)
     return 0
 
 

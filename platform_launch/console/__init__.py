@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from platform_launch.console.languages import advice_words, box_word, event_line, stage_title, title_before
+from platform_launch.console.languages import event_line, phrase_words, stage_title, title_before
 from platform_launch.console.screen import STDERR, STDOUT, Screen
 from platform_launch.errors import LaunchError
 from platform_launch.events import CATALOGUE, Event, mark
@@ -104,23 +104,23 @@ class Console:
 
     def info(self, text: str) -> None:
         """Say a fact."""
-        self._put("INFO", text)
+        self.say("INFO", text)
 
     def success(self, text: str) -> None:
         """Say that something worked."""
-        self._put("SUCCESS", text)
+        self.say("SUCCESS", text)
 
     def warn(self, text: str) -> None:
         """Say what may be wrong while going on."""
-        self._put("WARN", text)
+        self.say("WARN", text)
 
     def error(self, text: str) -> None:
         """Say what failed."""
-        self._put("ERROR", text)
+        self.say("ERROR", text)
 
     def say(self, level: str, text: str) -> None:
         """Say a line of a level that is known only when it comes: INFO, SUCCESS, WARN or ERROR."""
-        self._put(level, text)
+        self._put(level, phrase_words(text))
 
     def stage(self, number: int, title: str) -> None:
         """Open one of the launch's five stages."""
@@ -151,9 +151,9 @@ class Console:
         if self._screen.styled:
             from platform_launch.console import banner
 
-            facts = [(box_word(name), one_line(value)) for name, value in rows if value]
+            facts = [(phrase_words(name), one_line(phrase_words(value))) for name, value in rows if value]
             self._screen.write(
-                banner.box(one_line(f"{self.prefix}{title}"), facts, level, self._screen.width)
+                banner.box(one_line(f"{self.prefix}{phrase_words(title)}"), facts, level, self._screen.width)
             )
 
     @contextmanager
@@ -223,10 +223,10 @@ def on_a_terminal(event: Event) -> str:
 
 def _refusal(error: LaunchError) -> list[str]:
     # "error: " opens the line in every language: programs look for it where only text is left.
-    lines = _printable_lines(f"error: {title_before(error.event)}{advice_words(error.message)}")
+    lines = _printable_lines(f"error: {title_before(error.event)}{phrase_words(error.message)}")
     if error.marked:
         lines[-1] += f" [{error.event}]"
-    return [*lines, *(_printable_lines(f"hint:  {advice_words(error.hint)}") if error.hint else ())]
+    return [*lines, *(_printable_lines(f"hint:  {phrase_words(error.hint)}") if error.hint else ())]
 
 
 def _printable_lines(text: str) -> list[str]:

@@ -6,18 +6,24 @@ English, which stands beside each id in ``platform_launch.events``, and Chinese 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 
 from platform_launch.environment import Environment
 from platform_launch.events import CATALOGUE, Event, filled, line
 from platform_launch.sentences import Sentence, SentenceRenderer
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, seconds
 
 VARIABLE = "PLATFORM_LAUNCH_LANG"
 LANGUAGES = ("en", "zh")
 _OF_THE_SYSTEM = ("LC_ALL", "LC_MESSAGES", "LANG")
+
+# What joins values without a word.
+_FIELD, _LETTER = re.compile(r"\{[^{}]*\}"), re.compile(r"\w")
+_PUNCTUATION = (("; ", "；"), (", ", "，"), (": ", "："), (" (", "（"), (")", "）"))
 
 _chosen: list[str] = []
 
@@ -44,28 +50,26 @@ def event_line(event: Event) -> str:
 
     template = chinese.words("events").get(event.id)
     if template is not None:
-        if event.id == "run-cost":
-            event = replace(event, fields={"text": cost_words("", event.fields)})
         return filled(_with_ranks_in_chinese(_with_words_in_chinese(event)), template)
     if event.id in CATALOGUE:
         return line(event)
-    fields = {**event.fields, **{name: _advice(event.fields.get(name, "")) for name in ("what", "hint")}}
+    fields = {**event.fields, **{name: _said(event.fields.get(name, "")) for name in ("what", "hint")}}
     return title_before(event.id) + line(replace(event, fields=fields))
 
 
 def _with_words_in_chinese(event: Event) -> Event:
-    """Put the fields that hold English words, where their values are known beside them, into Chinese."""
-    from platform_launch.console import chinese
-
-    fields = dict(event.fields)
-    if (what := chinese.words("processes").get(str(fields.get("what", "")))) is not None:
-        fields["what"] = what
+    """Put the phrases among the fields, and times, into Chinese."""
+    fields = {name: _phrases_said(value) for name, value in event.fields.items()}
     if isinstance(lasted := fields.get("duration_s"), int | float):
-        fields["duration"] = chinese.duration(lasted)
-    reason = chinese.words("not_again").get(str(fields.get("kind", "")))
-    if event.id == "not-restarted" and reason:
-        fields["reason"] = reason.format(max_restarts=fields.get("max_restarts", ""))
+        fields["duration"] = _said(seconds(lasted))
     return replace(event, fields=fields)
+
+
+def _phrases_said(value: object) -> object:
+    """Return a field of an event with its phrases in this language: a text without values may be a name."""
+    if isinstance(value, (list, tuple)):
+        return [_phrases_said(one) for one in value]
+    return _said(value) if isinstance(value, Phrase) else value
 
 
 def _with_ranks_in_chinese(event: Event) -> Event:
@@ -118,39 +122,27 @@ def stage_title(number: int, english: str) -> str:
     return _word("stages", str(number), english)
 
 
-def box_word(english: str) -> str:
-    """Return a name, or a title with its fields, of the box that closes or opens what is shown."""
-    return _word("box", english, english)
-
-
-def cost_words(english: str, fields: Mapping[str, object]) -> str:
-    """Return what a run cost, by the fields of the event that says it."""
-    if current() == "en":
-        return english
-    from platform_launch.console import chinese
-
-    return chinese.cost_in_chinese(fields)
-
-
 def title_before(event_id: str) -> str:
     """Return what stands before the text of a finding or a refusal of this id: nothing in English."""
     title = _word("titles", event_id, "")
     return f"{title}：" if title else ""
 
 
-def advice_words(advice: str) -> str:
-    """Return what a finding says, or what to do; what has no words in this language stays English."""
-    return str(_advice(advice))
+def phrase_words(phrase: str) -> str:
+    """Return a phrase in this language; what has no words in it stays English."""
+    return str(_said(phrase))
 
 
-def _advice(value: object) -> object:
+def _said(value: object) -> object:
     if current() == "en" or not isinstance(value, str):
         return value
     from platform_launch.console import chinese
 
     template, values = (value.template, value.values) if isinstance(value, Phrase) else (str(value), {})
-    words = chinese.words("advice").get(template)
-    return value if words is None else words.format(**{name: _advice(one) for name, one in values.items()})
+    words = chinese.phrases().get(template)
+    if words is None and values and not _LETTER.search(_FIELD.sub("", template)):
+        words = reduce(lambda text, pair: text.replace(*pair), _PUNCTUATION, template)
+    return value if words is None else words.format(**{name: _said(one) for name, one in values.items()})
 
 
 def why_word(english: str, language: str) -> str:

@@ -31,6 +31,8 @@ from platform_launch.wheels.report import ask_node, warnings
 
 _ALONE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1", nproc_per_node=1)
 
+BETWEEN_NODES = ("between nodes: network", "between nodes: collectives")
+
 
 @dataclass(frozen=True)
 class Examination:
@@ -74,7 +76,7 @@ def examine_launch(
     if nnodes > 1 and other_nodes:
         from platform_launch.doctor.cluster.consultation import meet
 
-        checked.append(f"between {nnodes} nodes: network, collectives")
+        checked += BETWEEN_NODES
         port = port_of(plan.topology, env)
         findings += meet(plan, env, port=port, with_jax=jax, meet_limit_s=meet_limit_s)
     findings.sort(key=lambda finding: -finding.level)

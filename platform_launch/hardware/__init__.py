@@ -11,6 +11,7 @@ from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.host import Host
 from platform_launch.hardware.network import Interface
 from platform_launch.hardware.rdma import HcaPort
+from platform_launch.text import Phrase
 
 __all__ = ["Gpu", "GpuProcess", "Gpus", "Hardware", "HcaPort", "Host", "Interface", "detect"]
 
@@ -86,8 +87,9 @@ def _without_verbs(hca_ports: tuple[HcaPort, ...], dev_root: Path) -> list[str]:
     active = sum(port.active for port in hca_ports)
     if not active or any(dev_root.glob("infiniband/uverbs*")):
         return []
-    warning = (
-        f"RDMA ports are active ({active}), but /dev/infiniband/uverbs* is not here: NCCL would use slow "
-        "sockets. Give this container the RDMA devices"
+    warning = Phrase(
+        "RDMA ports are active ({active}), but /dev/infiniband/uverbs* is not here: NCCL would "
+        "use slow sockets. Give this container the RDMA devices",
+        active=active,
     )
     return [warning]

@@ -7,6 +7,7 @@ import re
 from platform_launch.errors import UsageError
 from platform_launch.hardware.capability import capability_of, plain
 from platform_launch.hardware.gpus import Gpu, Gpus
+from platform_launch.text import Phrase
 
 # What the user writes: (NVML's name, NVML's memory in MiB), as nvidia-smi prints them for the usual
 # training variant.
@@ -47,7 +48,12 @@ def parse(text: str) -> Gpus:
     match = re.fullmatch(r"([0-9]{1,4})(?:\s*[x×]\s*(.+))?", wanted)
     if match is None or int(match[1]) > _LIMIT:
         raise UsageError(
-            f"--assume-gpus {text!r} cannot be read: expected COUNT or COUNTxNAME with at most {_LIMIT} GPUs",
+            Phrase(
+                "--assume-gpus {text!r} cannot be read: expected COUNT or COUNTxNAME with at most {most} "
+                "GPUs",
+                text=text,
+                most=_LIMIT,
+            ),
             "write for example 8xH100, 8xA100-80GB, 4 or cpu",
         )
     name, memory_gib, capability = _known(match[2], text) if match[2] else ("assumed GPU", None, None)
@@ -64,7 +70,12 @@ def _known(kind: str, text: str) -> tuple[str, float | None, tuple[int, int] | N
     name = written.get(plain(kind))
     if name is None:
         raise UsageError(
-            f"--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {', '.join(_KNOWN)}",
+            Phrase(
+                "--assume-gpus {text!r}: no GPU called {kind!r} is known here; known are {known}",
+                text=text,
+                kind=kind,
+                known=", ".join(_KNOWN),
+            ),
             "leave the name out (for example --assume-gpus 8) to pretend GPUs of no particular kind",
         )
     nvml_name, memory_mib = _KNOWN[name]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from platform_launch.errors import HardwareError
 from platform_launch.hardware.kernel_files import entries, text
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -23,7 +23,7 @@ def library_is_here() -> bool:
         if LIBRARY in message and ("No such file" in message or "file too short" in message):
             return False
         raise HardwareError(
-            f"the NVIDIA driver's library cannot be loaded: {message}",
+            Phrase("the NVIDIA driver's library cannot be loaded: {message}", message=message),
             "it must belong to the host's driver: let the container runtime mount it, not the image carry it",
         ) from error
     return True
@@ -39,7 +39,7 @@ def signs_of_gpus(sys_root: Path, proc_root: Path) -> str:
     modaliases = [text(devices / name / "modalias") for name in entries(devices)]
     gpus = sum(alias.startswith("pci:v000010DE") and "bc03" in alias for alias in modaliases)
     if gpus:
-        return f"the PCI bus has {counted(gpus, 'NVIDIA GPU')}"
+        return Phrase("the PCI bus has {gpus}", gpus=counted(gpus, "NVIDIA GPU"))
     if (proc_root / "driver/nvidia/version").exists():
         return "the NVIDIA kernel module is loaded"
     return ""

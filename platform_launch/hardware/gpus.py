@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from platform_launch.text import Phrase
+
 
 @dataclass(frozen=True)
 class GpuProcess:
@@ -58,23 +60,41 @@ def usage_warnings(devices: tuple[Gpu, ...]) -> list[str]:
 
 def _occupied(devices: tuple[Gpu, ...]) -> list[str]:
     """Warn about GPUs that somebody else is using: training would start, and run out of memory later."""
-    warnings = []
+    warnings: list[str] = []
     for gpu in devices:
         if gpu.processes:
             holders = ", ".join(_describe(process) for process in gpu.processes)
-            warnings.append(f"GPU {gpu.index} ({gpu.name}) is in use: {holders}")
+            warnings.append(
+                Phrase(
+                    "GPU {index} ({name}) is in use: {holders}",
+                    index=gpu.index,
+                    name=gpu.name,
+                    holders=holders,
+                )
+            )
         # The driver keeps 1 GiB or so for itself on large GPUs.
         elif gpu.memory_gib and gpu.used_gib > max(2.0, 0.05 * gpu.memory_gib):
             warnings.append(
-                f"GPU {gpu.index} ({gpu.name}) is in use: {gpu.used_gib:.1f} of {gpu.memory_gib:.1f} GiB are "
-                "taken by no process that can be seen from here (another container or virtual machine)"
+                Phrase(
+                    "GPU {index} ({name}) is in use: {used:.1f} of {memory:.1f} GiB are taken by no process "
+                    "that can be seen from here (another container or virtual machine)",
+                    index=gpu.index,
+                    name=gpu.name,
+                    used=gpu.used_gib,
+                    memory=gpu.memory_gib,
+                )
             )
     return warnings
 
 
 def _describe(process: GpuProcess) -> str:
-    memory = "unknown memory" if process.memory_mib is None else f"{process.memory_mib} MiB"
-    return f"pid {process.pid} ({process.command or 'outside this container'}) holds {memory}"
+    memory = "unknown memory" if process.memory_mib is None else Phrase("{mib} MiB", mib=process.memory_mib)
+    return Phrase(
+        "pid {pid} ({command}) holds {memory}",
+        pid=process.pid,
+        command=process.command or "outside this container",
+        memory=memory,
+    )
 
 
 def _several_instances(devices: tuple[Gpu, ...]) -> list[str]:

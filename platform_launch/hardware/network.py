@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import InstallationError
 from platform_launch.hardware import names
+from platform_launch.text import Phrase
 
 # Made by container engines, cluster networks and virtual machines for traffic inside one machine, or
 # overlays that hide the real interface. "br-" is a Docker network; a plain "br0" may be the real one.
@@ -73,7 +74,11 @@ def _links() -> list[Link]:
         states = psutil.net_if_stats()
     except OSError as error:
         raise InstallationError(
-            f"{error.filename or 'the network interfaces'} cannot be read: {error.strerror}",
+            Phrase(
+                "{what} cannot be read: {problem}",
+                what=error.filename or "the network interfaces",
+                problem=error.strerror,
+            ),
             "give the container or chroot a /proc (mount -t proc proc /proc): processes are seen there too",
         ) from error
     return [

@@ -17,6 +17,7 @@ from platform_launch.hardware.driver import LIBRARY, library_is_here, signs_of_g
 from platform_launch.hardware.gpus import Gpu, GpuProcess, Gpus
 from platform_launch.hardware.nvml_faults import DRIVER_NOT_LOADED, NOT_SUPPORTED, broken
 from platform_launch.hardware.running import command_line
+from platform_launch.text import Phrase
 
 _GIB = 1024**3
 _MIB = 1024**2
@@ -48,16 +49,21 @@ def read(*, sys_root: Path, proc_root: Path) -> Gpus:
             pynvml.nvmlShutdown()
 
 
-_CUDA_IMAGE_WITHOUT_GPU = (
-    f"{LIBRARY} is installed, but says NVML_ERROR_DRIVER_NOT_LOADED ({DRIVER_NOT_LOADED}) and this machine "
-    "has no NVIDIA GPU: treated as a CPU machine"
+_CUDA_IMAGE_WITHOUT_GPU = Phrase(
+    "{library} is installed, but says NVML_ERROR_DRIVER_NOT_LOADED ({code}) and this machine "
+    "has no NVIDIA GPU: treated as a CPU machine",
+    library=LIBRARY,
+    code=DRIVER_NOT_LOADED,
 )
 
 
 def _no_driver_for(signs: str) -> str:
-    return (
-        f"{signs}, but the driver's library {LIBRARY} is not here: treated as a CPU machine. Either this "
-        "container was started without GPUs (nvidia.com/gpu limits, --gpus), or no driver is installed"
+    return Phrase(
+        "{signs}, but the driver's library {library} is not here: treated as a CPU machine. "
+        "Either this container was started without GPUs (nvidia.com/gpu limits, --gpus), or no "
+        "driver is installed",
+        signs=signs,
+        library=LIBRARY,
     )
 
 
@@ -78,7 +84,13 @@ class _Machine:
             gpu = self._gpu(index, handle)
             parts = list(self._instances(gpu, handle)) if self._is_partitioned(handle) else [gpu]
             if not parts:
-                warnings.append(f"GPU {index} ({gpu.name}) has MIG on, but no instance: it cannot be used")
+                warnings.append(
+                    Phrase(
+                        "GPU {index} ({name}) has MIG on, but no instance: it cannot be used",
+                        index=index,
+                        name=gpu.name,
+                    )
+                )
             devices += parts
             warnings += self._fabric_warnings(gpu, handle)
         return Gpus(
@@ -153,12 +165,15 @@ class _Machine:
             return []
         state = _FABRIC_STATES.get(info.state)
         if info.state == _FABRIC_COMPLETED and info.status:
-            state = f"failed with NVML code {info.status}"
+            state = Phrase("failed with NVML code {status}", status=info.status)
         if state is None:
             return []
-        warning = (
-            f"GPU {gpu.index} ({gpu.name}): NVLink fabric registration {state}; CUDA then fails with error "
-            "802 (system not yet initialized). Check nvidia-fabricmanager or nvidia-imex on the host"
+        warning = Phrase(
+            "GPU {index} ({name}): NVLink fabric registration {state}; CUDA then fails with error "
+            "802 (system not yet initialized). Check nvidia-fabricmanager or nvidia-imex on the host",
+            index=gpu.index,
+            name=gpu.name,
+            state=state,
         )
         return [warning]
 

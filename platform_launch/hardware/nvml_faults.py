@@ -7,6 +7,7 @@ troubleshooting page and Xid catalogue.
 from __future__ import annotations
 
 from platform_launch.errors import HardwareError
+from platform_launch.text import Phrase
 
 NOT_SUPPORTED = 3
 DRIVER_NOT_LOADED = 9
@@ -65,8 +66,26 @@ def broken(code: int, text: str, query: str, gpu: int | None = None) -> Hardware
     """Return the error for a driver that answered ``query`` with ``code``; ``gpu`` is NVML's index."""
     where = "the NVIDIA driver" if gpu is None else f"GPU {gpu}"
     if code not in _FAULTS:
-        return HardwareError(f"{where} answered {query} with NVML error {code} ({text})", _XID)
+        return HardwareError(
+            Phrase(
+                "{where} answered {query} with NVML error {code} ({text})",
+                where=where,
+                query=query,
+                code=code,
+                text=text,
+            ),
+            _XID,
+        )
     name, cause, remedy = _FAULTS[code]
     return HardwareError(
-        f"{where} answered {query} with NVML_ERROR_{name} ({code}, {text}), usually because {cause}", remedy
+        Phrase(
+            "{where} answered {query} with NVML_ERROR_{name} ({code}, {text}), usually because {cause}",
+            where=where,
+            query=query,
+            name=name,
+            code=code,
+            text=text,
+            cause=cause,
+        ),
+        remedy,
     )

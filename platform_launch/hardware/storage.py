@@ -9,6 +9,7 @@ from pathlib import Path
 
 from platform_launch import files
 from platform_launch.errors import HardwareError
+from platform_launch.text import Phrase
 
 _GIB = 1024**3
 
@@ -34,12 +35,12 @@ def read(folder: Path) -> Storage:
     # By os.path, to which what may not be looked into is not there; pathlib raises.
     while not os.path.exists(existing) and existing != existing.parent:  # noqa: PTH110
         existing = existing.parent
-    problem = "" if existing.is_dir() else f"{existing} is not a folder"
+    problem = "" if existing.is_dir() else Phrase("{folder} is not a folder", folder=existing)
     numbers = os.statvfs(existing)
     if not problem and numbers.f_flag & os.ST_RDONLY:
-        problem = f"{existing} is mounted read-only"
+        problem = Phrase("{folder} is mounted read-only", folder=existing)
     elif not problem and not os.access(existing, os.W_OK | os.X_OK):
-        problem = f"{existing} may not be written to"
+        problem = Phrase("{folder} may not be written to", folder=existing)
     return Storage(
         folder,
         numbers.f_blocks * numbers.f_frsize / _GIB,
@@ -64,6 +65,8 @@ def temporary_folder() -> Path:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise HardwareError(
-            f"no folder for temporary files can be written to ({error.strerror or error})",
+            Phrase(
+                "no folder for temporary files can be written to ({problem})", problem=error.strerror or error
+            ),
             "make one of them writable or free some room there, or name another folder with TMPDIR",
         ) from error

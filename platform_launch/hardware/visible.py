@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, UsageError
 from platform_launch.hardware.gpus import Gpu, Gpus, usage_warnings
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 CONTAINER = "NVIDIA_VISIBLE_DEVICES"
@@ -47,7 +47,9 @@ def narrow(machine: Gpus, environment: Environment) -> Gpus:
     return replace(
         machine,
         devices=shown.devices,
-        source=f"{machine.source}, {shown.narrowed_by}" if shown.narrowed_by else machine.source,
+        source=Phrase("{source}, {narrowed_by}", source=machine.source, narrowed_by=shown.narrowed_by)
+        if shown.narrowed_by
+        else machine.source,
         warnings=(*machine.warnings, *shown.warnings, *usage_warnings(shown.devices)),
     )
 
@@ -58,26 +60,49 @@ def _by_cuda(devices: Sequence[Gpu], value: str) -> _Shown:
     if entries[0] in ("", "-1", _SLURM_NO_DEVICES):
         return _hidden(devices, value)
     if not devices:
-        return _Shown((), warnings=(f"{CUDA}={value!r} names GPUs, but none is visible here",))
+        return _Shown(
+            (),
+            warnings=(
+                Phrase(
+                    "{variable}={value!r} names GPUs, but none is visible here", variable=CUDA, value=value
+                ),
+            ),
+        )
     warnings: tuple[str, ...] = ()
     if "-1" in entries:
-        warnings = (f"{CUDA}={value!r}: CUDA shows only what stands before -1",)
+        warnings = (
+            Phrase("{variable}={value!r}: CUDA shows only what stands before -1", variable=CUDA, value=value),
+        )
         entries = entries[: entries.index("-1")]
     chosen: list[Gpu] = []
     for entry in entries:
         named = _named(devices, entry, value)
         if any(gpu in chosen for gpu in named):
             raise UsageError(
-                f"{CUDA}={value!r} names {entry!r} a second time: CUDA would then show no GPU at all",
+                Phrase(
+                    "{variable}={value!r} names {entry!r} a second time: CUDA would then show no GPU at all",
+                    variable=CUDA,
+                    value=value,
+                    entry=entry,
+                ),
                 "name each GPU once",
             )
         chosen += named
-    return _Shown(tuple(chosen), f"chosen by {CUDA}={value}", warnings)
+    return _Shown(tuple(chosen), Phrase("chosen by {variable}={value}", variable=CUDA, value=value), warnings)
 
 
 def _hidden(devices: Sequence[Gpu], value: str) -> _Shown:
-    warning = f"{CUDA}={value!r} hides every GPU of this machine ({len(devices)})"
-    return _Shown((), f"hidden by {CUDA}={value!r}", (warning,)) if devices else _Shown(())
+    warning = Phrase(
+        "{variable}={value!r} hides every GPU of this machine ({count})",
+        variable=CUDA,
+        value=value,
+        count=len(devices),
+    )
+    return (
+        _Shown((), Phrase("hidden by {variable}={value!r}", variable=CUDA, value=value), (warning,))
+        if devices
+        else _Shown(())
+    )
 
 
 def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
@@ -91,21 +116,44 @@ def _named(devices: Sequence[Gpu], entry: str, value: str) -> list[Gpu]:
         named = [gpu for gpu in devices if any(name.startswith(entry) for name in (gpu.uuid, *gpu.aliases))]
     else:
         raise UsageError(
-            f"{CUDA}={value!r}: {entry!r} is neither an index nor a UUID: CUDA would silently stop before it",
+            Phrase(
+                "{variable}={value!r}: {entry!r} is neither an index nor a UUID: CUDA would silently "
+                "stop before it",
+                variable=CUDA,
+                value=value,
+                entry=entry,
+            ),
             "list indices (0,1,2,3), or UUIDs that begin with GPU- or MIG-",
         )
     meant = {gpu.uuid if entry.startswith("MIG-") else str(gpu.index) for gpu in named}
     if len(meant) > 1:
         raise UsageError(
-            f"{CUDA}={value!r}: {entry!r} begins the UUID of {len(meant)} GPUs",
+            Phrase(
+                "{variable}={value!r}: {entry!r} begins the UUID of {count} GPUs",
+                variable=CUDA,
+                value=value,
+                entry=entry,
+                count=len(meant),
+            ),
             "write enough of the UUID to tell them apart (nvidia-smi -L lists them)",
         )
     if not named:
         indices = ", ".join(str(index) for index in sorted({gpu.index for gpu in devices}))
         raise HardwareError(
-            f"{CUDA}={value!r} names {entry!r}, but this machine shows {counted(len(devices), 'GPU')}, "
-            f"index {indices}: CUDA would silently stop before it",
-            f"correct {CUDA}; if the GPU should be there, look in dmesg for Xid errors and use another node",
+            Phrase(
+                "{variable}={value!r} names {entry!r}, but this machine shows {gpus}, index {indices}: "
+                "CUDA would silently stop before it",
+                variable=CUDA,
+                value=value,
+                entry=entry,
+                gpus=counted(len(devices), "GPU"),
+                indices=indices,
+            ),
+            Phrase(
+                "correct {variable}; if the GPU should be there, look in dmesg for Xid errors and use "
+                "another node",
+                variable=CUDA,
+            ),
         )
     return named
 
@@ -121,20 +169,32 @@ def _by_container(devices: tuple[Gpu, ...], environment: Environment) -> _Shown:
     if given is None or given.value in ("all", "void") or not devices:
         return _Shown(devices)
     if given.value == "none":
-        warning = f"{CONTAINER}=none, yet the driver shows {counted(len(devices), 'GPU')}: none is used"
-        return _Shown((), f"none granted by {CONTAINER}", (warning,))
+        warning = Phrase(
+            "{variable}=none, yet the driver shows {gpus}: none is used",
+            variable=CONTAINER,
+            gpus=counted(len(devices), "GPU"),
+        )
+        return _Shown((), Phrase("none granted by {variable}", variable=CONTAINER), (warning,))
     entries = list(dict.fromkeys(entry.strip() for entry in given.value.split(",") if entry.strip()))
     if len(entries) > len(devices):
-        warning = (
-            f"{CONTAINER} grants {len(entries)} GPUs, but the driver shows {len(devices)}: "
-            "the others may have fallen off the bus (look in dmesg for Xid errors)"
+        warning = Phrase(
+            "{variable} grants {granted} GPUs, but the driver shows {count}: the others may have "
+            "fallen off the bus (look in dmesg for Xid errors)",
+            variable=CONTAINER,
+            granted=len(entries),
+            count=len(devices),
         )
         return _Shown(devices, warnings=(warning,))
     granted = tuple(gpu for entry in entries for gpu in devices if entry in (gpu.uuid, str(gpu.index)))
     if len(entries) == len(devices) or len(granted) != len(entries):
         return _Shown(devices)
-    warning = (
-        f"the driver shows {len(devices)} GPUs, {CONTAINER} grants {len(entries)} of them "
-        "(a privileged container?): only these are used"
+    warning = Phrase(
+        "the driver shows {count} GPUs, {variable} grants {granted} of them (a privileged "
+        "container?): only these are used",
+        count=len(devices),
+        variable=CONTAINER,
+        granted=len(entries),
     )
-    return _Shown(granted, f"granted by {CONTAINER}={given.value}", (warning,))
+    return _Shown(
+        granted, Phrase("granted by {variable}={value}", variable=CONTAINER, value=given.value), (warning,)
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from platform_launch.hardware.port_health import ERROR_COUNTERS
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceHistory
+from platform_launch.text import Phrase
 
 WINDOW_S = 300.0
 _BUSY_PERCENT = 50
@@ -112,7 +113,9 @@ def _slow_gpus(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFindi
                         "gpu-slow",
                         Grade.SUSPECT,
                         f"GPU {gpu.index}",
-                        f"runs at {clock:.0f} MHz, the others at {usual:.0f} MHz",
+                        Phrase(
+                            "runs at {clock:.0f} MHz, the others at {usual:.0f} MHz", clock=clock, usual=usual
+                        ),
                         "all other GPUs wait for it: check cooling and power, or leave the node out",
                     ),
                 )
@@ -125,7 +128,7 @@ def _replays(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFinding
         for gpu in node.gpus
     }
     for (rank, where), rate, usual in _outliers(rates):
-        what = f"{rate:.0f} PCIe replays a minute, the others {usual:.0f}"
+        what = Phrase("{rate:.0f} PCIe replays a minute, the others {usual:.0f}", rate=rate, usual=usual)
         hint = "have its slot, riser and cabling checked"
         yield rank, DeviceFinding("pcie-replays", Grade.SUSPECT, where, what, hint)
 
@@ -138,7 +141,12 @@ def _port_errors(samples: Sequence[NodeSample]) -> Iterator[tuple[int, DeviceFin
             for port in node.ports
         }
         for (rank, where), rate, usual in _outliers(rates):
-            what = f"{name} grows by {rate:.0f} a minute, at the others by {usual:.0f}"
+            what = Phrase(
+                "{name} grows by {rate:.0f} a minute, at the others by {usual:.0f}",
+                name=name,
+                rate=rate,
+                usual=usual,
+            )
             hint = "check its cable, transceiver and switch port"
             yield rank, DeviceFinding("rdma-port-errors", Grade.SUSPECT, where, what, hint)
 

@@ -8,7 +8,7 @@ from platform_launch.hardware.gpu_health import GpuHealth, Xid
 from platform_launch.hardware.port_health import PortHealth
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceReading
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 # NVML_GPU_RECOVERY_ACTION_…
 RECOVERY_ACTIONS = {
@@ -67,13 +67,13 @@ def faults(
 def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
     """Yield a finding for each GPU and code, however often it came."""
     for gpu, code in dict.fromkeys((xid.gpu, xid.code) for xid in xids):
-        where = f"GPU {gpu}" if gpu >= 0 else "a GPU"
+        where = f"GPU {gpu}" if gpu >= 0 else Phrase("a GPU")
         if code in PROGRAM_XIDS:
             yield DeviceFinding(
                 "gpu-xid-program",
                 Grade.HEALTHY,
                 where,
-                f"XID {code}, which a program's own kernels cause",
+                Phrase("XID {code}, which a program's own kernels cause", code=code),
                 "run once with CUDA_LAUNCH_BLOCKING=1; suspect the GPU only if it stays on this one",
                 code,
             )
@@ -81,7 +81,9 @@ def of_xids(xids: Iterable[Xid]) -> Iterator[DeviceFinding]:
         grade = Grade.BAD if code in DEVICE_XIDS else Grade.SUSPECT
         meaning = DEVICE_XIDS.get(code) or _SUSPECT_XIDS.get(code) or "see NVIDIA's list of XID errors"
         hint = "use another node, and have this one looked at" if grade is Grade.BAD else "watch this GPU"
-        yield DeviceFinding("gpu-xid", grade, where, f"XID {code}: {meaning}", hint, code)
+        yield DeviceFinding(
+            "gpu-xid", grade, where, Phrase("XID {code}: {meaning}", code=code, meaning=meaning), hint, code
+        )
 
 
 def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
@@ -91,13 +93,21 @@ def _of_gpu(gpu: GpuHealth, first: GpuHealth | None) -> Iterator[DeviceFinding]:
             "gpu-lost",
             Grade.BAD,
             where,
-            f"no longer answers (NVML: {gpu.lost})",
+            Phrase("no longer answers (NVML: {problem})", problem=gpu.lost),
             "reboot the node, and use another until then",
         )
         return
     if gpu.recovery_action:
-        action = RECOVERY_ACTIONS.get(gpu.recovery_action, f"action {gpu.recovery_action}")
-        yield DeviceFinding("gpu-recovery-action", Grade.BAD, where, f"the driver asks for {action}", _RESET)
+        action = RECOVERY_ACTIONS.get(
+            gpu.recovery_action, Phrase("action {number}", number=gpu.recovery_action)
+        )
+        yield DeviceFinding(
+            "gpu-recovery-action",
+            Grade.BAD,
+            where,
+            Phrase("the driver asks for {action}", action=action),
+            _RESET,
+        )
     if gpu.rows_failed:
         yield DeviceFinding(
             "gpu-rows-failed",
@@ -128,7 +138,7 @@ def _of_ecc(gpu: GpuHealth, first: GpuHealth | None, where: str) -> Iterator[Dev
             "gpu-ecc",
             Grade.BAD,
             where,
-            f"{counted(sram, 'uncorrectable error')} of its on-chip memory",
+            Phrase("{errors} of its on-chip memory", errors=counted(sram, "uncorrectable error")),
             _RESET,
         )
     elif memory > 0:
@@ -136,7 +146,7 @@ def _of_ecc(gpu: GpuHealth, first: GpuHealth | None, where: str) -> Iterator[Dev
             "gpu-ecc",
             Grade.SUSPECT,
             where,
-            f"{counted(memory, 'uncorrectable error')} of its memory",
+            Phrase("{errors} of its memory", errors=counted(memory, "uncorrectable error")),
             "reset the GPU before the next job",
         )
 
@@ -147,7 +157,7 @@ def _of_port(port: PortHealth, first: PortHealth | None) -> Iterator[DeviceFindi
             "rdma-port-lost",
             Grade.BAD,
             port.place,
-            f"was active, and is {port.state.lower() or 'gone'}",
+            Phrase("was active, and is {state}", state=port.state.lower() or "gone"),
             "check cable, switch port and subnet manager (ibstat)",
         )
 

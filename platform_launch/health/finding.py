@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from platform_launch.sentences import Sentence, Value, sentence
+from platform_launch.text import Phrase
 
 
 class Grade(str, enum.Enum):
@@ -104,7 +105,12 @@ def node_health(findings: Iterable[DeviceFinding]) -> NodeHealth:
     telling = [one for one in ranked if one.grade is not Grade.HEALTHY]
     return NodeHealth(
         worst(one.grade for one in telling),
-        tuple(dict.fromkeys(f"{one.where}: {one.what} [{one.id}]" for one in telling))[:_MOST_REASONS],
+        tuple(
+            dict.fromkeys(
+                Phrase("{where}: {what} [{finding}]", where=one.where, what=one.what, finding=one.id)
+                for one in telling
+            )
+        )[:_MOST_REASONS],
         tuple(dict.fromkeys(one.where for one in telling)),
         tuple({(one.where, one.what, one.id): one for one in telling}.values())[:_MOST_REASONS],
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError
-from platform_launch.text import one_line
+from platform_launch.text import Phrase, one_line
 
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
 NODE_NAME_VARIABLE = "PLATFORM_LAUNCH_NODE_NAME"
@@ -50,11 +50,11 @@ class QuarantinedNode:
         """Whether its time is not over."""
         return self.until is None or now < self.until
 
-    def in_words(self) -> str:
+    def in_words(self) -> Phrase:
         """Return why and for how long."""
         until = "it is released" if self.until is None else utc(self.until)
-        job = f", found by job {self.job}" if self.job else ""
-        return f"in quarantine until {until}: {self.reason}{job}"
+        job = Phrase(", found by job {job}", job=self.job) if self.job else ""
+        return Phrase("in quarantine until {until}: {reason}{job}", until=until, reason=self.reason, job=job)
 
 
 def read(path: Path, now: float | None = None) -> tuple[QuarantinedNode, ...]:
@@ -71,7 +71,11 @@ def read(path: Path, now: float | None = None) -> tuple[QuarantinedNode, ...]:
         raise _unusable(path, error) from error
     if len(data) > _LARGEST_FILE:
         raise InputError(
-            f"{path} is larger than {_LARGEST_FILE >> 20} MiB: expected lines of nodes in quarantine",
+            Phrase(
+                "{path} is larger than {size} MiB: expected lines of nodes in quarantine",
+                path=path,
+                size=_LARGEST_FILE >> 20,
+            ),
             "keep the lines that `platform-launch quarantine list` shows, and remove the rest",
         )
     return in_force(data.decode(errors="replace").splitlines(), time.time() if now is None else now)
@@ -175,6 +179,11 @@ def _text(value: object) -> str:
 
 def _unusable(path: Path, error: OSError) -> InputError:
     return InputError(
-        f"the quarantine file {path} cannot be used: {error.strerror or error}",
-        f"name a file on storage that all nodes share, with --quarantine or {FILE_VARIABLE}",
+        Phrase(
+            "the quarantine file {path} cannot be used: {problem}", path=path, problem=error.strerror or error
+        ),
+        Phrase(
+            "name a file on storage that all nodes share, with --quarantine or {variable}",
+            variable=FILE_VARIABLE,
+        ),
     )

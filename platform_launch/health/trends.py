@@ -11,6 +11,7 @@ from itertools import pairwise
 from platform_launch.hardware.port_health import LINK_COUNTERS
 from platform_launch.health.finding import DeviceFinding, Grade
 from platform_launch.health.reading import DeviceHistory
+from platform_launch.text import Phrase, joined
 
 # HW slowdown, HW thermal, HW power brake, SW thermal; the SW power cap (0x4) is normal under load.
 SLOWDOWN_MASK = 0xE8
@@ -41,7 +42,7 @@ def _slowdown(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
         "gpu-slowdown",
         Grade.SUSPECT,
         f"GPU {index}",
-        f"its clock is held down most of the time: {', '.join(reasons)}",
+        Phrase("its clock is held down most of the time: {reasons}", reasons=joined(reasons)),
         "all other GPUs wait for it: check cooling and power",
     )
 
@@ -58,7 +59,7 @@ def _links(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
             "nvlink-errors",
             Grade.SUSPECT,
             f"GPU {index}",
-            f"new NVLink errors in {len(minutes)} of the last 30 minutes",
+            Phrase("new NVLink errors in {count} of the last 30 minutes", count=len(minutes)),
             "have the NVLinks of this node tested (dcgmi diag)",
         )
 
@@ -74,6 +75,6 @@ def _flaps(history: DeviceHistory, place: str) -> Iterator[DeviceFinding]:
             "rdma-port-flaps",
             Grade.SUSPECT,
             place,
-            f"its link was lost {flaps} times in half an hour",
+            Phrase("its link was lost {flaps} times in half an hour", flaps=flaps),
             "replace the cable or transceiver",
         )

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from platform_launch.console import Console, in_a_log
-from platform_launch.console.languages import box_word, cost_words, event_line
+from platform_launch.console.languages import event_line
 from platform_launch.events import event
 from platform_launch.launch.memory_peak import MemoryPeak
 from platform_launch.launch.outcome import Result, beside, ending, tell_outcome
@@ -21,6 +21,7 @@ from platform_launch.launch.torchrun_output import left_a_signal_traceback, left
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.supervise.signals import ENDING, SignalInbox
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.supervise import Outcome
@@ -103,7 +104,7 @@ def _close(
             ("why", verdict.headline() if verdict else ""),
             ("fix", verdict.to_do() if verdict else ""),
             ("memory", _memory_words(memory.held) if peak else ""),
-            ("cost", cost_words(result.cost.in_words(), result.cost.as_dict()) if result.cost else ""),
+            ("cost", result.cost.in_words() if result.cost else ""),
             ("log", str(outcome.log_path or "")),
             ("record", str(record or "")),
         ],
@@ -111,8 +112,8 @@ def _close(
     )
 
 
-def _memory_words(held: MemoryHeld) -> str:
-    return box_word("processes {processes}{gpus}").format(processes=held.processes, gpus=held.gpus)
+def _memory_words(held: MemoryHeld) -> Phrase:
+    return Phrase("processes {processes}{gpus}", processes=held.processes, gpus=held.gpus)
 
 
 def verdict_on(result: Result, plan: LaunchPlan, oom_kills: int | None, inbox: SignalInbox) -> Verdict | None:

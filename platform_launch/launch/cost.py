@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from platform_launch.observe.steps import StepReading, StepsNamed
-from platform_launch.text import counted, seconds
+from platform_launch.text import Phrase, counted, joined, seconds
 
 # Fewer readings, or a shorter time, say nothing about how the speed changed.
 _ENOUGH_READINGS = 8
@@ -61,31 +61,34 @@ class RunCost:
             for name, value in asdict(self).items()
         }
 
-    def in_words(self) -> str:
+    def in_words(self) -> Phrase:
         """Return it as one line."""
-        parts = []
+        parts: list[Phrase] = []
         if self.steps is not None:
-            again = f", {self.lost_steps} of them lost by restarts" if self.lost_steps else ""
-            parts.append(f"{counted(self.steps, 'step')}{again}")
+            lost = (
+                Phrase(", {lost} of them lost by restarts", lost=self.lost_steps) if self.lost_steps else ""
+            )
+            parts.append(Phrase("{steps}{lost}", steps=counted(self.steps, "step"), lost=lost))
         if self.first_step_s is not None:
-            parts.append(f"the first after {seconds(self.first_step_s)}")
+            parts.append(Phrase("the first after {time}", time=seconds(self.first_step_s)))
         spent = {
-            "waiting for nodes": self.waiting_s,
-            "starting": self.starting_s,
-            "training": self.training_s,
-            "hanging": self.hang_s,
-            "restarts": self.restart_s,
+            "waiting for nodes {time}": self.waiting_s,
+            "starting {time}": self.starting_s,
+            "training {time}": self.training_s,
+            "hanging {time}": self.hang_s,
+            "restarts {time}": self.restart_s,
         }
-        shown = ", ".join(f"{name} {seconds(value)}" for name, value in spent.items() if value >= 0.5)
-        parts.append(f"time: {shown or '0 s'}")
+        shown = [Phrase(words, time=seconds(value)) for words, value in spent.items() if value >= 0.5]
+        parts.append(Phrase("time: {spent}", spent=joined(shown or [seconds(0)])))
         if self.productive_share is not None:
-            parts.append(f"{self.productive_share:.0%} productive")
+            parts.append(Phrase("{share:.0%} productive", share=self.productive_share))
         if self.steps_per_s:
-            change = "" if self.speed_change is None else f" ({self.speed_change:+.0%} since the beginning)"
-            parts.append(f"{self.steps_per_s:.3g} steps/s{change}")
+            speed, change = self.steps_per_s, self.speed_change
+            since = "" if change is None else Phrase(" ({change:+.0%} since the beginning)", change=change)
+            parts.append(Phrase("{speed:.3g} steps/s{change}", speed=speed, change=since))
         if self.eta_s:
-            parts.append(f"{seconds(self.eta_s)} to go")
-        return "; ".join(parts)
+            parts.append(Phrase("{time} to go", time=seconds(self.eta_s)))
+        return joined(parts, "; ")
 
 
 def run_cost(starts: Sequence[StartCost]) -> RunCost:

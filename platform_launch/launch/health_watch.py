@@ -26,6 +26,7 @@ from platform_launch.health.trends import trends
 from platform_launch.launch.training_command import HealthOptions
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.run.texts import ReadShared, SharedText, SharedTexts
+from platform_launch.text import Phrase
 
 SHARE_EVERY_S = 60.0
 # How long XIDs are waited for at a time, and so how late an end is noticed.
@@ -201,7 +202,12 @@ class HealthWatch:
             peers = self._peers
         hosts = {peer.node_rank: peer.host for peer in peers}
         found = [
-            replace(finding, where=f"node {rank} ({hosts[rank]}), {finding.where}")
+            replace(
+                finding,
+                where=Phrase(
+                    "node {rank} ({host}), {where}", rank=rank, host=hosts[rank], where=finding.where
+                ),
+            )
             for rank, finding in compare(peers)
         ]
         self._say(*self._between_nodes.update(found, at_s))
@@ -217,14 +223,18 @@ def _silent(problem: str) -> DeviceFinding:
     return DeviceFinding(
         "device-driver-silent",
         Grade.SUSPECT,
-        "the GPU driver",
-        problem or f"does not answer for {_ASK_LIMIT_S:g} s",
+        Phrase("the GPU driver"),
+        problem or Phrase("does not answer for {limit:g} s", limit=_ASK_LIMIT_S),
         "look in dmesg, and reboot the node if nvidia-smi hangs too",
     )
 
 
 def _begin(finding: DeviceFinding) -> Event:
-    fields = {"what": f"{finding.where}: {finding.what}", "hint": finding.hint, "grade": finding.grade.value}
+    fields = {
+        "what": Phrase("{where}: {what}", where=finding.where, what=finding.what),
+        "hint": finding.hint,
+        "grade": finding.grade.value,
+    }
     return Event(finding.id, _LEVELS[finding.grade], finding.where, fields)
 
 

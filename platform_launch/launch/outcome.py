@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from platform_launch.console import Console
 from platform_launch.events import Event, event, line
 from platform_launch.supervise import Outcome
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
@@ -92,7 +93,12 @@ def beside(verdict: Verdict | None, run: RunOutcome | None) -> Verdict | None:
     bad = [node for node in (run.unwell if run is not None else ()) if node.bad]
     if verdict is None or not bad:
         return verdict
-    reason = f"node {bad[0].node_rank} ({bad[0].host}) is bad: {bad[0].health.reasons[0]}"
+    reason = Phrase(
+        "node {rank} ({host}) is bad: {reason}",
+        rank=bad[0].node_rank,
+        host=bad[0].host,
+        reason=bad[0].health.reasons[0],
+    )
     return replace(verdict, retry="another_node", retry_reason=reason)
 
 

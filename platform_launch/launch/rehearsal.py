@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from platform_launch.console import STDOUT, Console
-from platform_launch.console.languages import box_word, event_line
+from platform_launch.console.languages import event_line
 from platform_launch.errors import InstallationError
 from platform_launch.events import event
 from platform_launch.hardware import Hardware, ports
 from platform_launch.helper import PACKAGE
 from platform_launch.launch.record import first_failed
 from platform_launch.plan.launch_plan import LaunchPlan
+from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.sources import events_of, node_of
 
@@ -104,14 +105,15 @@ def conclude(written: Sequence[Path], plan: LaunchPlan, nodes: int, code: int, d
         ended = event("simulation-finished", nodes=nodes, logs=str(folder), duration_s=duration_s)
         rows += [
             ("logs", f"platform-launch logs {folder}"),
-            ("next", box_word("the same command on each node, with run for simulate")),
+            ("next", "the same command on each node, with run for simulate"),
         ]
     else:  # told to end
         speaking.close()
         return
     speaking.tell(ended)
-    title = box_word("all {nodes} nodes finished" if rank is None else "node {rank} failed first")
-    speaking.banner(title.format(nodes=nodes, rank=rank), rows, ended.level)
+    failed = Phrase("node {rank} failed first", rank=rank)
+    title = Phrase("all {nodes} nodes finished", nodes=nodes) if rank is None else failed
+    speaking.banner(title, rows, ended.level)
     speaking.close()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from platform_launch.events import Event
 from platform_launch.launch.cost import RunCost
 from platform_launch.launch.run_clock import RunClock
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 if TYPE_CHECKING:
     from platform_launch.health.comparison import NodeSample
@@ -43,7 +43,7 @@ class RunReport:
         return {
             "restarts": self.restarts,
             "cost": self.cost.as_dict(),
-            "cost_line": f"cost so far: {self.cost.in_words()}",
+            "cost_line": Phrase("cost so far: {cost}", cost=self.cost.in_words()),
             "health": [
                 {
                     "node_rank": node.node_rank,
@@ -58,13 +58,21 @@ class RunReport:
         }
 
     def _health_lines(self) -> list[str]:
-        lines = [
-            f"node {node.node_rank} ({node.host}) is {node.health.grade.value}: {reason}"
+        lines: list[str] = [
+            Phrase(
+                "node {rank} ({host}) is {grade}: {reason}",
+                rank=node.node_rank,
+                host=node.host,
+                grade=node.health.grade.value,
+                reason=reason,
+            )
             for node in self.nodes
             for reason in node.health.reasons
         ]
         if not lines and self.nodes:
-            lines.append(f"devices: nothing is wrong on {counted(len(self.nodes), 'node')}")
+            lines.append(
+                Phrase("devices: nothing is wrong on {nodes}", nodes=counted(len(self.nodes), "node"))
+            )
         return lines
 
 

@@ -14,6 +14,7 @@ from platform_launch.launch.record import versions
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.render import hardware_rows
 from platform_launch.platforms import title_of
+from platform_launch.text import Phrase, counted, joined
 
 
 def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:
@@ -33,16 +34,20 @@ def announce(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) ->
     console.stage(5, "Launch")
     topology = plan.topology
     if topology.nnodes == 1:
-        one = topology.world_size == 1
-        console.info(f"single node: starting {topology.world_size} process{'' if one else 'es'}")
+        processes = counted(topology.world_size or 1, "process")
+        console.info(Phrase("single node: starting {processes}", processes=processes))
     elif topology.is_spare:
-        console.info(f"this is a spare beside the {topology.nnodes} nodes that train")
+        console.info(Phrase("this is a spare beside the {nodes} nodes that train", nodes=topology.nnodes))
     elif topology.is_master:
-        console.info(f"this is the master node (rank 0 of {topology.nnodes})")
+        console.info(Phrase("this is the master node (rank 0 of {nodes})", nodes=topology.nnodes))
     else:
         console.info(
-            f"this is worker node {topology.node_rank} of {topology.nnodes}: "
-            f"joining {topology.master_addr}:{topology.master_port}"
+            Phrase(
+                "this is worker node {rank} of {nodes}: joining {address}",
+                rank=topology.node_rank,
+                nodes=topology.nnodes,
+                address=f"{topology.master_addr}:{topology.master_port}",
+            )
         )
 
 
@@ -53,7 +58,15 @@ def _open(plan: LaunchPlan, console: Console) -> None:
         f"platform_launch {__version__}",
         [
             ("job", plan.job_name),
-            ("node", f"{topology.node_rank} of {topology.nnodes}, on {plan.hardware.host.hostname}"),
+            (
+                "node",
+                Phrase(
+                    "{rank} of {nodes}, on {host}",
+                    rank=topology.node_rank,
+                    nodes=topology.nnodes,
+                    host=plan.hardware.host.hostname,
+                ),
+            ),
             ("platform", topology.platform),
             ("GPUs", rows["GPUs"]),
             ("network", rows.get("RDMA") or rows.get("network", "")),
@@ -81,37 +94,53 @@ def _environment(plan: LaunchPlan, console: Console) -> None:
     console.stage(1, "Environment")
     title = title_of(topology.platform)
     notes = [topology.platform if topology.platform != title else "", source.get("platform", "")]
-    console.info(_noted(f"platform: {title}", "; ".join(filter(None, notes))))
-    console.info(f"nodes: {topology.nnodes} ({source.get('nnodes', '')})")
-    console.info(f"this node: rank {topology.node_rank} ({source.get('node_rank', '')})")
-    console.info(f"master: {topology.master_addr}:{topology.master_port} ({source.get('master_addr', '')})")
-    for name, value, note in hardware_rows(plan.hardware):
-        console.info(_noted(f"{name}: {value}", note))
+    console.info(_noted(Phrase("platform: {title}", title=title), joined(filter(None, notes), "; ")))
+    console.info(Phrase("nodes: {nodes} ({source})", nodes=topology.nnodes, source=source.get("nnodes", "")))
     console.info(
-        f"processes: {topology.nproc_per_node} per node ({source.get('nproc_per_node', '')}), "
-        f"{topology.world_size} in all"
+        Phrase(
+            "this node: rank {rank} ({source})", rank=topology.node_rank, source=source.get("node_rank", "")
+        )
+    )
+    address = f"{topology.master_addr}:{topology.master_port}"
+    console.info(
+        Phrase("master: {address} ({source})", address=address, source=source.get("master_addr", ""))
+    )
+    for name, value, note in hardware_rows(plan.hardware):
+        console.info(_noted(Phrase("{name}: {value}", name=name, value=value), note))
+    console.info(
+        Phrase(
+            "processes: {processes} per node ({source}), {all} in all",
+            processes=topology.nproc_per_node,
+            source=source.get("nproc_per_node", ""),
+            all=topology.world_size,
+        )
     )
 
 
 def _noted(fact: str, note: str) -> str:
-    return f"{fact} ({note})" if note else fact
+    return Phrase("{fact} ({note})", fact=fact, note=note) if note else fact
 
 
 def _communication(plan: LaunchPlan, console: Console) -> None:
     console.stage(2, "Communication and process variables")
     for variable in plan.env:
-        console.info(f"{variable.name}={variable.value}  # {variable.reason}")
+        console.info(_setting(variable.name, variable.value, variable.reason))
     for variable in plan.kept:
-        console.info(f"{variable.name}={masked(variable.name, variable.value)}  # {variable.reason}")
+        console.info(_setting(variable.name, masked(variable.name, variable.value), variable.reason))
     if plan.removed:
         names = ", ".join(removal.name for removal in plan.removed)
-        console.info(f"removed from the training's environment: {names}")
+        console.info(Phrase("removed from the training's environment: {names}", names=names))
+
+
+def _setting(name: str, value: str, reason: str) -> Phrase:
+    return Phrase("{name}={value}  # {reason}", name=name, value=value, reason=reason)
 
 
 def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding]) -> None:
     console.stage(3, "Verification")
     known = versions()
-    console.info(f"interpreter: {plan.argv[0]} ({interpreter.python_implementation()} {known.pop('python')})")
+    version = f"{interpreter.python_implementation()} {known.pop('python')}"
+    console.info(Phrase("interpreter: {path} ({version})", path=plan.argv[0], version=version))
     console.info(", ".join(f"{name} {number}" for name, number in known.items()))
     first_error = next((finding for finding in findings if finding.level is Level.ERROR), None)
     for finding in findings:
@@ -123,12 +152,15 @@ def _verification(plan: LaunchPlan, console: Console, findings: Sequence[Finding
 def _configuration(plan: LaunchPlan, console: Console) -> None:
     training = plan.training
     console.stage(4, "Configuration")
-    console.info(f"launcher: {plan.launcher}")
-    console.info(f"chosen by: {training.rule}")
-    console.info(_noted(f"script: {training.script}", training.script_rule))
+    console.info(Phrase("launcher: {launcher}", launcher=plan.launcher))
+    console.info(Phrase("chosen by: {rule}", rule=training.rule))
+    console.info(_noted(Phrase("script: {script}", script=training.script), training.script_rule))
     if training.config is not None:
-        console.info(f"config: {training.config}")
+        console.info(Phrase("config: {config}", config=training.config))
     if training.accelerate_yaml is not None:
-        console.info(f"accelerate yaml: {training.accelerate_yaml.path}")
+        console.info(Phrase("accelerate yaml: {path}", path=training.accelerate_yaml.path))
     if training.global_batch is not None:
-        console.info(f"global batch: {training.global_batch}, learning rate: {training.learning_rate}")
+        rate = training.learning_rate
+        console.info(
+            Phrase("global batch: {batch}, learning rate: {rate}", batch=training.global_batch, rate=rate)
+        )

@@ -19,6 +19,7 @@ from platform_launch.health.quarantine import (
     QuarantinedNode,
     quarantined,
 )
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.health.finding import NodeHealth
@@ -49,10 +50,19 @@ def refuse_if_quarantined(file: Path | None, env: Environment, gpus: Sequence[Gp
     name = node_name(env)
     held = held_by(file, env, gpus)
     if held is not None:
-        under = f", under the name {held.node}" if held.node != name else ""
+        under = Phrase(", under the name {node}", node=held.node) if held.node != name else ""
         raise UnfitNodeError(
-            f"node {name} is {held.in_words()}{under} ({file})",
-            f"use another node; `platform-launch doctor --release --quarantine {file}` there releases it",
+            Phrase(
+                "node {name} is {held}{under} ({file})",
+                name=name,
+                held=held.in_words(),
+                under=under,
+                file=file,
+            ),
+            Phrase(
+                "use another node; `platform-launch doctor --release --quarantine {file}` there releases it",
+                file=file,
+            ),
         )
 
 

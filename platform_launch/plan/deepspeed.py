@@ -9,6 +9,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError
 from platform_launch.files import not_yaml, yaml_values
+from platform_launch.text import Phrase
 
 # accelerate refuses these beside deepspeed_config_file (accelerate 1.15, DeepSpeedPlugin).
 BELONGS_IN_JSON = (
@@ -51,21 +52,32 @@ def read_yaml(path: Path, *, nnodes: int, world_size: int) -> AccelerateYaml:
     settings = _mapping(path)
     if "distributed_type" not in settings:
         raise InputError(
-            f"{path} has no distributed_type: expected an accelerate config "
-            "such as deepspeed/deepspeed_8gpu.yaml",
+            Phrase(
+                "{path} has no distributed_type: expected an accelerate config such as "
+                "deepspeed/deepspeed_8gpu.yaml",
+                path=path,
+            ),
             "a DeepSpeed JSON goes inside it, as deepspeed_config: {deepspeed_config_file: …}",
         )
     kind = str(settings["distributed_type"]).upper()
     if nnodes > 1 and kind in _ONE_NODE_TYPES:
         raise InputError(
-            f"{path}: distributed_type {kind}: on {nnodes} nodes accelerate would train on each node alone",
+            Phrase(
+                "{path}: distributed_type {kind}: on {nnodes} nodes accelerate would train on each node "
+                "alone",
+                path=path,
+                kind=kind,
+                nnodes=nnodes,
+            ),
             "write DEEPSPEED, MULTI_GPU or FSDP; MULTI_GPU trains on CPU nodes too",
         )
     if kind != "DEEPSPEED":
         return AccelerateYaml(path, uses_deepspeed=False, uses_torchrun=kind not in _ONE_NODE_TYPES)
     inner = settings.get("deepspeed_config") or {}
     if not isinstance(inner, Mapping):
-        raise InputError(f"{path}: deepspeed_config is {inner!r}: expected a mapping")
+        raise InputError(
+            Phrase("{path}: deepspeed_config is {inner}: expected a mapping", path=path, inner=repr(inner))
+        )
     warnings = _check_launcher(path, inner, nnodes)
     if "deepspeed_config_file" in inner:
         accumulation = _check_json(path, inner, settings, world_size)
@@ -87,13 +99,22 @@ def _mapping(path: Path) -> Mapping[str, object]:
     try:
         loaded = yaml_values(path.read_bytes())
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist", "check --deepspeed-config") from None
+        raise InputError(Phrase("{path} does not exist", path=path), "check --deepspeed-config") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "check --deepspeed-config") from error
+        raise InputError(
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror),
+            "check --deepspeed-config",
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(not_yaml(path, error)) from error
     if not isinstance(loaded, Mapping):
-        raise InputError(f"{path} holds {type(loaded).__name__}: expected a mapping of accelerate's keys")
+        raise InputError(
+            Phrase(
+                "{path} holds {kind}: expected a mapping of accelerate's keys",
+                path=path,
+                kind=type(loaded).__name__,
+            )
+        )
     return {str(key): value for key, value in loaded.items()}
 
 
@@ -101,13 +122,26 @@ def _check_launcher(path: Path, inner: Mapping[str, object], nnodes: int) -> lis
     launcher = inner.get("deepspeed_multinode_launcher")
     if launcher == "standard":
         return []
-    shown = "is not set (pdsh by default)" if launcher is None else f"is {launcher!r}"
+    shown = (
+        "is not set (pdsh by default)"
+        if launcher is None
+        else Phrase("is {launcher}", launcher=repr(launcher))
+    )
     if nnodes == 1:
         return [
-            f"{path.name}: deepspeed_multinode_launcher {shown}; harmless on one node, refused on several"
+            Phrase(
+                "{name}: deepspeed_multinode_launcher {shown}; harmless on one node, refused on several",
+                name=path.name,
+                shown=shown,
+            )
         ]
     raise InputError(
-        f"{path}: deepspeed_multinode_launcher {shown}: on {nnodes} nodes each node would train alone",
+        Phrase(
+            "{path}: deepspeed_multinode_launcher {shown}: on {nnodes} nodes each node would train alone",
+            path=path,
+            shown=shown,
+            nnodes=nnodes,
+        ),
         "write 'deepspeed_multinode_launcher: standard' under deepspeed_config",
     )
 
@@ -121,22 +155,41 @@ def _check_json(
     named = Path(str(inner["deepspeed_config_file"]))
     if clashing:
         raise InputError(
-            f"{path} sets {', '.join(clashing)} beside deepspeed_config_file: accelerate refuses the pair",
-            f"move them into {named}",
+            Phrase(
+                "{path} sets {keys} beside deepspeed_config_file: accelerate refuses the pair",
+                path=path,
+                keys=", ".join(clashing),
+            ),
+            Phrase("move them into {named}", named=named),
         )
     try:
         # accelerate opens it from the working directory, as written.
         config = json.loads(named.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"{path} names deepspeed_config_file {str(named)!r}, which does not exist"
-            + ("" if named.is_absolute() else f" in the working directory {Path.cwd()}"),
+            Phrase(
+                "{path} names deepspeed_config_file {named!r}, which does not exist{where}",
+                path=path,
+                named=str(named),
+                where=""
+                if named.is_absolute()
+                else Phrase(" in the working directory {here}", here=Path.cwd()),
+            ),
             "write an absolute path: accelerate opens it from the working directory",
         ) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{named} (named by {path}) cannot be read as JSON: {error}") from error
+        raise InputError(
+            Phrase(
+                "{named} (named by {path}) cannot be read as JSON: {problem}",
+                named=named,
+                path=path,
+                problem=error,
+            )
+        ) from error
     if not isinstance(config, Mapping):
-        raise InputError(f"{named} holds {type(config).__name__}: expected a JSON object")
+        raise InputError(
+            Phrase("{named} holds {kind}: expected a JSON object", named=named, kind=type(config).__name__)
+        )
     return _check_batches(named, config, world_size)
 
 
@@ -149,15 +202,31 @@ def _check_batches(path: Path, config: Mapping[str, object], world_size: int) ->
         return steps
     if micro is not None and steps is not None and train != micro * steps * world_size:
         raise InputError(
-            f"{path}: train_batch_size {train} is not train_micro_batch_size_per_gpu {micro} × "
-            f"gradient_accumulation_steps {steps} × {world_size} processes = {micro * steps * world_size}",
+            Phrase(
+                "{path}: train_batch_size {train} is not train_micro_batch_size_per_gpu {micro} × "
+                "gradient_accumulation_steps {steps} × {world_size} processes = {product}",
+                path=path,
+                train=train,
+                micro=micro,
+                steps=steps,
+                world_size=world_size,
+                product=micro * steps * world_size,
+            ),
             'set train_batch_size to that product, or to "auto"',
         )
     known = (micro or 1) * (steps or 1) * world_size
     if train % known:
         raise InputError(
-            f"{path}: train_batch_size {train} cannot be divided by {known} "
-            f"(micro batch {micro or 'unset'} × accumulation {steps or 'unset'} × {world_size} processes)",
+            Phrase(
+                "{path}: train_batch_size {train} cannot be divided by {known} (micro batch {micro} × "
+                "accumulation {steps} × {world_size} processes)",
+                path=path,
+                train=train,
+                known=known,
+                micro=micro or "unset",
+                steps=steps or "unset",
+                world_size=world_size,
+            ),
             'use a multiple of it, or "auto"',
         )
     return steps
@@ -168,5 +237,13 @@ def _count(value: object, path: Path, key: str, minimum: int = 1) -> int | None:
     if value is None or value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise InputError(f"{path}: {key} is {value!r}: expected a whole number of at least {minimum} or auto")
+        raise InputError(
+            Phrase(
+                "{path}: {key} is {value}: expected a whole number of at least {minimum} or auto",
+                path=path,
+                key=key,
+                value=repr(value),
+                minimum=minimum,
+            )
+        )
     return value

@@ -30,7 +30,7 @@ def translate(env: Environment) -> tuple[list[EnvVar], list[PlanWarning]]:
             text = Phrase("{old} was renamed {new} in torch 2.2: the old name is not read", old=old, new=new)
             found.append(PlanWarning("variable-renamed", old, text))
             if new not in env:
-                chosen.append(EnvVar(new, env[old], _ROOM, f"meant by {old}"))
+                chosen.append(EnvVar(new, env[old], _ROOM, Phrase("meant by {old}", old=old)))
     timeouts = [name for name in known.FAKE_TIMEOUTS if name in env]
     if timeouts:
         more_chosen, warning = _timeouts(env, timeouts)
@@ -48,10 +48,14 @@ def _timeouts(env: Environment, names: list[str]) -> tuple[list[EnvVar], Phrase]
         text = "{shown}: nothing reads it, and it is not a number of seconds; unset it"
         return [], Phrase(text, shown=shown)
     longest = max(seconds)
-    meant = f"meant by {', '.join(names)}"
+    meant = Phrase("meant by {names}", names=", ".join(names))
     chosen = [
-        EnvVar("DEEPSPEED_TIMEOUT", str(math.ceil(longest / 60)), _ROOM, f"minutes; {meant}"),
-        EnvVar("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(longest), _ROOM, f"seconds; {meant}"),
+        EnvVar(
+            "DEEPSPEED_TIMEOUT", str(math.ceil(longest / 60)), _ROOM, Phrase("minutes; {meant}", meant=meant)
+        ),
+        EnvVar(
+            "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(longest), _ROOM, Phrase("seconds; {meant}", meant=meant)
+        ),
     ]
     chosen = [variable for variable in chosen if variable.name not in env]
     text = (
@@ -74,8 +78,8 @@ def kept(env: Environment) -> list[EnvVar]:
 
 def _why_kept(name: str, value: str, of_file: Collection[str]) -> str:
     who = "in platform.env" if name in of_file else "before the launch, by you or the platform"
-    exactly = f"; {EXACTLY}" if name in _EXACT and value.startswith("=") else ""
-    return f"set {who}: kept as it is{exactly}"
+    exactly = Phrase("; {exactly}", exactly=EXACTLY) if name in _EXACT and value.startswith("=") else ""
+    return Phrase("set {who}: kept as it is{exactly}", who=who, exactly=exactly)
 
 
 def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanWarning]:
@@ -91,9 +95,11 @@ def warn(env: Environment, topology: Topology, hardware: Hardware) -> list[PlanW
         and exact_interface(chosen, hardware) is None
     ):
         have = ", ".join(interface.name for interface in hardware.interfaces)
-        text = (
-            f"NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL would stop "
-            "with 'no socket interface found'"
+        text = Phrase(
+            "NCCL_SOCKET_IFNAME={chosen} selects no interface of this node (it has {have}): NCCL "
+            "would stop with 'no socket interface found'",
+            chosen=chosen,
+            have=have,
         )
         found.append(PlanWarning("interface-unknown", "NCCL_SOCKET_IFNAME", text))
     if is_gb200(hardware) and topology.nnodes > 1:
@@ -136,7 +142,11 @@ def _gb200(env: Environment, hardware: Hardware) -> list[PlanWarning]:
         return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
     if not hardware.host.imex_channel and not hardware.assumed:
         channel = "/dev/nvidia-caps-imex-channels/channel0"
-        cause = f"GB200 without an IMEX channel ({channel}): NVLink between nodes cannot be used"
-        text = f"{cause}; ask for the channel in the job, or set NCCL_MNNVL_ENABLE=0 to do without"
+        cause = Phrase(
+            "GB200 without an IMEX channel ({channel}): NVLink between nodes cannot be used", channel=channel
+        )
+        text = Phrase(
+            "{cause}; ask for the channel in the job, or set NCCL_MNNVL_ENABLE=0 to do without", cause=cause
+        )
         return [PlanWarning("rack-fabric", "NCCL_MNNVL_ENABLE", text)]
     return []

@@ -18,6 +18,7 @@ from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect
 from platform_launch.platforms.reading import DEFAULT_PORT
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 
@@ -144,9 +145,11 @@ def _shared_temporary(env: Environment, request: Request) -> list[str]:
     """Say that compiled code will not be kept in a folder that somebody else can have prepared."""
     if not request.temporary_problem or "TORCH_EXTENSIONS_DIR" in env:
         return []
-    text = (
-        f"{request.temporary} is not a folder of this user alone ({request.temporary_problem}): compiled "
-        "extensions go to torch's own folder in the home; remove it, or set TMPDIR or TORCH_EXTENSIONS_DIR"
+    text = Phrase(
+        "{folder} is not a folder of this user alone ({problem}): compiled extensions go to "
+        "torch's own folder in the home; remove it, or set TMPDIR or TORCH_EXTENSIONS_DIR",
+        folder=request.temporary,
+        problem=request.temporary_problem,
     )
     return [text]
 

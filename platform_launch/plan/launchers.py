@@ -11,6 +11,7 @@ from platform_launch.plan import processes, starts
 from platform_launch.plan.request import Request
 from platform_launch.plan.starts import Start
 from platform_launch.plan.training import Training
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 _Launcher = Callable[[Request, Environment, Topology, Hardware, Training], Start]
@@ -33,14 +34,22 @@ def check(request: Request) -> None:
         ):
             if given:
                 raise UsageError(
-                    f"{flag} belongs to --launcher accelerate: {launcher} reads no recipe and no yaml"
+                    Phrase(
+                        "{flag} belongs to --launcher accelerate: {launcher} reads no recipe and no yaml",
+                        flag=flag,
+                        launcher=launcher,
+                    )
                 )
     if request.jax_per_gpu and request.launcher != "jax":
         raise UsageError("--jax-per-gpu belongs to --launcher jax", "add --launcher jax, or leave it out")
     if _one_jax_process(request) and (request.overrides.nproc_per_node or 1) > 1:
         raise UsageError(
-            f"--nproc-per-node {request.overrides.nproc_per_node}: {launcher} starts one process a node, "
-            "which drives all of its GPUs",
+            Phrase(
+                "--nproc-per-node {processes}: {launcher} starts one process a node, which drives all of "
+                "its GPUs",
+                processes=request.overrides.nproc_per_node,
+                launcher=launcher,
+            ),
             "add --jax-per-gpu for one process a GPU",
         )
 

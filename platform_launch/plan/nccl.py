@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from platform_launch.environment import Environment
 from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan.variables import EnvVar
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 from platform_launch.topology import Topology
 
 # Shown beside NAME==value, which looks like a slip.
@@ -52,9 +52,15 @@ def _interfaces(env: Environment, topology: Topology, hardware: Hardware) -> lis
     if topology.interface is None and is_gb200(hardware):
         return _gb200_interfaces(env, topology, hardware)
     if topology.interface is not None:
-        name, reason = topology.interface, f"recommended by the platform ({topology.sources['interface']})"
+        name, reason = (
+            topology.interface,
+            Phrase("recommended by the platform ({source})", source=topology.sources["interface"]),
+        )
     elif hardware.route_interface is not None:
-        name, reason = hardware.route_interface, f"on the route to {topology.master_addr}"
+        name, reason = (
+            hardware.route_interface,
+            Phrase("on the route to {address}", address=topology.master_addr),
+        )
     else:
         return []
     return _sockets(env, topology, hardware, [name], reason)
@@ -73,7 +79,10 @@ def _gb200_interfaces(env: Environment, topology: Topology, hardware: Hardware) 
         fast, reason = list(_GB200_INTERFACES), "GB200: the usual names of its fast Ethernet ports"
     elif hardware.route_interface is not None:
         fast = [hardware.route_interface]
-        reason = f"on the route to {topology.master_addr}; this GB200 shows no enP* port that is up"
+        reason = Phrase(
+            "on the route to {address}; this GB200 shows no enP* port that is up",
+            address=topology.master_addr,
+        )
     else:
         return []
     if hardware.route_interface in fast:  # gloo takes the first, and must reach the master by it
@@ -87,13 +96,29 @@ def _sockets(
 ) -> list[EnvVar]:
     # NCCL takes "eth0" as a prefix (eth01 too) and "=eth0" exactly; gloo takes exact names only.
     name = names[0]
-    wanted = [EnvVar("NCCL_SOCKET_IFNAME", f"={','.join(names)}", _ROOM, f"{reason}; {EXACTLY}")]
+    wanted = [
+        EnvVar(
+            "NCCL_SOCKET_IFNAME",
+            f"={','.join(names)}",
+            _ROOM,
+            Phrase("{reason}; {exactly}", reason=reason, exactly=EXACTLY),
+        )
+    ]
     chosen = env.get("NCCL_SOCKET_IFNAME")
     if chosen is None:
-        wanted.append(EnvVar("GLOO_SOCKET_IFNAME", name, _ROOM, f"as NCCL_SOCKET_IFNAME: {reason}"))
+        wanted.append(
+            EnvVar(
+                "GLOO_SOCKET_IFNAME", name, _ROOM, Phrase("as NCCL_SOCKET_IFNAME: {reason}", reason=reason)
+            )
+        )
     elif (exact := exact_interface(chosen, hardware)) is not None:
         wanted.append(
-            EnvVar("GLOO_SOCKET_IFNAME", exact, _ROOM, f"follows NCCL_SOCKET_IFNAME={chosen}, set outside")
+            EnvVar(
+                "GLOO_SOCKET_IFNAME",
+                exact,
+                _ROOM,
+                Phrase("follows NCCL_SOCKET_IFNAME={chosen}, set outside", chosen=chosen),
+            )
         )
     if ":" in topology.master_addr:
         wanted.append(EnvVar("NCCL_SOCKET_FAMILY", "AF_INET6", _ROOM, "the master's address is IPv6"))
@@ -132,14 +157,19 @@ def _infiniband(env: Environment, hardware: Hardware) -> list[EnvVar]:
     if not ports or "NCCL_IB_DISABLE" in env:
         return []
     kind = ports[0].link_layer
-    rate = f" at {ports[0].rate_gbps:g} Gb/s" if ports[0].rate_gbps else ""
+    rate = Phrase(" at {rate:g} Gb/s", rate=ports[0].rate_gbps) if ports[0].rate_gbps else ""
     named = ",".join(f"{port.device}:{port.port}" for port in ports)
     return [
         EnvVar(
             "NCCL_IB_HCA",
             f"={named}",
             _ROOM,
-            f"{counted(len(ports), f'active {kind} port')}{rate}; {EXACTLY}",
+            Phrase(
+                "{ports}{rate}; {exactly}",
+                ports=Phrase("{ports} of {kind}", ports=counted(len(ports), "active port"), kind=kind),
+                rate=rate,
+                exactly=EXACTLY,
+            ),
         ),
         EnvVar(
             "NCCL_IB_TIMEOUT",
@@ -201,9 +231,9 @@ def _flight_recorder(prefix: str) -> list[EnvVar]:
     dump = "flight recorder: where a rank writes them after a timeout"
     return [
         EnvVar("TORCH_FR_BUFFER_SIZE", "2000", _ROOM, recorder),
-        EnvVar("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", _ROOM, f"{recorder} (older name)"),
+        EnvVar("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000", _ROOM, Phrase("{what} (older name)", what=recorder)),
         EnvVar("TORCH_FR_DUMP_TEMP_FILE", prefix, _ROOM, dump),
-        EnvVar("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", prefix, _ROOM, f"{dump} (older name)"),
+        EnvVar("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", prefix, _ROOM, Phrase("{what} (older name)", what=dump)),
         EnvVar("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", _ROOM, "flight recorder: write on a timeout"),
         EnvVar(
             "TORCH_NCCL_ASYNC_ERROR_HANDLING",

@@ -7,6 +7,7 @@ import os
 from platform_launch.environment import Environment
 from platform_launch.observe import FOLDER_VARIABLE, HOOK
 from platform_launch.plan.variables import EnvVar
+from platform_launch.text import Phrase
 
 _ROOM = "observe"
 
@@ -22,7 +23,10 @@ def observation_variables(env: Environment, folder: str | None) -> list[EnvVar]:
             "PYTHONPATH",
             f"{HOOK}{os.pathsep}{path}" if path else str(HOOK),
             _ROOM,
-            f"a hook, so that a hang can be explained (--no-observe leaves it out){followed}",
+            Phrase(
+                "a hook, so that a hang can be explained (--no-observe leaves it out){followed}",
+                followed=followed,
+            ),
         ),
         EnvVar(FOLDER_VARIABLE, folder, _ROOM, "private folder where each process answers what it is doing"),
     ]

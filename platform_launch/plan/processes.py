@@ -11,7 +11,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.hardware import Hardware
 from platform_launch.plan.variables import EnvVar, Removal
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 # torchrun sets these for each worker; the platform's node-level values would only leak into code that
 # starts before it does (accelerate's one-process launcher, site customisation).
@@ -26,13 +26,25 @@ def processes_per_node(given: int | None, source: str, hardware: Hardware) -> tu
     """
     gpus = len(hardware.gpus.devices)
     if given is None:
-        return (gpus, f"GPUs counted ({hardware.gpus.source})") if gpus else (1, "one process: no GPU")
+        return (
+            (gpus, Phrase("GPUs counted ({source})", source=hardware.gpus.source))
+            if gpus
+            else (1, "one process: no GPU")
+        )
     if gpus and given > gpus:
         raise TopologyError(
-            f"{given} processes per node ({source}) but {counted(gpus, 'GPU')} visible: "
-            "expected at most one process a GPU",
-            f"pass --nproc-per-node {gpus}, or give the container more GPUs "
-            "(CUDA_VISIBLE_DEVICES limits what is visible)",
+            Phrase(
+                "{given} processes per node ({source}) but {gpus} visible: expected at most one process "
+                "a GPU",
+                given=given,
+                source=source,
+                gpus=counted(gpus, "GPU"),
+            ),
+            Phrase(
+                "pass --nproc-per-node {gpus}, or give the container more GPUs (CUDA_VISIBLE_DEVICES "
+                "limits what is visible)",
+                gpus=gpus,
+            ),
         )
     return given, source
 
@@ -42,7 +54,14 @@ def unused_gpus(nproc_per_node: int, hardware: Hardware) -> list[str]:
     gpus = len(hardware.gpus.devices)
     if gpus > nproc_per_node:
         processes = counted(nproc_per_node, "process")
-        return [f"{gpus - nproc_per_node} of {gpus} GPUs stay unused: {processes} per node"]
+        return [
+            Phrase(
+                "{unused} of {gpus} GPUs stay unused: {processes} per node",
+                unused=gpus - nproc_per_node,
+                gpus=gpus,
+                processes=processes,
+            )
+        ]
     return []
 
 
@@ -64,7 +83,9 @@ def process_variables(
     if gpus:
         if "CUDA_VISIBLE_DEVICES" not in env:
             visible = ",".join(g.uuid if g.mig else str(g.index) for g in gpus)
-            offer("CUDA_VISIBLE_DEVICES", visible, f"all {len(gpus)} GPUs that NVML shows")
+            offer(
+                "CUDA_VISIBLE_DEVICES", visible, Phrase("all {count} GPUs that NVML shows", count=len(gpus))
+            )
     else:
         offer("DS_ACCELERATOR", "cpu", "no GPU: DeepSpeed must not look for one")
         # Without it a plain Accelerator() names no backend, counts one process and fails on batch sizes.
@@ -73,7 +94,11 @@ def process_variables(
     offer(
         "OMP_NUM_THREADS",
         str(threads),
-        f"{hardware.host.cpus:g} CPUs ÷ {counted(nproc_per_node, 'process')}; torchrun would set 1",
+        Phrase(
+            "{cpus:g} CPUs ÷ {processes}; torchrun would set 1",
+            cpus=hardware.host.cpus,
+            processes=counted(nproc_per_node, "process"),
+        ),
     )
     if temporary is not None:
         reason = "local disk: build locks on a shared home block later runs"

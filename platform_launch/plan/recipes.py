@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, shown
 from platform_launch.files import yaml_values
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,16 @@ class Scaling:
 
     def describe(self) -> str:
         """Say the rule and what it gave, in one line."""
-        return (
-            f"no recipe for {counted(self.gpus, 'GPU')}: the one for {self.recipe_gpus} scaled: "
-            f"batch per GPU kept, gradient accumulation {self.gradient_accumulation_steps}, "
-            f"global batch {self.global_batch} (recipe {self.recipe_global_batch}), "
-            f"learning rate {self.learning_rate:g} (× square root of the change of the global batch)"
+        return Phrase(
+            "no recipe for {gpus}: the one for {recipe_gpus} scaled: batch per GPU kept, gradient "
+            "accumulation {steps}, global batch {batch} (recipe {recipe_batch}), learning rate "
+            "{rate:g} (× square root of the change of the global batch)",
+            gpus=counted(self.gpus, "GPU"),
+            recipe_gpus=self.recipe_gpus,
+            steps=self.gradient_accumulation_steps,
+            batch=self.global_batch,
+            recipe_batch=self.recipe_global_batch,
+            rate=self.learning_rate,
         )
 
 
@@ -76,16 +81,19 @@ def read_recipes(root: Path) -> Recipes:
         script = root / loaded["script"]
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}", "reinstall, or restore the file"
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror),
+            "reinstall, or restore the file",
         ) from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is not a list of recipes: {error!r}",
+            Phrase("{path} is not a list of recipes: {problem}", path=path, problem=repr(error)),
             "expected 'script:' and 'recipes:' with entries of name, gpus, config and deepspeed",
         ) from error
     unique = min(len({recipe.gpus for recipe in recipes}), len({recipe.name for recipe in recipes}))
     if not recipes or unique != len(recipes):
-        raise InputError(f"{path}: expected at least one recipe, and no name or number of GPUs twice")
+        raise InputError(
+            Phrase("{path}: expected at least one recipe, and no name or number of GPUs twice", path=path)
+        )
     return Recipes(script, recipes)
 
 
@@ -99,7 +107,11 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
         if named is None:
             known = ", ".join(recipe.name for recipe in recipes)
             raise InputError(
-                f"--recipe {shown(name)} is not in configs/recipes.yaml: expected auto, {known}",
+                Phrase(
+                    "--recipe {name} is not in configs/recipes.yaml: expected auto, {known}",
+                    name=shown(name),
+                    known=known,
+                ),
                 "auto takes the one that fits the number of GPUs",
             )
         return named
@@ -109,7 +121,9 @@ def choose(recipes: tuple[Recipe, ...], gpus: int, name: str | None = None) -> R
         candidates = [recipe for recipe in recipes if recipe.gpus > 0]
     if not candidates:
         kind = "GPUs" if gpus else "a machine without GPUs"
-        raise InputError(f"configs/recipes.yaml has no recipe for {kind}", "add one, or pass --config")
+        raise InputError(
+            Phrase("configs/recipes.yaml has no recipe for {kind}", kind=kind), "add one, or pass --config"
+        )
     return min(candidates, key=lambda r: (abs(math.log(gpus / r.gpus)) if gpus and r.gpus else 0.0, -r.gpus))
 
 
@@ -123,8 +137,13 @@ def scale(recipe: Recipe, numbers: TrainingNumbers, gpus: int) -> Scaling | None
     batch, steps, rate = numbers.batch_size, numbers.gradient_accumulation_steps, numbers.learning_rate
     if batch is None or steps is None or rate is None:
         raise InputError(
-            f"{recipe.config} does not state batch_size, gradient_accumulation_steps and learning_rate "
-            f"as plain numbers: it cannot be scaled from {recipe.gpus} to {counted(gpus, 'GPU')}",
+            Phrase(
+                "{config} does not state batch_size, gradient_accumulation_steps and learning_rate as "
+                "plain numbers: it cannot be scaled from {recipe_gpus} to {gpus}",
+                config=recipe.config,
+                recipe_gpus=recipe.gpus,
+                gpus=counted(gpus, "GPU"),
+            ),
             "write them as literals, or pass --config with one made for this number of GPUs",
         )
     wanted = recipe.gpus * batch * steps
@@ -166,11 +185,20 @@ def read_literals(path: Path) -> dict[str, object]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist", "check --config") from None
+        raise InputError(Phrase("{path} does not exist", path=path), "check --config") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}", "check --config") from error
+        raise InputError(
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error), "check --config"
+        ) from error
     except SyntaxError as error:
-        raise InputError(f"{path}, line {error.lineno} is not Python: {error.msg}") from error
+        raise InputError(
+            Phrase(
+                "{path}, line {line} is not Python: {problem}",
+                path=path,
+                line=error.lineno,
+                problem=error.msg,
+            )
+        ) from error
     keywords: dict[str, object] = {}
     for statement in tree.body:
         if (

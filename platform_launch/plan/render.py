@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import click
 
 from platform_launch.confidential import masked
+from platform_launch.console.languages import current, phrase_words
 from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.text import escaped
+from platform_launch.text import Phrase, columns, counted, either, escaped, joined, padded, wrapped
 from platform_launch.topology import Topology
 
 Row = tuple[str, str, str]
@@ -62,25 +63,27 @@ def render_table(plan: LaunchPlan, width: int) -> str:
         ("Removed", [(removal.name, "", removal.reason) for removal in plan.removed]),
     ]
     parts = [_section(title, rows, width) for title, rows in sections if rows]
-    command = click.style("Command", bold=True) + f"\n  {command_text(plan.argv)}"
+    command = click.style(phrase_words("Command"), bold=True) + f"\n  {command_text(plan.argv)}"
     return "\n\n".join([*parts, command])
 
 
 def _section(title: str, rows: list[Row], width: int) -> str:
-    names = max(len(name) for name, _, _ in rows)
-    lines = [click.style(title, bold=True)]
-    fitting = [len(value) for _, value, note in rows if names + len(value) + len(note) + 6 <= width]
+    shown = [
+        (phrase_words(name), phrase_words(value) if isinstance(value, Phrase) else value, phrase_words(note))
+        for name, value, note in rows
+    ]
+    names = max(columns(name) for name, _, _ in shown)
+    lines = [click.style(phrase_words(title), bold=True)]
+    fitting = [columns(value) for _, value, note in shown if names + columns(value + note) + 6 <= width]
     values = max(fitting, default=0)
-    for name, value, note in rows:
-        line = f"  {name:<{names}}  {escaped(value)}"
-        if note and names + max(len(value), values) + len(note) + 6 <= width:
-            line += " " * (values - len(value)) + "  " + click.style(escaped(note), dim=True)
+    for name, value, note in shown:
+        line = f"  {padded(name, names)}  {escaped(value)}"
+        if note and names + max(columns(value), values) + columns(note) + 6 <= width:
+            line += " " * (values - columns(value)) + "  " + click.style(escaped(note), dim=True)
         elif note:
-            import textwrap  # here: a launch shows no table
-
             margin = " " * (names + 4)
-            room = max(_NARROWEST, width - len(margin))
-            broken = textwrap.wrap(f"({escaped(note)})", room, break_long_words=False, break_on_hyphens=False)
+            opening, closing = ("(", ")") if current() == "en" else ("（", "）")
+            broken = wrapped(f"{opening}{escaped(note)}{closing}", max(_NARROWEST, width - len(margin)))
             line += "".join(f"\n{margin}{click.style(part, dim=True)}" for part in broken)
         lines.append(line.rstrip())
     return "\n".join(lines)
@@ -111,14 +114,14 @@ def topology_rows(topology: Topology) -> list[Row]:
         ("node rank", _role(topology), source("node_rank", "")),
         ("master address", topology.master_addr, source("master_addr", "")),
         ("master port", str(topology.master_port), source("master_port", "")),
-        ("processes per node", "unknown" if nproc is None else str(nproc), source("nproc_per_node", "")),
+        (
+            "processes per node",
+            Phrase("unknown") if nproc is None else str(nproc),
+            source("nproc_per_node", ""),
+        ),
         (
             "world size",
-            "unknown"
-            if nproc is None
-            else "1 process"
-            if topology.world_size == 1
-            else f"{topology.world_size} processes",
+            Phrase("unknown") if topology.world_size is None else counted(topology.world_size, "process"),
             "nodes × processes per node",
         ),
     ]
@@ -126,7 +129,11 @@ def topology_rows(topology: Topology) -> list[Row]:
         rows.append(("hosts", ", ".join(topology.hosts), source("hosts", "")))
     if topology.spares:
         moves = topology.places[1:]
-        shown = f"the job moves to {' or '.join(moves)}" if moves else "the others wait for it, and end"
+        shown = (
+            Phrase("the job moves to {places}", places=either(moves))
+            if moves
+            else Phrase("the others wait for it, and end")
+        )
         rows.append(("if node 0 is lost", shown, "" if moves else topology.why_not_moved))
     if topology.job_id:
         rows.append(("job", topology.job_id, source("job_id", "")))
@@ -139,8 +146,10 @@ def _role(topology: Topology) -> str:
     if topology.nnodes == 1:
         return "0"
     if topology.is_spare:
-        return f"{topology.node_rank} (spare)"
-    return f"{topology.node_rank} ({'master' if topology.is_master else 'worker'})"
+        return Phrase("{rank} (spare)", rank=topology.node_rank)
+    return Phrase(
+        "{rank} ({role})", rank=topology.node_rank, role="master" if topology.is_master else "worker"
+    )
 
 
 def hardware_rows(hardware: Hardware) -> list[Row]:
@@ -152,25 +161,34 @@ def hardware_rows(hardware: Hardware) -> list[Row]:
         names = first.name if same else ", ".join(sorted({gpu.name for gpu in gpus.devices}))
         size = "" if first.memory_gib is None else f", {first.memory_gib:.0f} GiB"
         shown = f"{len(gpus.devices)} × {names}{size}"
-        versions = ", ".join(
-            f"{name} {version}" for name, version in (("driver", gpus.driver), ("CUDA", gpus.cuda)) if version
-        )
-        rows = [("GPUs", shown, f"{gpus.source}{', ' + versions if versions else ''}")]
+        driver = Phrase("driver {version}", version=gpus.driver) if gpus.driver else ""
+        cuda = f"CUDA {gpus.cuda}" if gpus.cuda else ""
+        rows: list[Row] = [("GPUs", shown, joined(filter(None, (gpus.source, driver, cuda))))]
     else:
-        rows = [("GPUs", "none: training on the CPU", gpus.source)]
-    limits = [f"{host.cpus:g} CPUs"]
+        rows = [("GPUs", Phrase("none: training on the CPU"), gpus.source)]
+    limits = [Phrase("{cpus:g} CPUs", cpus=host.cpus)]
     for label, gib in (("memory", host.memory_gib), ("shared memory", host.shm_gib)):
         if gib is not None:
-            limits.append(f"{label} {gib:.1f} GiB")
-    rows.append(("host", host.hostname, ", ".join(limits)))
+            limits.append(Phrase("{label} {gib:.1f} GiB", label=label, gib=gib))
+    rows.append(("host", host.hostname, joined(limits)))
     if hardware.interfaces:
         names = ", ".join(interface.name for interface in hardware.interfaces)
-        route = f"{hardware.route_interface} leads to the master" if hardware.route_interface else ""
+        route = (
+            Phrase("{interface} leads to the master", interface=hardware.route_interface)
+            if hardware.route_interface
+            else ""
+        )
         rows.append(("network", names, route))
     active = [port for port in hardware.hca_ports if port.active]
     if hardware.hca_ports:
         kinds = ", ".join(sorted({port.link_layer for port in active}))
-        rows.append(("RDMA", f"{len(active)} of {len(hardware.hca_ports)} ports active", kinds))
+        rows.append(
+            (
+                "RDMA",
+                Phrase("{active} of {ports} ports active", active=len(active), ports=len(hardware.hca_ports)),
+                kinds,
+            )
+        )
     return rows
 
 

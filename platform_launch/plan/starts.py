@@ -11,6 +11,7 @@ from platform_launch.hostlist import bracketed
 from platform_launch.plan.request import Request
 from platform_launch.plan.training import Training
 from platform_launch.plan.variables import EnvVar
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 
@@ -160,7 +161,7 @@ def _job_of_processes(topology: Topology) -> list[EnvVar]:
 
 def _rank(topology: Topology, rank: int, local_rank: int) -> list[EnvVar]:
     return [
-        _variable("RANK", rank, f"this process among {topology.world_size}"),
+        _variable("RANK", rank, Phrase("this process among {processes}", processes=topology.world_size)),
         _variable("LOCAL_RANK", local_rank, "this process on its node"),
     ]
 

@@ -16,7 +16,7 @@ from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.plan import recipes
 from platform_launch.plan.deepspeed import AccelerateYaml, read_yaml
 from platform_launch.plan.request import AUTO, Request
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined
 
 # What a launcher that reads no recipe starts when no script is named, below the project's root.
 EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
@@ -117,16 +117,22 @@ def _without_yaml(request: Request) -> Training:
     example = EXAMPLES.get(request.launcher)
     if request.script is None and example is None:
         raise UsageError(
-            f"--launcher {request.launcher} has no default training", "name one with --script FILE"
+            Phrase("--launcher {launcher} has no default training", launcher=request.launcher),
+            "name one with --script FILE",
         )
     config = _named(request.config, "--config")
     return Training(
         script=_named(request.script, "--script")
-        or _existing(request.root / str(example), f"the example of --launcher {request.launcher}"),
+        or _existing(
+            request.root / str(example),
+            Phrase("the example of --launcher {launcher}", launcher=request.launcher),
+        ),
         script_args=_script_args(config, None, request),
         config=config,
         accelerate_yaml=None,
-        rule="--script given" if request.script else f"the example of --launcher {request.launcher}",
+        rule="--script given"
+        if request.script
+        else Phrase("the example of --launcher {launcher}", launcher=request.launcher),
         script_rule="" if request.script else _SHIPPED,
     )
 
@@ -140,7 +146,10 @@ def check_arguments(script: Path | str | None, arguments: Sequence[str]) -> None
     """Raise UsageError where somebody forgot --script."""
     if lacks_script(script, arguments):
         raise UsageError(
-            f"no --script, and {shown(arguments[0])} first behind --: expected the script as --script FILE",
+            Phrase(
+                "no --script, and {argument} first behind --: expected the script as --script FILE",
+                argument=shown(arguments[0]),
+            ),
             "behind -- stand the script's own arguments; without --script a shipped example trains, "
             "which takes options only",
         )
@@ -158,10 +167,17 @@ def check_script(script: Path) -> None:
             compile(source, str(script), "exec", dont_inherit=True)
         except SyntaxError as error:
             version = sys.version.split()[0]
-            where = f", line {error.lineno}" if error.lineno else ""
-            line = f": {shown(error.text.strip())}" if error.text else ""
+            where = Phrase(", line {line}", line=error.lineno) if error.lineno else ""
+            line = Phrase(": {text}", text=shown(error.text.strip())) if error.text else ""
             raise InputError(
-                f"--script {script}{where}: Python {version} cannot read it: {error.msg}{line}",
+                Phrase(
+                    "--script {script}{where}: Python {version} cannot read it: {problem}{line}",
+                    script=script,
+                    where=where,
+                    version=version,
+                    problem=error.msg,
+                    line=line,
+                ),
                 "correct it, or use the Python that it needs; --script takes a Python file",
             ) from error
 
@@ -170,14 +186,14 @@ def _named(path: Path | None, flag: str) -> Path | None:
     """Return the file that a flag names, None where it was not given."""
     if path is None:
         return None
-    where = "" if path.is_absolute() else f", seen from the working directory {Path.cwd()}"
+    where = "" if path.is_absolute() else Phrase(", seen from the working directory {here}", here=Path.cwd())
     if os.path.isdir(path):  # noqa: PTH112 - a folder that may not be entered is an answer
-        hint = f"name the file in it: {flag} {path}/…"
+        hint: str = Phrase("name the file in it: {flag} {path}/…", flag=flag, path=path)
     elif path.is_absolute():
         hint = "correct the path, or mount what it lies on: every node must see it under the same path"
     else:
         hint = "nodes may start elsewhere: name it by its absolute path"
-    return _existing(path, f"{flag}{where}", hint)
+    return _existing(path, Phrase("{flag}{where}", flag=flag, where=where), hint)
 
 
 def _of_recipe(path: Path) -> Path:
@@ -185,17 +201,21 @@ def _of_recipe(path: Path) -> Path:
 
 
 def _existing(path: Path, source: str, hint: str = "") -> Path:
+    problem: str
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         problem = "does not exist"
     except (OSError, ValueError) as error:  # the second for a zero byte
-        problem = f"cannot be used ({getattr(error, 'strerror', error)})"
+        problem = Phrase("cannot be used ({problem})", problem=getattr(error, "strerror", error))
     else:
         if stat.S_ISREG(mode):
             return path.resolve()
         problem = "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
-    raise InputError(f"{path} {problem}: expected a file ({source})", hint)
+    raise InputError(
+        Phrase("{path} {problem}: expected a file ({source})", path=path, problem=problem, source=source),
+        hint,
+    )
 
 
 def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Recipe:
@@ -205,7 +225,11 @@ def _recipe(request: Request, table: recipes.Recipes, gpus: int) -> recipes.Reci
     if request.strict and recipe.gpus != gpus and not all_named:
         known = ", ".join(str(known.gpus) for known in table.recipes)
         raise InputError(
-            f"--strict: configs/recipes.yaml has no recipe for {counted(gpus, 'GPU')}, only for {known}",
+            Phrase(
+                "--strict: configs/recipes.yaml has no recipe for {gpus}, only for {known}",
+                gpus=counted(gpus, "GPU"),
+                known=known,
+            ),
             "add a recipe, pass --config and --deepspeed-config, or leave --strict out to scale the nearest",
         )
     return recipe
@@ -219,10 +243,14 @@ def _rule(request: Request, recipe: recipes.Recipe, gpus: int) -> str:
         "--deepspeed-config": request.deepspeed_config,
         "--recipe": request.recipe,
     }
-    given = [f"{flag} given" for flag, value in flags.items() if value is not None]
-    what = "no GPU" if recipe.gpus == 0 else f"{recipe.gpus} GPUs"
-    nearest = f" (the nearest to {gpus})" if recipe.gpus != gpus and request.recipe in (None, AUTO) else ""
-    return ", ".join([f"recipe for {what}{nearest}", *given])
+    given = [Phrase("{flag} given", flag=flag) for flag, value in flags.items() if value is not None]
+    what = "no GPU" if recipe.gpus == 0 else Phrase("{gpus} GPUs", gpus=recipe.gpus)
+    nearest = (
+        Phrase(" (the nearest to {gpus})", gpus=gpus)
+        if recipe.gpus != gpus and request.recipe in (None, AUTO)
+        else ""
+    )
+    return joined([Phrase("recipe for {what}{nearest}", what=what, nearest=nearest), *given])
 
 
 def _script_args(config: Path | None, scaling: recipes.Scaling | None, request: Request) -> tuple[str, ...]:
@@ -242,8 +270,14 @@ def _accumulation(numbers: recipes.TrainingNumbers, yaml: AccelerateYaml, config
     wanted, written = numbers.gradient_accumulation_steps, yaml.gradient_accumulation_steps
     if wanted is not None and written not in (None, wanted) and yaml.names_json:
         raise InputError(
-            f"gradient_accumulation_steps is {wanted} in {config} but {written} in the DeepSpeed JSON "
-            f"that {yaml.path} names",
+            Phrase(
+                "gradient_accumulation_steps is {wanted} in {config} but {written} in the DeepSpeed JSON "
+                "that {yaml} names",
+                wanted=wanted,
+                config=config,
+                written=written,
+                yaml=yaml.path,
+            ),
             'make them equal, or write "auto" in the JSON',
         )
     return wanted or written
@@ -260,7 +294,9 @@ def _overridden(yaml: AccelerateYaml) -> tuple[str, ...]:
     steps = yaml.gradient_accumulation_steps or 1
     if steps == 1:
         return ()
-    fact = (
-        f"{yaml.path.name} sets gradient_accumulation_steps={steps}, and accelerate puts it over the script's"
+    fact = Phrase(
+        "{yaml} sets gradient_accumulation_steps={steps}, and accelerate puts it over the script's",
+        yaml=yaml.path.name,
+        steps=steps,
     )
-    return (f"{fact}; pass --deepspeed-config with a yaml of yours to decide it there",)
+    return (Phrase("{fact}; pass --deepspeed-config with a yaml of yours to decide it there", fact=fact),)

@@ -28,6 +28,7 @@ from platform_launch.platforms.resolve import is_complete, resolve, with_reading
 from platform_launch.platforms.slurm import SLURM
 from platform_launch.platforms.volcano import TORCHX, VOLCANO
 from platform_launch.platforms.volcengine import ARNOLD, VOLCENGINE_MLP
+from platform_launch.text import Phrase, either
 from platform_launch.topology import Overrides, Topology
 
 __all__ = ["LOCAL", "PLATFORMS", "Dialect", "detect", "title_of"]
@@ -125,12 +126,19 @@ def _choose(environment: Environment, name: str | None) -> Dialect:
         from difflib import get_close_matches
 
         near = get_close_matches(plain, _BY_NAME)
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UsageError(f"unknown platform {shown(name)}", f"{meant}platform-launch platforms lists them")
+        meant = Phrase("did you mean {near}? ", near=either(near)) if near else ""
+        raise UsageError(
+            Phrase("unknown platform {name}", name=shown(name)),
+            Phrase("{meant}platform-launch platforms lists them", meant=meant),
+        )
     dialect = _BY_NAME[plain]
     if not dialect.matches(environment):
         raise TopologyError(
-            f"--platform {plain}: its variables are not set here: expected {dialect.recognised_by}",
+            Phrase(
+                "--platform {plain}: its variables are not set here: expected {marks}",
+                plain=plain,
+                marks=dialect.recognised_by,
+            ),
             "leave out --platform to let the variables decide, or pass --nnodes --node-rank --master-addr",
             {"platform": plain, "level": "node"},
         )
@@ -150,5 +158,9 @@ def _read(dialect: Dialect, environment: Environment) -> Reading:
 def _from_flags(reading: Reading) -> Reading:
     """Start over from flags alone: what a worker inherited is its parent's rendezvous, not this one's."""
     level = reading.problems.get("level")
-    warnings = [f"{level.message}; the flags say otherwise and are believed"] if level else []
+    warnings: list[str] = (
+        [Phrase("{message}; the flags say otherwise and are believed", message=level.message)]
+        if level
+        else []
+    )
     return Reading(_FROM_FLAGS, warnings=warnings)

@@ -14,6 +14,7 @@ from platform_launch.errors import TopologyError, shown, shown_list
 from platform_launch.hostlist import parse_host, refuse_repeats
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 _RESOURCE_FILE = "/opt/ml/input/config/resourceconfig.json"
 _BATCH = "AWS_BATCH_JOB"
@@ -28,11 +29,11 @@ def _refine_sagemaker(reading: Reading, environment: Environment) -> None:
     config = reading.attempt("hosts", lambda: _resource_config(environment), "") or Sourced({}, "SM_HOSTS")
     reading.hosts = reading.attempt("hosts", lambda: _sagemaker_hosts(environment, config), "")
     if not reading.hosts:
-        reading.missing["nnodes"] = f"SM_HOSTS or {_RESOURCE_FILE}"
+        reading.missing["nnodes"] = Phrase("SM_HOSTS or {file}", file=_RESOURCE_FILE)
         return
     hosts, source = reading.hosts.value, reading.hosts.source
-    reading.nnodes = Sourced(len(hosts), f"hosts of {source}")
-    reading.master_addr = Sourced(hosts[0], f"first host of {source}")
+    reading.nnodes = Sourced(len(hosts), Phrase("hosts of {source}", source=source))
+    reading.master_addr = Sourced(hosts[0], Phrase("first host of {source}", source=source))
     interface = config.value.get("network_interface_name")
     if reading.interface is None and isinstance(interface, str) and interface:
         reading.interface = Sourced(interface, config.source)
@@ -43,10 +44,19 @@ def _refine_sagemaker(reading: Reading, environment: Environment) -> None:
     if own is None:
         reading.missing["node_rank"] = "SM_CURRENT_HOST"
     elif own.value in hosts:
-        reading.node_rank = Sourced(hosts.index(own.value), f"place of {own.value} in {source}")
+        reading.node_rank = Sourced(
+            hosts.index(own.value), Phrase("place of {own} in {source}", own=own.value, source=source)
+        )
     else:
         reading.refuse(
-            "node_rank", f"{own.source}={shown(own.value)} is not in {source} ({shown_list(hosts)})"
+            "node_rank",
+            Phrase(
+                "{own_source}={own} is not in {source} ({hosts})",
+                own_source=own.source,
+                own=shown(own.value),
+                source=source,
+                hosts=shown_list(hosts),
+            ),
         )
     _read_job_name(reading, environment)
 
@@ -61,7 +71,9 @@ def _resource_config(environment: Environment) -> Sourced[Mapping[str, object]] 
         return None
     config = parse_json(text)
     if not isinstance(config, dict):
-        raise TopologyError(f"{text.source}={shown(text.value)}: expected a JSON object")
+        raise TopologyError(
+            Phrase("{source}={text}: expected a JSON object", source=text.source, text=shown(text.value))
+        )
     return Sourced(config, text.source)
 
 
@@ -74,7 +86,13 @@ def _sagemaker_hosts(
     if hosts is None:
         return None
     if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
-        raise TopologyError(f"{source}: expected a JSON list of host names, got {shown(str(hosts))}")
+        raise TopologyError(
+            Phrase(
+                "{source}: expected a JSON list of host names, got {hosts}",
+                source=source,
+                hosts=shown(str(hosts)),
+            )
+        )
     refuse_repeats(hosts, source)
     return Sourced(tuple(parse_host(host, source) for host in hosts), source)
 
@@ -98,7 +116,9 @@ def parse_json(text: Sourced[str]) -> object:
     try:
         return json.loads(text.value)
     except (ValueError, RecursionError):
-        raise TopologyError(f"{text.source}={shown(text.value)} is not JSON") from None
+        raise TopologyError(
+            Phrase("{source}={text} is not JSON", source=text.source, text=shown(text.value))
+        ) from None
 
 
 def _refine_batch(reading: Reading, environment: Environment) -> None:
@@ -112,11 +132,21 @@ def _refine_batch(reading: Reading, environment: Environment) -> None:
         if max(index.value, main.value) >= nnodes:
             reading.refuse(
                 "node_rank",
-                f"{index.source}={index.value} and {name}={main.value}: expected both below "
-                f"{reading.nnodes.source}={nnodes}",
+                Phrase(
+                    "{index_source}={index} and {name}={main}: expected both below {nnodes_source}={nnodes}",
+                    index_source=index.source,
+                    index=index.value,
+                    name=name,
+                    main=main.value,
+                    nnodes_source=reading.nnodes.source,
+                    nnodes=nnodes,
+                ),
             )
-        rotated = "" if main.value == 0 else f" counted from {name}={main.value}"
-        reading.node_rank = Sourced((index.value - main.value) % nnodes, f"{index.source}{rotated}")
+        rotated = "" if main.value == 0 else Phrase(" counted from {name}={main}", name=name, main=main.value)
+        reading.node_rank = Sourced(
+            (index.value - main.value) % nnodes,
+            Phrase("{index_source}{rotated}", index_source=index.source, rotated=rotated),
+        )
         if index.value == main.value:
             # Batch exports the main node's address to the others only.
             reading.master_addr = Sourced(environment.address, "this node's own address: it is the main node")

@@ -13,6 +13,7 @@ from platform_launch.hostlist import split_host_port
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.mpi import divide
 from platform_launch.platforms.reading import Reading, disagreement
+from platform_launch.text import Phrase
 
 _PORT_ONE_NODE = Sourced(54965, "Azure Machine Learning's default for one node")
 
@@ -62,7 +63,10 @@ def _read_pytorch(reading: Reading, environment: Environment) -> None:
     )
     if several:
         if nnodes and size and size.value % nnodes.value == 0:
-            reading.nproc_per_node = Sourced(size.value // nnodes.value, f"WORLD_SIZE ÷ {nnodes.source}")
+            reading.nproc_per_node = Sourced(
+                size.value // nnodes.value,
+                Phrase("WORLD_SIZE ÷ {nnodes_source}", nnodes_source=nnodes.source),
+            )
         reading.mark_process(
             "WORLD_SIZE, RANK and LOCAL_RANK say that this is one of several processes on this node, but "
             "this command starts a node's processes itself and must run once per node",

@@ -9,6 +9,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.hostlist import parse_host, position
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 
 def _refine_aihc(reading: Reading, environment: Environment) -> None:
@@ -27,18 +28,31 @@ def _refine_paddlecloud(reading: Reading, environment: Environment) -> None:
         reading.missing["nnodes"] = "PADDLE_TRAINERS"
         return
     nnodes = len(reading.hosts.value)
-    reading.nnodes = Sourced(nnodes, f"hosts of {reading.hosts.source}")
+    reading.nnodes = Sourced(nnodes, Phrase("hosts of {source}", source=reading.hosts.source))
     if trainers is None or trainers.value == nnodes:
         return
     if trainers.value % nnodes:
-        reading.refuse("nnodes", f"PADDLE_TRAINERS lists {nnodes} hosts, but {count}={trainers.value}")
+        reading.refuse(
+            "nnodes",
+            Phrase(
+                "PADDLE_TRAINERS lists {nnodes} hosts, but {count}={trainers}",
+                nnodes=nnodes,
+                count=count,
+                trainers=trainers.value,
+            ),
+        )
         return
     rank = reading.node_rank.value if reading.node_rank else None
     place = position(reading.hosts.value, environment.names_of_this_host() | reading.own_names)
     reading.node_rank = None if place is None else Sourced(place, "place of POD_IP in PADDLE_TRAINERS")
     reading.mark_process(
-        f"{count}={trainers.value} on {nnodes} hosts: this is a process that Paddle's launcher "
-        "started, but this command starts a node's processes itself and must run once per node",
+        Phrase(
+            "{count}={trainers} on {nnodes} hosts: this is a process that Paddle's launcher started, "
+            "but this command starts a node's processes itself and must run once per node",
+            count=count,
+            trainers=trainers.value,
+            nnodes=nnodes,
+        ),
         "start platform-launch in place of paddle.distributed.launch",
         rank=rank,
         local_rank=None,

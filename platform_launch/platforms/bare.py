@@ -13,6 +13,7 @@ from platform_launch.errors import TopologyError
 from platform_launch.platforms import workers
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import USER_NNODES, Reading
+from platform_launch.text import Phrase
 
 READ_AS_NODES = "read as nodes: the four bare names, no other mark"
 
@@ -41,8 +42,11 @@ def _mark_process_names(reading: Reading, environment: Environment) -> None:
     if local_rank.value == 0 and not fits:
         if reading.nnodes and reading.nnodes.value > 1:
             reading.warnings.append(
-                f"LOCAL_RANK is set: if WORLD_SIZE={reading.nnodes.value} counts processes, set it to the "
-                "number of nodes and RANK to this node's, or pass --nnodes and --node-rank"
+                Phrase(
+                    "LOCAL_RANK is set: if WORLD_SIZE={nnodes} counts processes, set it to the number of "
+                    "nodes and RANK to this node's, or pass --nnodes and --node-rank",
+                    nnodes=reading.nnodes.value,
+                )
             )
         return
     size = environment.integer("WORLD_SIZE")
@@ -56,10 +60,14 @@ def _mark_process_names(reading: Reading, environment: Environment) -> None:
         reading.node_rank = (
             Sourced(rank.value // per_node, "RANK ÷ LOCAL_WORLD_SIZE") if per_node and rank else None
         )
-    of_how_many = f" of LOCAL_WORLD_SIZE={per_node}" if per_node else ""
+    of_how_many = Phrase(" of LOCAL_WORLD_SIZE={per_node}", per_node=per_node) if per_node else ""
     reading.mark_process(
-        f"LOCAL_RANK={local_rank.value}{of_how_many} means that this "
-        "is one of several processes on this node, and that WORLD_SIZE and RANK count processes",
+        Phrase(
+            "LOCAL_RANK={local_rank}{of_how_many} means that this is one of several processes on "
+            "this node, and that WORLD_SIZE and RANK count processes",
+            local_rank=local_rank.value,
+            of_how_many=of_how_many,
+        ),
         "start this command once per node with WORLD_SIZE (nodes) and RANK (this node), without LOCAL_RANK; "
         "or pass --nnodes --node-rank --master-addr",
         rank=rank.value if rank else None,
@@ -73,8 +81,11 @@ def doubt_count(reading: Reading, gpu_count: int | None) -> None:
     nnodes = reading.nnodes
     if gpu_count and gpu_count > 1 and nnodes and nnodes.source == "WORLD_SIZE" and nnodes.value == gpu_count:
         reading.warnings.append(
-            f"WORLD_SIZE={nnodes.value} is also the number of GPUs of this node: if it counts processes, "
-            "set it to the number of nodes, or pass --nnodes"
+            Phrase(
+                "WORLD_SIZE={nnodes} is also the number of GPUs of this node: if it counts processes, "
+                "set it to the number of nodes, or pass --nnodes",
+                nnodes=nnodes.value,
+            )
         )
 
 
@@ -87,15 +98,26 @@ def _refine_mosaicml(reading: Reading, environment: Environment) -> None:
         if total and total.value > 1:
             reading.refuse(
                 "nnodes",
-                f"WORLD_SIZE={total.value} with NODE_RANK and without RANK counts processes for Composer and "
-                "nodes for others; LOCAL_WORLD_SIZE, which would tell, is not set",
+                Phrase(
+                    "WORLD_SIZE={total} with NODE_RANK and without RANK counts processes for Composer and "
+                    "nodes for others; LOCAL_WORLD_SIZE, which would tell, is not set",
+                    total=total.value,
+                ),
                 "set LOCAL_WORLD_SIZE, or pass --nnodes",
             )
         return
     per_node = max(1, local.value)  # 0 on machines without GPUs: one process
     reading.nproc_per_node = Sourced(per_node, local.source)
     if total.value % per_node:
-        reading.refuse("nnodes", f"WORLD_SIZE={total.value} is not a multiple of {local.source}={per_node}")
+        reading.refuse(
+            "nnodes",
+            Phrase(
+                "WORLD_SIZE={total} is not a multiple of {local_source}={per_node}",
+                total=total.value,
+                local_source=local.source,
+                per_node=per_node,
+            ),
+        )
         return
     reading.nnodes = Sourced(total.value // per_node, "WORLD_SIZE ÷ LOCAL_WORLD_SIZE")
     if base and reading.node_rank is None:
@@ -103,8 +125,13 @@ def _refine_mosaicml(reading: Reading, environment: Environment) -> None:
     if base and reading.node_rank and base.value != reading.node_rank.value * per_node:
         reading.refuse(
             "node_rank",
-            f"BASE_RANK={base.value} is not NODE_RANK={reading.node_rank.value} × {per_node}: nodes with "
-            "different numbers of processes cannot be launched",
+            Phrase(
+                "BASE_RANK={base} is not NODE_RANK={rank} × {per_node}: nodes with different numbers of "
+                "processes cannot be launched",
+                base=base.value,
+                rank=reading.node_rank.value,
+                per_node=per_node,
+            ),
         )
 
 

@@ -22,6 +22,7 @@ from platform_launch.platforms.reading import (
     first_port,
     first_text,
 )
+from platform_launch.text import Phrase, either
 
 Names = tuple[str, ...]
 Refine = Callable[[Reading, Environment], None]
@@ -126,13 +127,13 @@ class Dialect:
 
     def _read_table(self, reading: Reading, environment: Environment) -> None:
         reading.nnodes = reading.attempt(
-            "nnodes", lambda: first_integer(environment, self.nnodes, 1), " or ".join(self.nnodes)
+            "nnodes", lambda: first_integer(environment, self.nnodes, 1), either(self.nnodes)
         )
         reading.node_rank = reading.attempt(
-            "node_rank", lambda: first_integer(environment, self.node_rank), " or ".join(self.node_rank)
+            "node_rank", lambda: first_integer(environment, self.node_rank), either(self.node_rank)
         )
         reading.master_addr = reading.attempt(
-            "master_addr", lambda: first_host(environment, self.master_addr), " or ".join(self.master_addr)
+            "master_addr", lambda: first_host(environment, self.master_addr), either(self.master_addr)
         )
         reading.master_port = reading.attempt(
             "master_port", lambda: first_port(reading, environment, self.master_port), ""
@@ -142,9 +143,13 @@ class Dialect:
         )
         reading.hosts = reading.attempt("hosts", lambda: first_hosts(environment, self.hosts), "")
         if self.first_host_is_master and reading.hosts and not reading.master_addr:
-            reading.master_addr = Sourced(reading.hosts.value[0], f"first host of {reading.hosts.source}")
+            reading.master_addr = Sourced(
+                reading.hosts.value[0], Phrase("first host of {source}", source=reading.hosts.source)
+            )
         if self.hosts_count_nodes and reading.hosts and not reading.nnodes:
-            reading.nnodes = Sourced(len(reading.hosts.value), f"hosts of {reading.hosts.source}")
+            reading.nnodes = Sourced(
+                len(reading.hosts.value), Phrase("hosts of {source}", source=reading.hosts.source)
+            )
         require_equal(reading, "nnodes", environment, self.same_nnodes)
         require_equal(reading, "node_rank", environment, self.same_node_rank)
         reading.job_id = first_text(environment, self.job_id)

@@ -15,6 +15,7 @@ from platform_launch.hostlist import parse_host, position, short_name, split_hos
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.ports import set_derived_port
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 Hosts = Sourced[tuple[str, ...]]
 
@@ -34,7 +35,12 @@ def read_host_file(environment: Environment, variable: str) -> Hosts | None:
     if not hosts:
         state = "cannot be read" if text is None else "is empty"
         raise TopologyError(
-            f"{variable}={shown(path.value)}: this file {state} on this node",
+            Phrase(
+                "{variable}={path}: this file {state} on this node",
+                variable=variable,
+                path=shown(path.value),
+                state=state,
+            ),
             "some systems write it on the first node only: pass --nnodes --node-rank --master-addr",
         )
     return Sourced(_distinct(hosts, variable), variable)
@@ -62,7 +68,9 @@ def lsf_hosts(environment: Environment) -> Hosts | None:
     head = hosts.value[0]
     tasks = environment.get("JSM_NAMESPACE_SIZE", "").strip()
     if _LAUNCH_NODE.fullmatch(short_name(head)) or tasks == str(len(hosts.value) - 1):
-        return Sourced(hosts.value[1:], f"{hosts.source} without launch node {head}")
+        return Sourced(
+            hosts.value[1:], Phrase("{source} without launch node {head}", source=hosts.source, head=head)
+        )
     return hosts
 
 
@@ -71,7 +79,9 @@ def _lsf_all_hosts(environment: Environment) -> Hosts | None:
     if pairs:
         words = pairs.value.split()
         if len(words) % 2 or not all(word.isascii() and word.isdigit() for word in words[1::2]):
-            raise TopologyError(f"LSB_MCPU_HOSTS={shown(pairs.value)}: expected a form like h1 8 h2 8")
+            raise TopologyError(
+                Phrase("LSB_MCPU_HOSTS={pairs}: expected a form like h1 8 h2 8", pairs=shown(pairs.value))
+            )
         return Sourced(_distinct(words[::2], pairs.source), pairs.source)
     slots = environment.text("LSB_HOSTS")
     if slots:
@@ -89,16 +99,27 @@ def place_in_list(reading: Reading, environment: Environment, hosts: Hosts | Non
     if hosts is None:
         return
     reading.hosts = hosts
-    reading.nnodes = reading.nnodes or Sourced(len(hosts.value), f"distinct hosts of {hosts.source}")
-    reading.master_addr = reading.master_addr or Sourced(hosts.value[0], f"first host of {hosts.source}")
+    reading.nnodes = reading.nnodes or Sourced(
+        len(hosts.value), Phrase("distinct hosts of {source}", source=hosts.source)
+    )
+    reading.master_addr = reading.master_addr or Sourced(
+        hosts.value[0], Phrase("first host of {source}", source=hosts.source)
+    )
     names = environment.names_of_this_host() | reading.own_names
     place = position(hosts.value, names)
     if place is not None:
-        reading.node_rank = Sourced(place, f"place of {hosts.value[place]} in {hosts.source}")
+        reading.node_rank = Sourced(
+            place, Phrase("place of {host} in {source}", host=hosts.value[place], source=hosts.source)
+        )
     elif reading.node_rank is None:
         reading.refuse(
             "node_rank",
-            f"this node ({shown_list(sorted(names))}) is not in {hosts.source} ({shown_list(hosts.value)})",
+            Phrase(
+                "this node ({names}) is not in {source} ({list})",
+                names=shown_list(sorted(names)),
+                source=hosts.source,
+                list=shown_list(hosts.value),
+            ),
             "pass --node-rank, or set HOSTNAME to this node's name in the list",
         )
 
@@ -107,7 +128,11 @@ def warn_script_body(reading: Reading, start: str) -> None:
     """Warn on the first host: a job script runs there once, and looks like node 0 of a started job."""
     if reading.nnodes and reading.nnodes.value > 1 and reading.node_rank and reading.node_rank.value == 0:
         reading.warnings.append(
-            f"if this is the job script itself, no other node will come: start it on every node with {start}"
+            Phrase(
+                "if this is the job script itself, no other node will come: start it on every node with "
+                "{start}",
+                start=start,
+            )
         )
 
 
@@ -121,7 +146,12 @@ def _refine_lsf(reading: Reading, environment: Environment) -> None:
     elif reading.node_rank and reading.node_rank.value != task.value:
         reading.refuse(
             "node_rank",
-            f"JSM_NAMESPACE_RANK={task.value}, but {reading.node_rank.source} is {reading.node_rank.value}",
+            Phrase(
+                "JSM_NAMESPACE_RANK={task}, but {rank_source} is {rank}",
+                task=task.value,
+                rank_source=reading.node_rank.source,
+                rank=reading.node_rank.value,
+            ),
             "start one task per node in the order of the hosts: jsrun -r 1 -a 1; or pass --node-rank",
         )
 
@@ -136,7 +166,12 @@ def _refine_pbs(reading: Reading, environment: Environment) -> None:
     if number and number.value and reading.node_rank and reading.node_rank.value != number.value:
         reading.refuse(
             "node_rank",
-            f"{reading.node_rank.source} is {reading.node_rank.value}, but PBS_NODENUM is {number.value}",
+            Phrase(
+                "{rank_source} is {rank}, but PBS_NODENUM is {number}",
+                rank_source=reading.node_rank.source,
+                rank=reading.node_rank.value,
+                number=number.value,
+            ),
         )
     warn_script_body(reading, "pbsdsh, or mpiexec with one process per node")
 

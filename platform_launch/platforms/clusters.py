@@ -12,6 +12,7 @@ from platform_launch.hostlist import parse_host, refuse_repeats
 from platform_launch.platforms.aws import parse_json
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 _RENDEZVOUS_FILE = "/run/determined/info/rendezvous.json"
 
@@ -55,16 +56,23 @@ def _refine_determined(reading: Reading, environment: Environment) -> None:
     info = reading.attempt("nnodes", lambda: parse_json(Sourced(content, _RENDEZVOUS_FILE)), "")
     addresses = info.get("container_addrs") if isinstance(info, dict) else None
     if not isinstance(addresses, list) or not addresses or not isinstance(info, dict):
-        reading.refuse("nnodes", f"{_RENDEZVOUS_FILE}: expected an object with a list container_addrs")
+        reading.refuse(
+            "nnodes",
+            Phrase(
+                "{file}: expected an object with a list container_addrs",
+                file=_RENDEZVOUS_FILE,
+            ),
+        )
         return
     reading.hosts = reading.attempt("hosts", lambda: _addresses(addresses), "")
     if reading.hosts:
-        reading.nnodes = Sourced(len(addresses), f"container_addrs of {_RENDEZVOUS_FILE}")
+        reading.nnodes = Sourced(len(addresses), Phrase("container_addrs of {file}", file=_RENDEZVOUS_FILE))
         reading.master_addr = Sourced(
-            reading.hosts.value[0], f"first of container_addrs of {_RENDEZVOUS_FILE}"
+            reading.hosts.value[0],
+            Phrase("first of container_addrs of {file}", file=_RENDEZVOUS_FILE),
         )
     rank = str(info.get("container_rank", ""))
-    source = f"container_rank of {_RENDEZVOUS_FILE}"
+    source = Phrase("container_rank of {file}", file=_RENDEZVOUS_FILE)
     reading.node_rank = reading.attempt(
         "node_rank", lambda: Sourced(parse_integer(rank, source), source), source
     )
@@ -76,8 +84,8 @@ def _slots(environment: Environment) -> Sourced[int] | None:
         return None
     slots = parse_json(text)
     if not isinstance(slots, list):
-        raise TopologyError(f"DET_SLOT_IDS={shown(text.value)}: expected a JSON list")
-    return Sourced(len(slots), f"length of {text.source}") if slots else None
+        raise TopologyError(Phrase("DET_SLOT_IDS={text}: expected a JSON list", text=shown(text.value)))
+    return Sourced(len(slots), Phrase("length of {source}", source=text.source)) if slots else None
 
 
 def _addresses(addresses: list[object]) -> Sourced[tuple[str, ...]]:

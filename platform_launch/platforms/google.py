@@ -14,7 +14,7 @@ from platform_launch.hostlist import refuse_repeats, split_host_port
 from platform_launch.platforms.aws import parse_json
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, either
 
 _SPEC = "CLUSTER_SPEC"
 _TRAINING_POOLS = ("workerpool0", "workerpool1")  # 2 are parameter servers, 3 is the evaluator
@@ -30,7 +30,7 @@ def _refine_vertex(reading: Reading, environment: Environment) -> None:
         return
     hosts = tuple(host for pool in pools for host in pool)
     reading.hosts = Sourced(hosts, f"{_SPEC} {' + '.join(_TRAINING_POOLS)}")
-    reading.nnodes = Sourced(len(hosts), f"hosts of {_SPEC}")
+    reading.nnodes = Sourced(len(hosts), Phrase("hosts of {spec}", spec=_SPEC))
     reading.master_addr = Sourced(hosts[0], f"{_SPEC} workerpool0[0]")
     reading.node_rank = reading.attempt(
         "node_rank", lambda: _vertex_rank(spec, [len(pool) for pool in pools]), f"{_SPEC} task"
@@ -44,7 +44,13 @@ def _cluster_spec(environment: Environment) -> dict[str, object] | None:
     spec = parse_json(text)
     cluster = spec.get("cluster") if isinstance(spec, dict) else None
     if not isinstance(spec, dict) or not isinstance(cluster, dict) or not cluster.get("workerpool0"):
-        raise TopologyError(f"{_SPEC}={shown(text.value)}: expected a JSON object with cluster.workerpool0")
+        raise TopologyError(
+            Phrase(
+                "{spec}={text}: expected a JSON object with cluster.workerpool0",
+                spec=_SPEC,
+                text=shown(text.value),
+            )
+        )
     return spec
 
 
@@ -52,7 +58,14 @@ def _pool(spec: dict[str, object], name: str) -> list[str]:
     cluster = spec["cluster"]
     items = cluster.get(name) or [] if isinstance(cluster, dict) else []
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise TopologyError(f"{_SPEC}: cluster.{name} is {shown(str(items))}: expected a list of hosts")
+        raise TopologyError(
+            Phrase(
+                "{spec}: cluster.{name} is {items}: expected a list of hosts",
+                spec=_SPEC,
+                name=name,
+                items=shown(str(items)),
+            )
+        )
     refuse_repeats(items, _SPEC)
     return [split_host_port(item, _SPEC)[0] for item in items]
 
@@ -65,14 +78,25 @@ def _vertex_rank(spec: dict[str, object], counts: list[int]) -> Sourced[int] | N
     index = parse_integer(str(task["index"]), f"{_SPEC} task.index")
     if pool not in _TRAINING_POOLS:
         raise TopologyError(
-            f"{_SPEC} task.type={shown(pool)} is no training pool: expected {' or '.join(_TRAINING_POOLS)}",
+            Phrase(
+                "{spec} task.type={pool} is no training pool: expected {pools}",
+                spec=_SPEC,
+                pool=shown(pool),
+                pools=either(_TRAINING_POOLS),
+            ),
             "pools 2 and 3 (parameter servers, evaluator) do not join the training: start this command in "
             "pools 0 and 1 only",
         )
     place = _TRAINING_POOLS.index(pool)
     if index >= counts[place]:
         raise TopologyError(
-            f"{_SPEC} task.index={index}, but {pool} has {counted(counts[place], 'host')}",
+            Phrase(
+                "{spec} task.index={index}, but {pool} has {hosts}",
+                spec=_SPEC,
+                index=index,
+                pool=pool,
+                hosts=counted(counts[place], "host"),
+            ),
             "correct the job, or pass --node-rank",
         )
     return Sourced(sum(counts[:place]) + index, f"{_SPEC} task {pool}/{index}")
@@ -88,13 +112,18 @@ def _refine_tpu(reading: Reading, environment: Environment) -> None:
             lambda: prod(parse_integer(side, bounds.source, 1) for side in bounds.value.split(",")),
             "",
         )
-        reading.nproc_per_node = Sourced(chips, f"product of {bounds.source}") if chips else None
+        reading.nproc_per_node = (
+            Sourced(chips, Phrase("product of {source}", source=bounds.source)) if chips else None
+        )
     slices = reading.attempt("nnodes", lambda: environment.integer("MEGASCALE_NUM_SLICES"), "")
     if slices and slices.value > 1:
         reading.refuse(
             "nnodes",
-            f"MEGASCALE_NUM_SLICES={slices.value}: TPU_WORKER_ID counts within one slice, so no variable "
-            "says this node's rank over all slices",
+            Phrase(
+                "MEGASCALE_NUM_SLICES={slices}: TPU_WORKER_ID counts within one slice, so no variable "
+                "says this node's rank over all slices",
+                slices=slices.value,
+            ),
             "pass --nnodes --node-rank --master-addr for the whole job",
         )
 

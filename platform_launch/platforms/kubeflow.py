@@ -13,6 +13,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import shown
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, fill_endpoint
+from platform_launch.text import Phrase
 
 
 def _refine_pytorchjob(reading: Reading, environment: Environment) -> None:
@@ -28,7 +29,10 @@ def _refuse_elastic(reading: Reading, environment: Environment) -> None:
     reading.problems.pop("nnodes", None)
     reading.refuse(
         "nnodes",
-        f"PET_NNODES={shown(nnodes)} is an elastic range: expected a fixed number of nodes, and ranks",
+        Phrase(
+            "PET_NNODES={nnodes} is an elastic range: expected a fixed number of nodes, and ranks",
+            nnodes=shown(nnodes),
+        ),
         "give the job a Master replica and no elasticPolicy, or pass --nnodes and --node-rank",
     )
 

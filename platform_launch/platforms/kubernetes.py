@@ -15,6 +15,7 @@ from platform_launch.hostlist import parse_host, short_name
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.local import settle
 from platform_launch.platforms.reading import USER_NNODES, Reading
+from platform_launch.text import Phrase
 
 _TWO_INDICES = re.compile(r"(.+)-([0-9]{1,6})-([0-9]{1,6})")
 _ORDINAL = re.compile(r"(.+)-([0-9]{1,6})")
@@ -22,8 +23,10 @@ _ORDINAL = re.compile(r"(.+)-([0-9]{1,6})")
 
 def _refine_indexed_job(reading: Reading, environment: Environment) -> None:
     if reading.nnodes is None and (size := environment.text("WORLD_SIZE")):
-        reading.hint = (
-            f"WORLD_SIZE={shown(size.value)} is not read here, since it may count processes: {reading.hint}"
+        reading.hint = Phrase(
+            "WORLD_SIZE={size} is not read here, since it may count processes: {hint}",
+            size=shown(size.value),
+            hint=reading.hint,
         )
     index = reading.node_rank
     if index is None:
@@ -31,8 +34,13 @@ def _refine_indexed_job(reading: Reading, environment: Environment) -> None:
     if reading.nnodes and index.value >= reading.nnodes.value:
         reading.refuse(
             "node_rank",
-            f"JOB_COMPLETION_INDEX={index.value} with {reading.nnodes.source}={reading.nnodes.value}: "
-            "expected an index below the number of nodes",
+            Phrase(
+                "JOB_COMPLETION_INDEX={index} with {nnodes_source}={nnodes}: expected an index below the "
+                "number of nodes",
+                index=index.value,
+                nnodes_source=reading.nnodes.source,
+                nnodes=reading.nnodes.value,
+            ),
             "with completions above parallelism, indices are work items and not nodes: make them equal",
         )
     hostname = environment.get("HOSTNAME", "").strip()
@@ -55,8 +63,13 @@ def _doubt_index(reading: Reading, hostname: str) -> None:
     if master != f"{shape[1]}-{shape[2]}-0":
         reading.refuse(
             "node_rank",
-            f"HOSTNAME={shown(hostname)} looks like pod {shape[3]} of child Job {shape[2]} of a JobSet, "
-            "where JOB_COMPLETION_INDEX counts from 0 in every child Job",
+            Phrase(
+                "HOSTNAME={hostname} looks like pod {pod} of child Job {child} of a JobSet, where "
+                "JOB_COMPLETION_INDEX counts from 0 in every child Job",
+                hostname=shown(hostname),
+                pod=shape[3],
+                child=shape[2],
+            ),
             "project JOBSET_NAME, REPLICATED_JOB_NAME and JOB_INDEX into the pod, or pass --node-rank",
         )
 
@@ -92,17 +105,34 @@ def _rank_in_jobset(reading: Reading, environment: Environment) -> None:
     elif job_index and replicas and reading.nnodes and reading.nnodes.value % replicas.value == 0:
         parallelism = reading.nnodes.value // replicas.value
         rank = job_index.value * parallelism + index.value
-        reading.node_rank = Sourced(rank, f"{job_index.source} × {parallelism} + {index.source}")
+        reading.node_rank = Sourced(
+            rank,
+            Phrase(
+                "{job_index_source} × {parallelism} + {index_source}",
+                job_index_source=job_index.source,
+                parallelism=parallelism,
+                index_source=index.source,
+            ),
+        )
         if index.value >= parallelism:
             reading.refuse(
-                "node_rank", f"{index.source}={index.value}, but a child Job has {parallelism} pods"
+                "node_rank",
+                Phrase(
+                    "{index_source}={index}, but a child Job has {parallelism} pods",
+                    index_source=index.source,
+                    index=index.value,
+                    parallelism=parallelism,
+                ),
             )
     else:
         reading.node_rank = None
         reading.refuse(
             "node_rank",
-            f"JOB_COMPLETION_INDEX={index.value} counts inside one child Job, and which of how many this is "
-            "cannot be told",
+            Phrase(
+                "JOB_COMPLETION_INDEX={index} counts inside one child Job, and which of how many this is "
+                "cannot be told",
+                index=index.value,
+            ),
             "project JOB_INDEX and REPLICATED_JOB_REPLICAS into the pod, or pass --node-rank",
         )
 
@@ -122,12 +152,13 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
         return
     if ordinal is None or name is None:
         reading.missing["node_rank"] = "POD_NAME=<set>-<ordinal>"
-        reading.hint = (
-            "the pods of a plain Job cannot be told apart: make it an Indexed Job (completionMode: Indexed; "
-            f"`platform-launch job kubernetes` writes a whole one); a StatefulSet: {reading.hint}"
+        reading.hint = Phrase(
+            "the pods of a plain Job cannot be told apart: make it an Indexed Job (completionMode: "
+            "Indexed; `platform-launch job kubernetes` writes a whole one); a StatefulSet: {hint}",
+            hint=reading.hint,
         )
         return
-    reading.node_rank = Sourced(int(ordinal[2]), f"ordinal of {name.source}")
+    reading.node_rank = Sourced(int(ordinal[2]), Phrase("ordinal of {name_source}", name_source=name.source))
     service, namespace = environment.text("SVC_NAME"), environment.text("POD_NAMESPACE")
     if reading.master_addr is None and service:
         domain = f".{namespace.value}.svc.cluster.local" if namespace else ""
@@ -139,17 +170,21 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
 
 def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:
     """Say what a pod that is read as one node may be instead: each of several would train alone."""
-    pod = f" ({name.source}={shown(name.value)})" if name else ""
+    pod = Phrase(" ({source}={name})", source=name.source, name=shown(name.value)) if name else ""
     if ordinal:
-        others = f"if it is pod {ordinal[2]} of a StatefulSet, give it POD_NUMS or NNODES"
+        others: str = Phrase(
+            "if it is pod {ordinal} of a StatefulSet, give it POD_NUMS or NNODES", ordinal=ordinal[2]
+        )
     else:
         others = (
             "if a Job starts several pods of it, each of them trains alone: use completionMode: Indexed "
             "(`platform-launch job kubernetes` writes a whole Job), or --ranks-from"
         )
-    return (
-        f"nothing says how many nodes this Kubernetes pod's job has{pod}: read as one node; {others}; "
-        "--nnodes 1 confirms one node"
+    return Phrase(
+        "nothing says how many nodes this Kubernetes pod's job has{pod}: read as one node; "
+        "{others}; --nnodes 1 confirms one node",
+        pod=pod,
+        others=others,
     )
 
 

@@ -9,6 +9,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, shown
 from platform_launch.platforms.base import Dialect, require_equal
 from platform_launch.platforms.reading import USER_NNODES, Reading
+from platform_launch.text import Phrase
 
 _COUNTS = ("WORLD_SIZE", *USER_NNODES, "POD_NUMS", "HOST_NUM", "NODE_NUM")
 _RANKS = ("RANK", "NODE_RANK", "GROUP_RANK", "BASE_RANK")
@@ -51,8 +52,12 @@ def _hosts_of_tf_config(environment: Environment) -> int:
         return sum(len(addresses or ()) for addresses in cluster.values())
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
         raise TopologyError(
-            f"TF_CONFIG={shown(text)} cannot be read ({type(error).__name__}): expected JSON with the hosts "
-            "of a cluster, and nothing else says whether this is one node of several",
+            Phrase(
+                "TF_CONFIG={text} cannot be read ({kind}): expected JSON with the hosts of a cluster, "
+                "and nothing else says whether this is one node of several",
+                text=shown(text),
+                kind=type(error).__name__,
+            ),
             "correct it or unset it; or pass --nnodes --node-rank --master-addr, for one node --nnodes 1",
         ) from error
 
@@ -68,24 +73,33 @@ def settle(reading: Reading, environment: Environment) -> None:
                 reading.note("nnodes", error)
                 return
             hosts = 0
-        hint = f"TF_CONFIG with {hosts} hosts" if hosts > 1 else None
+        hint = Phrase("TF_CONFIG with {hosts} hosts", hosts=hosts) if hosts > 1 else None
     if hint is None:
         reading.nnodes = Sourced(1, "no variable speaks of several nodes")
         return
     missing = [name for name in _QUAD if name not in environment]
-    message = f"{hint} speaks of several nodes, but no known platform's variables are complete"
+    message = Phrase(
+        "{hint} speaks of several nodes, but no known platform's variables are complete", hint=hint
+    )
     if missing and len(missing) < len(_QUAD):
-        unset = f"{missing[0]} is" if len(missing) == 1 else f"{' and '.join(missing)} are"
-        message = f"{hint} speaks of several nodes, but {unset} not set"
+        unset = (
+            Phrase("{missing} is", missing=missing[0])
+            if len(missing) == 1
+            else Phrase("{missing} are", missing=" and ".join(missing))
+        )
+        message = Phrase("{hint} speaks of several nodes, but {unset} not set", hint=hint, unset=unset)
     advice = "set WORLD_SIZE (nodes), RANK (this node), MASTER_ADDR and MASTER_PORT on every node"
     if hint.startswith("FLUX_URI"):
         reading.platform = "flux"
-        message = (
-            f"{hint} without FLUX_TASK_RANK: in flux batch and flux alloc only one copy of a script runs"
+        message = Phrase(
+            "{hint} without FLUX_TASK_RANK: in flux batch and flux alloc only one copy of a script runs",
+            hint=hint,
         )
         advice = "start it on every node: flux run -N <nodes> --tasks-per-node=1 <this command>"
     others = "pass --nnodes --node-rank --master-addr; for a job of one node pass --nnodes 1"
-    reading.note("nnodes", TopologyError(message, f"{advice}; or {others}"))
+    reading.note(
+        "nnodes", TopologyError(message, Phrase("{first}; or {others}", first=advice, others=others))
+    )
 
 
 def _refine(reading: Reading, environment: Environment) -> None:

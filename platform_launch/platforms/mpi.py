@@ -18,7 +18,7 @@ from platform_launch.platforms.outer import (
     hosts_of_allocation,
 )
 from platform_launch.platforms.reading import Reading, first_integer
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, either
 
 
 def divide(
@@ -31,9 +31,7 @@ def divide(
     """Derive nodes and node rank from processes. Notes a problem when the nodes cannot be alike."""
     size = reading.attempt("nnodes", lambda: environment.integer(size_name, 1), size_name)
     rank = reading.attempt("node_rank", lambda: environment.integer(rank_name), rank_name)
-    local = reading.attempt(
-        "nnodes", lambda: first_integer(environment, local_names, 1), " or ".join(local_names)
-    )
+    local = reading.attempt("nnodes", lambda: first_integer(environment, local_names, 1), either(local_names))
     if size and size.value == 1 and local is None:
         local = Sourced(1, size_name)
     if size is None or local is None:
@@ -41,14 +39,26 @@ def divide(
     if size.value % local.value:
         reading.refuse(
             "nnodes",
-            f"{size_name}={size.value} is not a multiple of {local.source}={local.value}: "
-            "the nodes run different numbers of processes",
+            Phrase(
+                "{size_name}={size} is not a multiple of {local_source}={local}: the nodes run different "
+                "numbers of processes",
+                size_name=size_name,
+                size=size.value,
+                local_source=local.source,
+                local=local.value,
+            ),
             "start one process per node",
         )
         return
-    reading.nnodes = Sourced(size.value // local.value, f"{size_name} ÷ {local.source}")
+    reading.nnodes = Sourced(
+        size.value // local.value,
+        Phrase("{size_name} ÷ {local_source}", size_name=size_name, local_source=local.source),
+    )
     if rank:
-        reading.node_rank = Sourced(rank.value // local.value, f"{rank_name} ÷ {local.source}")
+        reading.node_rank = Sourced(
+            rank.value // local.value,
+            Phrase("{rank_name} ÷ {local_source}", rank_name=rank_name, local_source=local.source),
+        )
     if local.value > 1:
         reading.nproc_per_node = local
 
@@ -77,20 +87,28 @@ def _refine_flux(reading: Reading, environment: Environment) -> None:
         return
     if tasks.value < reading.nnodes.value:
         reading.refuse(
-            "nnodes", f"FLUX_JOB_SIZE={tasks.value} is less than FLUX_JOB_NNODES={reading.nnodes.value}"
+            "nnodes",
+            Phrase(
+                "FLUX_JOB_SIZE={tasks} is less than FLUX_JOB_NNODES={nnodes}",
+                tasks=tasks.value,
+                nnodes=reading.nnodes.value,
+            ),
         )
         return
     per_node = tasks.value // reading.nnodes.value
     node = reading.attempt("node_rank", lambda: environment.integer("PALS_NODEID"), "")
     if node is None and tasks.value % reading.nnodes.value == 0:
-        node = Sourced(task.value // per_node, f"FLUX_TASK_RANK ÷ {counted(per_node, 'task')} per node")
+        node = Sourced(
+            task.value // per_node,
+            Phrase("FLUX_TASK_RANK ÷ {tasks} per node", tasks=counted(per_node, "task")),
+        )
     reading.node_rank = node
 
 
 def _refine_pals(reading: Reading, environment: Environment) -> None:
     hosts = reading.attempt("nnodes", lambda: hosts_of_allocation(environment), "PBS_NODEFILE")
     if hosts:
-        reading.nnodes = Sourced(len(hosts.value), f"distinct hosts of {hosts.source}")
+        reading.nnodes = Sourced(len(hosts.value), Phrase("distinct hosts of {source}", source=hosts.source))
     fill_from_allocation(reading, environment)
     _check_pals_size(reading, environment)
 
@@ -106,8 +124,13 @@ def _check_pals_size(reading: Reading, environment: Environment) -> None:
     if local and local.value == 1 and size and reading.nnodes and size.value != reading.nnodes.value:
         reading.refuse(
             "nnodes",
-            f"PMI_SIZE={size.value} with one task per node, but {reading.nnodes.source} are "
-            f"{reading.nnodes.value}: this step uses part of the allocation",
+            Phrase(
+                "PMI_SIZE={size} with one task per node, but {nnodes_source} are {nnodes}: this step "
+                "uses part of the allocation",
+                size=size.value,
+                nnodes_source=reading.nnodes.source,
+                nnodes=reading.nnodes.value,
+            ),
             "pass --nnodes and --master-addr",
         )
 
@@ -122,14 +145,18 @@ def _refine_mpijob(reading: Reading, environment: Environment) -> None:
     if lines:
         hosts, slots = tuple(host for host, _ in lines), {count for _, count in lines}
         reading.hosts = Sourced(hosts, MPI_OPERATOR_HOSTFILE)
-        reading.nnodes = Sourced(len(hosts), f"lines of {MPI_OPERATOR_HOSTFILE}")
-        reading.master_addr = Sourced(hosts[0], f"first host of {MPI_OPERATOR_HOSTFILE}")
+        reading.nnodes = Sourced(len(hosts), Phrase("lines of {file}", file=MPI_OPERATOR_HOSTFILE))
+        reading.master_addr = Sourced(hosts[0], Phrase("first host of {file}", file=MPI_OPERATOR_HOSTFILE))
         same = slots.pop() if len(slots) == 1 else None
-        reading.nproc_per_node = Sourced(same, f"slots of {MPI_OPERATOR_HOSTFILE}") if same else None
+        reading.nproc_per_node = (
+            Sourced(same, Phrase("slots of {file}", file=MPI_OPERATOR_HOSTFILE)) if same else None
+        )
     role = shown(environment.get("K_MPI_JOB_ROLE", "launcher").strip())
     reading.refuse(
         "node_rank",
-        f"this pod's role in an MPIJob is {role}: mpirun starts the workers, not this command",
+        Phrase(
+            "this pod's role in an MPIJob is {role}: mpirun starts the workers, not this command", role=role
+        ),
         "on the launcher run: mpirun --map-by ppr:1:node -x MASTER_ADDR <this command>",
     )
 

@@ -10,6 +10,7 @@ from platform_launch.errors import TopologyError, shown
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, first_host
 from platform_launch.platforms.roles import Role, place_by_role, training_roles
+from platform_launch.text import Phrase
 
 
 def _refine(reading: Reading, environment: Environment) -> None:
@@ -44,7 +45,10 @@ def _roles(environment: Environment) -> tuple[Role, ...] | None:
     unknown = [name for name, count in counts.items() if count is None]
     if unknown:
         raise TopologyError(
-            f"PAI_TASK_ROLE_LIST names {shown(unknown[0])}, but not PAI_TASK_ROLE_TASK_COUNT_<role>"
+            Phrase(
+                "PAI_TASK_ROLE_LIST names {unknown}, but not PAI_TASK_ROLE_TASK_COUNT_<role>",
+                unknown=shown(unknown[0]),
+            )
         )
     return tuple(Role(name, count) for name, count in counts.items() if count) or None
 
@@ -54,7 +58,7 @@ def _gpus(environment: Environment, role: str) -> Sourced[int] | None:
     name = f"PAI_RESOURCE_{role}"
     gpus = environment.get(name, "").split(",")[0].strip()
     counted = gpus.isascii() and gpus.isdigit() and len(gpus) <= 4 and int(gpus)
-    return Sourced(int(gpus), f"first field of {name}") if counted else None
+    return Sourced(int(gpus), Phrase("first field of {name}", name=name)) if counted else None
 
 
 def _reserved_port(environment: Environment, role: str) -> Sourced[int] | None:

@@ -12,6 +12,7 @@ from platform_launch.platforms import batch, slurm
 from platform_launch.platforms.base import first_count
 from platform_launch.platforms.ports import set_derived_port
 from platform_launch.platforms.reading import Reading, first_text
+from platform_launch.text import Phrase
 
 MPI_OPERATOR_HOSTFILE = "/etc/mpi/hostfile"
 
@@ -56,12 +57,18 @@ def fill_from_allocation(reading: Reading, environment: Environment) -> None:
     if hosts is None:
         return
     if reading.nnodes and len(hosts.value) != reading.nnodes.value:
-        message = (
-            f"{hosts.source} lists {len(hosts.value)} hosts, {reading.nnodes.source} says "
-            f"{reading.nnodes.value}: cannot tell which of them is node 0"
+        message = Phrase(
+            "{source} lists {hosts} hosts, {nnodes_source} says {nnodes}: cannot tell which of them "
+            "is node 0",
+            source=hosts.source,
+            hosts=len(hosts.value),
+            nnodes_source=reading.nnodes.source,
+            nnodes=reading.nnodes.value,
         )
         if reading.master_addr is None:
             reading.refuse("master_addr", message, "export MASTER_ADDR, or pass --master-addr")
         return
     reading.hosts = hosts
-    reading.master_addr = reading.master_addr or Sourced(hosts.value[0], f"first host of {hosts.source}")
+    reading.master_addr = reading.master_addr or Sourced(
+        hosts.value[0], Phrase("first host of {source}", source=hosts.source)
+    )

@@ -10,6 +10,7 @@ import re
 
 from platform_launch.environment import Sourced
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 _FIRST_PORT = 12_000
 _JOBS_APART = 8_000
@@ -27,4 +28,6 @@ def set_derived_port(reading: Reading, job_id: Sourced[str] | None) -> None:
     """Fill in the port when nobody exported one and the job id has a number."""
     port = port_of_job(job_id.value) if job_id else None
     if job_id and port and reading.master_port is None:
-        reading.default_port = Sourced(port, f"derived from {job_id.source}")
+        reading.default_port = Sourced(
+            port, Phrase("derived from {job_id_source}", job_id_source=job_id.source)
+        )

@@ -9,6 +9,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import TopologyError
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 
 def _refine(reading: Reading, environment: Environment) -> None:
@@ -23,7 +24,11 @@ def _refine(reading: Reading, environment: Environment) -> None:
         return
     if local_size is not None and local_size > 1:
         reading.mark_process(
-            f"LOCAL_WORLD_SIZE={local_size} means that this worker is one of several processes on this node",
+            Phrase(
+                "LOCAL_WORLD_SIZE={local_size} means that this worker is one of several processes on "
+                "this node",
+                local_size=local_size,
+            ),
             "set the kind of the group to one launcher a node, with one worker of each node; or let its "
             "command be the training itself",
             rank=rank,

@@ -13,6 +13,7 @@ from typing import TypeVar
 from platform_launch.environment import Environment, Sourced, is_service_link, parse_port
 from platform_launch.errors import TopologyError, shown
 from platform_launch.hostlist import parse_host, split_host_port
+from platform_launch.text import Phrase
 from platform_launch.topology import DEFAULT_MASTER_PORT
 
 T = TypeVar("T")
@@ -89,8 +90,13 @@ class Reading:
 
     def refuse(self, name: str, message: str, hint: str = "") -> None:
         """Note a problem in the usual form; the hint names the field's flag when none is given."""
-        hint = hint or f"pass {FLAGS[name]}"
-        self.note(name, TopologyError(f"platform {self.platform}: {message}", hint))
+        hint = hint or Phrase("pass {flag}", flag=FLAGS[name])
+        self.note(
+            name,
+            TopologyError(
+                Phrase("platform {platform}: {message}", platform=self.platform, message=message), hint
+            ),
+        )
 
     def mark_process(
         self, message: str, hint: str, *, rank: int | None, local_rank: int | None, world_size: int | None
@@ -98,7 +104,12 @@ class Reading:
         """Note that this command runs once per process: it must not start processes itself."""
         self.level = "process"
         self.rank, self.local_rank, self.world_size = rank, local_rank, world_size
-        self.note("level", TopologyError(f"platform {self.platform}: {message}", hint))
+        self.note(
+            "level",
+            TopologyError(
+                Phrase("platform {platform}: {message}", platform=self.platform, message=message), hint
+            ),
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Return what could be read, in the form of ``platform-launch topology``; unknown is None."""
@@ -149,7 +160,11 @@ def first_port(reading: Reading, environment: Environment, names: Iterable[str])
             continue
         if is_service_link(text.value):
             reading.warnings.append(
-                f"{name} is a Kubernetes service link, not a port: ignored ({shown(text.value)})"
+                Phrase(
+                    "{name} is a Kubernetes service link, not a port: ignored ({text})",
+                    name=name,
+                    text=shown(text.value),
+                )
             )
             continue
         return Sourced(parse_port(text.value, name), name)
@@ -175,6 +190,12 @@ def fill_endpoint(reading: Reading, environment: Environment, name: str) -> None
 def disagreement(one: Sourced[int], other: Sourced[int]) -> TopologyError:
     """Return the error for two sources that must be equal and are not."""
     return TopologyError(
-        f"{one.source}={one.value} contradicts {other.source}={other.value}: expected the same number",
+        Phrase(
+            "{one_source}={one} contradicts {other_source}={other}: expected the same number",
+            one_source=one.source,
+            one=one.value,
+            other_source=other.source,
+            other=other.value,
+        ),
         "one of them is stale or counts something else: unset it, or pass the matching flag",
     )

@@ -13,7 +13,7 @@ from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, UsageError, shown_list
 from platform_launch.hostlist import MAX_HOSTS, parse_host, position
 from platform_launch.platforms.reading import DEFAULT_PORT, FLAGS, Reading
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined
 from platform_launch.topology import Overrides, Topology
 
 LOOPBACK = "127.0.0.1"
@@ -33,7 +33,9 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
     by_flag = apply_flags(reading, overrides)
     if overrides.spares and "nnodes" in by_flag and reading.nnodes:
         # The flag counts the nodes that train; a platform counts what it starts.
-        reading.nnodes = Sourced(reading.nnodes.value + overrides.spares, f"{FLAGS['nnodes']} and --spares")
+        reading.nnodes = Sourced(
+            reading.nnodes.value + overrides.spares, Phrase("{flag} and --spares", flag=FLAGS["nnodes"])
+        )
     if reading.nnodes and reading.nnodes.value == 1:
         _complete_single_node(reading)
     _check_hosts(reading, environment, by_flag)
@@ -41,17 +43,24 @@ def resolve(reading: Reading, overrides: Overrides, environment: Environment) ->
     for name in ("nnodes", "hosts", "node_rank", "master_addr", "master_port", "nproc_per_node"):
         if name in reading.problems:
             error = reading.problems[name]
-            error.hint = error.hint or f"pass {FLAGS.get(name, '--nnodes --node-rank --master-addr')}"
+            error.hint = error.hint or Phrase(
+                "pass {flag}", flag=FLAGS.get(name, "--nnodes --node-rank --master-addr")
+            )
             raise with_reading(error, reading)
     topology = _topology(reading, overrides.spares)
     rank, moved_to = overrides.stands_in_for, overrides.moved_to
     if rank is not None:
-        sources = {**topology.sources, "node_rank": f"node 0: this spare, {topology.node_rank}, stands in"}
+        sources = {
+            **topology.sources,
+            "node_rank": Phrase("node 0: this spare, {rank}, stands in", rank=topology.node_rank),
+        }
         topology = replace(topology, node_rank=rank, sources=sources)
     if moved_to is not None:
         sources = {
             **topology.sources,
-            "master_addr": f"the spare that is node 0 since {topology.master_addr} was lost",
+            "master_addr": Phrase(
+                "the spare that is node 0 since {address} was lost", address=topology.master_addr
+            ),
         }
         topology = replace(topology, master_addr=moved_to, sources=sources)
     return topology
@@ -104,35 +113,62 @@ def _check_hosts(reading: Reading, environment: Environment, by_flag: frozenset[
     hosts, source = reading.hosts.value, reading.hosts.source
     if len(hosts) != reading.nnodes.value:
         nnodes = reading.nnodes
-        message = f"{source} lists {counted(len(hosts), 'host')}, {nnodes.source} says {nnodes.value}"
+        message = Phrase(
+            "{source} lists {hosts}, {nnodes_source} says {nnodes}",
+            source=source,
+            hosts=counted(len(hosts), "host"),
+            nnodes_source=nnodes.source,
+            nnodes=nnodes.value,
+        )
         if "nnodes" in by_flag:
-            reading.warnings.append(f"{message}: the list is not used")
+            reading.warnings.append(Phrase("{message}: the list is not used", message=message))
             reading.hosts = None
         else:
-            reading.refuse("nnodes", f"{message}: expected as many hosts as nodes")
+            reading.refuse("nnodes", Phrase("{message}: expected as many hosts as nodes", message=message))
         return
     own_names = environment.names_of_this_host() | reading.own_names
     place = position(hosts, own_names)
     if place is not None and reading.node_rank and place != reading.node_rank.value:
-        message = (
-            f"this node ({hosts[place]}) stands at place {place} of {source} ({shown_list(hosts)}), "
-            f"but {reading.node_rank.source} says rank {reading.node_rank.value}"
+        message = Phrase(
+            "this node ({host}) stands at place {place} of {source} ({hosts}), but {rank_source} "
+            "says rank {rank}",
+            host=hosts[place],
+            place=place,
+            source=source,
+            hosts=shown_list(hosts),
+            rank_source=reading.node_rank.source,
+            rank=reading.node_rank.value,
         )
         if "node_rank" in by_flag:
             reading.warnings.append(message)
         else:
-            reading.refuse("node_rank", f"{message}: expected both to agree")
+            reading.refuse("node_rank", Phrase("{message}: expected both to agree", message=message))
 
 
 def _check_range(reading: Reading) -> None:
     nnodes, node_rank = reading.nnodes, reading.node_rank
     if nnodes and nnodes.value > MAX_HOSTS:
-        reading.refuse("nnodes", f"{nnodes.source}={nnodes.value}: expected at most {MAX_HOSTS} nodes")
+        reading.refuse(
+            "nnodes",
+            Phrase(
+                "{nnodes_source}={nnodes}: expected at most {most} nodes",
+                nnodes_source=nnodes.source,
+                nnodes=nnodes.value,
+                most=MAX_HOSTS,
+            ),
+        )
     if nnodes and node_rank and node_rank.value >= nnodes.value:
         reading.refuse(
             "node_rank",
-            f"node rank {node_rank.value} ({node_rank.source}) is out of range for "
-            f"{counted(nnodes.value, 'node')} ({nnodes.source}): expected 0–{nnodes.value - 1}",
+            Phrase(
+                "node rank {rank} ({rank_source}) is out of range for {nodes} ({nnodes_source}): "
+                "expected 0–{last}",
+                rank=node_rank.value,
+                rank_source=node_rank.source,
+                nodes=counted(nnodes.value, "node"),
+                nnodes_source=nnodes.source,
+                last=nnodes.value - 1,
+            ),
             "ranks count from 0; correct the variables, or pass --nnodes and --node-rank",
         )
 
@@ -176,30 +212,45 @@ def _without_spares(started: Sourced[int], spares: int, reading: Reading) -> Sou
     if nnodes < 2:
         raise with_reading(
             TopologyError(
-                f"--spares {spares} leaves {max(nnodes, 0)} of {counted(started.value, 'node')} "
-                f"({started.source}): expected at least 2 that train",
+                Phrase(
+                    "--spares {spares} leaves {left} of {nodes} ({source}): expected at least 2 that train",
+                    spares=spares,
+                    left=max(nnodes, 0),
+                    nodes=counted(started.value, "node"),
+                    source=started.source,
+                ),
                 "the platform must start the nodes that train and the spares; raise its number of nodes",
             ),
             reading,
         )
-    return Sourced(nnodes, f"{started.source}, less --spares {spares}")
+    return Sourced(nnodes, Phrase("{source}, less --spares {spares}", source=started.source, spares=spares))
 
 
-def _and(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+def _and(parts: Sequence[str]) -> Phrase:
+    first, last = joined(parts[:-1]), joined(parts[-1:])
+    return Phrase("{first} and {last}", first=first, last=last) if len(parts) > 1 else last
+
+
+def _or(advice: Sequence[str]) -> Phrase:
+    first = joined(advice[:1])
+    return Phrase("{first}; or {others}", first=first, others=_or(advice[1:])) if len(advice) > 1 else first
 
 
 def _missing(reading: Reading) -> TopologyError:
     """Return the error that names every field nobody said, and the flags that supply them."""
     unknown = [name for name in _WORDS if getattr(reading, name) is None]
     reasons = [
-        f"{_WORDS[name]} (no {variables})" if (variables := reading.missing.get(name)) else _WORDS[name]
+        Phrase("{what} (no {variables})", what=_WORDS[name], variables=variables)
+        if (variables := reading.missing.get(name))
+        else _WORDS[name]
         for name in unknown
     ]
     flags = _and([FLAGS[name] for name in unknown])
     advice = [reading.hint, reading.address_hint if "master_addr" in unknown else ""]
     alone = "; for a job of one node pass --nnodes 1" if "nnodes" in unknown else ""
     return TopologyError(
-        f"platform {reading.platform} does not say {_and(reasons)}",
-        "; or ".join([*filter(None, advice), f"pass {flags}{alone}"]),
+        Phrase(
+            "platform {platform} does not say {reasons}", platform=reading.platform, reasons=_and(reasons)
+        ),
+        _or([*filter(None, advice), Phrase("pass {flags}{alone}", flags=flags, alone=alone)]),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from platform_launch.environment import Sourced
 from platform_launch.errors import shown, shown_list
 from platform_launch.platforms.reading import Reading
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 LEADERS = ("MASTER", "CHIEF")
 NOT_TRAINING = frozenset(
@@ -54,7 +54,11 @@ def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index:
         names = shown_list([role.name for role in training]) or "none"
         reading.refuse(
             "node_rank",
-            f"this node's role is {shown(own_role)}, which is no training role (those are: {names})",
+            Phrase(
+                "this node's role is {role}, which is no training role (those are: {names})",
+                role=shown(own_role),
+                names=names,
+            ),
             "start this command on the training roles only, or pass --nnodes --node-rank --master-addr",
         )
         return
@@ -63,10 +67,23 @@ def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index:
     if index.value >= own.count.value:
         reading.refuse(
             "node_rank",
-            f"{index.source}={index.value}, but role {own_role} has {counted(own.count.value, 'node')} "
-            f"({own.count.source}): expected 0–{own.count.value - 1}",
+            Phrase(
+                "{index_source}={index}, but role {role} has {nodes} ({count_source}): expected 0–{last}",
+                index_source=index.source,
+                index=index.value,
+                role=own_role,
+                nodes=counted(own.count.value, "node"),
+                count_source=own.count.source,
+                last=own.count.value - 1,
+            ),
         )
     before = training[: training.index(own)]
     offset = sum(role.count.value for role in before)
-    note = f" + {offset} of {', '.join(role.name for role in before)}" if before else ""
-    reading.node_rank = Sourced(offset + index.value, f"{index.source}{note}")
+    note = (
+        Phrase(" + {offset} of {roles}", offset=offset, roles=", ".join(role.name for role in before))
+        if before
+        else ""
+    )
+    reading.node_rank = Sourced(
+        offset + index.value, Phrase("{index_source}{note}", index_source=index.source, note=note)
+    )

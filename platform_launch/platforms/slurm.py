@@ -11,6 +11,7 @@ from platform_launch.hostlist import expand, expand_counts
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.ports import set_derived_port
 from platform_launch.platforms.reading import Reading, first_integer, first_text
+from platform_launch.text import Phrase, either
 
 NODE_LISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 JOB_IDS = ("SLURM_JOB_ID", "SLURM_JOBID")
@@ -43,7 +44,10 @@ def tasks_on_node(environment: Environment) -> Sourced[int] | None:
     tasks = first_integer(environment, ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), 1)
     nodes = first_integer(environment, ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"), 1)
     if tasks and nodes:
-        return Sourced(-(-tasks.value // nodes.value), f"{tasks.source} ÷ {nodes.source}")
+        return Sourced(
+            -(-tasks.value // nodes.value),
+            Phrase("{tasks_source} ÷ {nodes_source}", tasks_source=tasks.source, nodes_source=nodes.source),
+        )
     return None
 
 
@@ -55,7 +59,9 @@ def read_hosts(environment: Environment, *, step: bool) -> Sourced[tuple[str, ..
     try:
         return Sourced(expand(text.value), text.source)
     except TopologyError as error:
-        raise TopologyError(f"{text.source}: {error.message}", error.hint) from None
+        raise TopologyError(
+            Phrase("{source}: {message}", source=text.source, message=error.message), error.hint
+        ) from None
 
 
 def _refine(reading: Reading, environment: Environment) -> None:
@@ -64,16 +70,21 @@ def _refine(reading: Reading, environment: Environment) -> None:
     counts = ("SLURM_STEP_NUM_NODES", *job_counts) if step else job_counts
     reading.hosts = reading.attempt("hosts", lambda: read_hosts(environment, step=step), "")
     reading.nnodes = reading.attempt(
-        "nnodes", lambda: first_integer(environment, counts, 1) or _count(reading.hosts), " or ".join(counts)
+        "nnodes", lambda: first_integer(environment, counts, 1) or _count(reading.hosts), either(counts)
     )
     if reading.hosts and not reading.master_addr:
-        reading.master_addr = Sourced(reading.hosts.value[0], f"first host of {reading.hosts.source}")
+        reading.master_addr = Sourced(
+            reading.hosts.value[0], Phrase("first host of {source}", source=reading.hosts.source)
+        )
     set_derived_port(reading, reading.job_id)
     if reading.nnodes and reading.nnodes.value > 1 and not step:
         reading.refuse(
             "nnodes",
-            f"this is a batch script or an interactive shell of a {reading.nnodes.value}-node allocation, "
-            "not a step (no SLURM_STEP_NODELIST): only one copy runs, the other nodes would never come",
+            Phrase(
+                "this is a batch script or an interactive shell of a {nnodes}-node allocation, not a "
+                "step (no SLURM_STEP_NODELIST): only one copy runs, the other nodes would never come",
+                nnodes=reading.nnodes.value,
+            ),
             "start it on every node: srun --ntasks-per-node=1 <this command>; "
             "or pass --nnodes 1 to use this node only",
         )
@@ -81,7 +92,7 @@ def _refine(reading: Reading, environment: Environment) -> None:
 
 
 def _count(hosts: Sourced[tuple[str, ...]] | None) -> Sourced[int] | None:
-    return Sourced(len(hosts.value), f"hosts of {hosts.source}") if hosts else None
+    return Sourced(len(hosts.value), Phrase("hosts of {source}", source=hosts.source)) if hosts else None
 
 
 def _note_partial_step(reading: Reading, environment: Environment) -> None:
@@ -90,7 +101,11 @@ def _note_partial_step(reading: Reading, environment: Environment) -> None:
     job = environment.get("SLURM_JOB_NUM_NODES", "").strip()
     if job.isdigit() and job != str(reading.nnodes.value):
         reading.warnings.append(
-            f"this step uses {reading.nnodes.value} of the allocation's {job} nodes (SLURM_STEP_NUM_NODES)"
+            Phrase(
+                "this step uses {nnodes} of the allocation's {job} nodes (SLURM_STEP_NUM_NODES)",
+                nnodes=reading.nnodes.value,
+                job=job,
+            )
         )
 
 

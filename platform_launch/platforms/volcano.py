@@ -15,6 +15,7 @@ from platform_launch.hostlist import parse_host, position, split_hosts
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading, disagreement
 from platform_launch.platforms.roles import LEADERS, Role, place_by_role, training_roles
+from platform_launch.text import Phrase
 
 _HOSTS = re.compile(r"VC_(.+)_HOSTS")
 _NUM = re.compile(r"VC_(.+)_NUM")
@@ -34,7 +35,7 @@ def _refine_volcano(reading: Reading, environment: Environment) -> None:
         if roles:
             _place_without_plugin(reading, environment, roles, index)
         else:
-            reading.missing["nnodes"] = f"VC_<TASK>_NUM or {_HOST_FILES}/<task>.host"
+            reading.missing["nnodes"] = Phrase("VC_<TASK>_NUM or {folder}/<task>.host", folder=_HOST_FILES)
             reading.node_rank = None
     elif index and {role.name for role in training} <= _KNOWN and training:
         _check_plugin(reading, training, plugin_rank, plugin_size, index)
@@ -51,7 +52,11 @@ def _read_roles(environment: Environment) -> tuple[Role, ...]:
         number = _NUM.fullmatch(name)
         if number and f"VC_{number[1]}_HOSTS" not in environment:
             raise TopologyError(
-                f"{name} is set and VC_{number[1]}_HOSTS is not: expected both for every task"
+                Phrase(
+                    "{name} is set and VC_{number}_HOSTS is not: expected both for every task",
+                    name=name,
+                    number=number[1],
+                )
             )
     for name in sorted(name for name in environment if _HOSTS.fullmatch(name)):
         task = name[len("VC_") : -len("_HOSTS")]
@@ -81,20 +86,27 @@ def _place_without_plugin(
         names = shown_list([role.name for role in roles])
         reading.refuse(
             "node_rank",
-            f"VC_TASK_INDEX counts from 0 in every task ({names}), and this pod's name is in no task's list",
+            Phrase(
+                "VC_TASK_INDEX counts from 0 in every task ({names}), and this pod's name is in no "
+                "task's list",
+                names=names,
+            ),
             "add Volcano's pytorch plugin, which sets RANK, or pass --nnodes --node-rank --master-addr",
         )
         return
     place = position(own.hosts, environment.names_of_this_host())
     if index is None and place is not None:
-        index = Sourced(place, f"place of this pod among the hosts of {own.name}")
+        index = Sourced(place, Phrase("place of this pod among the hosts of {own}", own=own.name))
     if index is None:
         reading.missing["node_rank"] = "VC_TASK_INDEX"
     place_by_role(reading, roles, own.name, index)
     training = training_roles(roles)
     unknown = {role.name for role in training} - _KNOWN
     if unknown and len(training) > 1:
-        reading.refuse("node_rank", f"cannot tell which of the tasks {', '.join(sorted(unknown))} train")
+        reading.refuse(
+            "node_rank",
+            Phrase("cannot tell which of the tasks {tasks} train", tasks=", ".join(sorted(unknown))),
+        )
 
 
 def _own_role(environment: Environment, roles: tuple[Role, ...]) -> Role | None:
@@ -118,7 +130,14 @@ def _check_plugin(
     if rank.value not in {offset + index.value for offset in offsets}:
         tasks = ", ".join(f"{role.count.value} × {role.name}" for role in training)
         reading.refuse(
-            "node_rank", f"RANK={rank.value} does not fit {index.source}={index.value} in a job of {tasks}"
+            "node_rank",
+            Phrase(
+                "RANK={rank} does not fit {index_source}={index} in a job of {tasks}",
+                rank=rank.value,
+                index_source=index.source,
+                index=index.value,
+                tasks=tasks,
+            ),
         )
 
 
@@ -129,7 +148,9 @@ def _take_hosts(reading: Reading, training: tuple[Role, ...]) -> None:
     hosts = tuple(host for role in training for host in role.hosts)
     reading.hosts = Sourced(hosts, " + ".join(f"VC_{role.name}_HOSTS" for role in training))
     if reading.master_addr is None:
-        reading.master_addr = Sourced(hosts[0], f"first host of VC_{training[0].name}_HOSTS")
+        reading.master_addr = Sourced(
+            hosts[0], Phrase("first host of VC_{task}_HOSTS", task=training[0].name)
+        )
 
 
 def _refine_torchx(reading: Reading, environment: Environment) -> None:

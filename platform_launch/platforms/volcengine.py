@@ -13,6 +13,7 @@ from platform_launch.hostlist import refuse_repeats, split_host_port
 from platform_launch.platforms.base import Dialect, first_count, first_hosts
 from platform_launch.platforms.reading import Reading, first_host
 from platform_launch.platforms.roles import Role, place_by_role, training_roles
+from platform_launch.text import Phrase
 
 _ROLES = ("CHIEF", "WORKER", "PS", "SERVER", "SCHEDULER", "EVALUATOR")
 
@@ -47,7 +48,9 @@ def _refine_mlp(reading: Reading, environment: Environment) -> None:
     lists = tuple(f"MLP_{role.name}_ALL_HOSTS" for role in training)
     reading.hosts = reading.attempt("hosts", lambda: _joined_hosts(environment, lists), "")
     if reading.master_addr is None and reading.hosts:
-        reading.master_addr = Sourced(reading.hosts.value[0], f"first host of {lists[0]}")
+        reading.master_addr = Sourced(
+            reading.hosts.value[0], Phrase("first host of {source}", source=lists[0])
+        )
 
 
 def _joined_hosts(environment: Environment, lists: tuple[str, ...]) -> Sourced[tuple[str, ...]] | None:
@@ -62,7 +65,9 @@ def _mlp_roles(environment: Environment) -> tuple[Role, ...] | None:
     counts = {role: environment.integer(f"MLP_{role}_NUM") for role in _ROLES}
     for role, count in counts.items():
         if count is None and f"MLP_{role}_0_HOST" in environment:
-            raise TopologyError(f"MLP_{role}_0_HOST is set and MLP_{role}_NUM is not: expected both")
+            raise TopologyError(
+                Phrase("MLP_{role}_0_HOST is set and MLP_{role}_NUM is not: expected both", role=role)
+            )
     return tuple(Role(role, count) for role, count in counts.items() if count) or None
 
 
@@ -80,7 +85,9 @@ def _refine_arnold(reading: Reading, environment: Environment) -> None:
     if workers:
         reading.hosts = reading.attempt("hosts", lambda: _endpoints(workers), "")
     if reading.master_addr is None and reading.hosts:
-        reading.master_addr = Sourced(reading.hosts.value[0], f"first host of {reading.hosts.source}")
+        reading.master_addr = Sourced(
+            reading.hosts.value[0], Phrase("first host of {source}", source=reading.hosts.source)
+        )
     if reading.master_addr is None:
         executor = ("ARNOLD_EXECUTOR_0_HOST",)
         reading.master_addr = reading.attempt(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from platform_launch.environment import Environment, Sourced
 from platform_launch.platforms import slurm
 from platform_launch.platforms.reading import Reading
+from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,14 @@ def mark_worker(reading: Reading, environment: Environment) -> None:
             continue
         tasks = tasks_on_node(launcher, environment, reading.nnodes)
         if tasks and tasks.value > 1:
-            mark(reading, environment, launcher, f"{tasks.source}: {tasks.value} tasks on this node")
+            mark(
+                reading,
+                environment,
+                launcher,
+                Phrase(
+                    "{tasks_source}: {tasks} tasks on this node", tasks_source=tasks.source, tasks=tasks.value
+                ),
+            )
             reading.nproc_per_node = reading.nproc_per_node or tasks
             return
         local_rank = environment.integer(launcher.local_rank)
@@ -131,8 +139,14 @@ def mark(reading: Reading, environment: Environment, launcher: Launcher, evidenc
         for name in (launcher.rank, launcher.world_size, launcher.local_rank)
     )
     reading.mark_process(
-        f"this is process {rank} of {world_size} started by {launcher.program} ({evidence}), "
-        "but this command starts a node's processes itself and must run once per node",
+        Phrase(
+            "this is process {rank} of {world_size} started by {program} ({evidence}), but this "
+            "command starts a node's processes itself and must run once per node",
+            rank=rank,
+            world_size=world_size,
+            program=launcher.program,
+            evidence=evidence,
+        ),
         launcher.once_per_node,
         rank=rank,
         local_rank=local_rank,
@@ -155,5 +169,10 @@ def tasks_on_node(
     total = environment.integer(launcher.world_size, 1)
     nnodes = (environment.integer(launcher.nnodes, 1) if launcher.nnodes else None) or nnodes
     if total and nnodes:
-        return Sourced(-(-total.value // nnodes.value), f"{total.source} ÷ {nnodes.source}")
+        return Sourced(
+            -(-total.value // nnodes.value),
+            Phrase(
+                "{total_source} ÷ {nnodes_source}", total_source=total.source, nnodes_source=nnodes.source
+            ),
+        )
     return None

@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from platform_launch.sentences import Sentence
-from platform_launch.text import escaped
+from platform_launch.text import Phrase, escaped
 
 MIB = 2**20
 _LARGEST_INTEGER = 2**63
@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     """Return what JSON knows. A message inside a message keeps its name; another dataclass needs none."""
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Sentence):
+    if isinstance(value, (Sentence, Phrase)):
         return value.document()
     if is_dataclass(value) and not isinstance(value, type):
         content = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
@@ -123,6 +123,12 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _text(value: Any, where: str) -> str:
+    """Read a text, which may be a phrase with its values."""
+    if isinstance(value, dict):
+        try:
+            return Phrase.read(value)
+        except ValueError as error:
+            raise InvalidMessageError(f"{where}: {escaped(str(error))}") from error
     if not isinstance(value, str):
         raise _mismatch(where, "a text", value)
     return escaped(value)

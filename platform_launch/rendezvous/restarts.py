@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from platform_launch.text import Phrase
+
 # Of a training whose output names no steps, only this much is known: it worked for a while.
 _LONG_ENOUGH_S = 600.0
 
@@ -60,22 +62,23 @@ def is_young(failed: FailedRun) -> bool:
     return failed.step is None and failed.duration_s < _LONG_ENOUGH_S
 
 
-def describe_not_again(reason: NotAgain) -> str:
+def describe_not_again(reason: NotAgain) -> Phrase:
     """Say why a run is not started again."""
     match reason.kind:
         case NotAgainKind.NOT_ASKED_FOR:
-            return "no restart was asked for"
+            return Phrase("no restart was asked for")
         case NotAgainKind.HANG:
-            return "--on-hang stop was asked for"
+            return Phrase("--on-hang stop was asked for")
         case NotAgainKind.JOB:
-            return "the job must be mended first, since the same would happen again"
+            return Phrase("the job must be mended first, since the same would happen again")
         case NotAgainKind.BAD_NODE:
-            return "a node is bad, and there is no other in its place"
+            return Phrase("a node is bad, and there is no other in its place")
         case NotAgainKind.USED_UP:
-            return f"all {reason.max_restarts} restarts are used"
+            return Phrase("all {restarts} restarts are used", restarts=reason.max_restarts)
         case NotAgainKind.NO_PROGRESS:
-            where = "" if reason.step is None else f": each ended at step {reason.step} or before"
-            return f"the last two restarts brought the training no further{where}"
+            step = reason.step
+            where = "" if step is None else Phrase(": each ended at step {step} or before", step=step)
+            return Phrase("the last two restarts brought the training no further{where}", where=where)
 
 
 def _progressed(earlier: FailedRun, later: FailedRun) -> bool:

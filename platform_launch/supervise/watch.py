@@ -23,6 +23,7 @@ from platform_launch.supervise.channel import Channel
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.signals import ENDING, SignalInbox
 from platform_launch.supervise.traffic import Traffic
+from platform_launch.text import Phrase
 
 # Kubernetes and Slurm (KillWait) kill after 30 s, and torchrun gives its workers 30 s: to be first leaves
 # time to say who had to be killed and to hand the exit code on.
@@ -68,7 +69,7 @@ class Watch:
         self.warned_by: signal.Signals | None = None
         self.killed: dict[int, str] = {}
         self._grace_s = grace_s
-        self._what = what
+        self._what = Phrase(what)
         self._tell = tell
         self._ended = ended
         self._resized = resized

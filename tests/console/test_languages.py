@@ -13,11 +13,14 @@ import pytest
 
 from platform_launch.console import Console, chinese, languages
 from platform_launch.doctor.catalogue import CATALOGUE as FINDINGS
+from platform_launch.doctor.examination import BETWEEN_NODES
+from platform_launch.doctor.quick import NAMES
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
-from platform_launch.rendezvous.restarts import NotAgainKind
+from platform_launch.launch.cost import RunCost
+from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, counted
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.answer.verdict import Code, Consequence, Evidence
 from platform_launch.why.lines.line import Location
@@ -25,6 +28,7 @@ from platform_launch.why.messages.exception_rules import rules
 from platform_launch.why.messages.signatures import SignatureRole, catalogue
 
 FIELD = re.compile(r"\{(\w+)")
+FIELDS = re.compile(r"\{[^{}]+\}")
 
 
 @pytest.fixture
@@ -42,14 +46,26 @@ def test_every_chinese_line_belongs_to_an_event_and_uses_its_fields_only() -> No
 
 @pytest.mark.usefixtures("in_chinese")
 def test_what_a_run_cost_is_said_in_chinese_with_all_that_english_says() -> None:
-    spent = {"waiting_s": 10.0, "starting_s": 20.0, "training_s": 150.0, "hang_s": 0.0, "restart_s": 3600.0}
-    rates = {"productive_share": 0.62, "steps_per_s": 1.0, "speed_change": -0.5, "eta_s": 61.0}
-    said = event("run-cost", text="", steps=150, lost_steps=20, first_step_s=30.0, **spent, **rates)
-    assert languages.event_line(said) == (
+    cost = RunCost(
+        steps=150,
+        lost_steps=20,
+        step=None,
+        target_step=None,
+        first_step_s=30.0,
+        waiting_s=10.0,
+        starting_s=20.0,
+        training_s=150.0,
+        hang_s=0.0,
+        restart_s=3600.0,
+        productive_share=0.62,
+        steps_per_s=1.0,
+        speed_change=-0.5,
+        eta_s=61.0,
+    )
+    assert languages.event_line(event("run-cost", text=cost.in_words())) == (
         "开销：150 步（其中 20 步因重启丢失）；30 秒后完成第一步；用时：等待节点 10 秒，启动 20 秒，"
         "训练 2 分 30 秒，重启 1 小时 0 分；有效时间 62%；1 步/秒（与开始时相比 -50%）；还需 1 分 1 秒"
     )
-    assert languages.event_line(event("run-cost", text="", steps=None)) == "开销：用时：0 秒"
 
 
 @pytest.mark.usefixtures("in_chinese")
@@ -66,12 +82,12 @@ def test_who_keeps_whom_waiting_is_said_in_chinese() -> None:
 
 @pytest.mark.usefixtures("in_chinese")
 def test_what_is_known_by_value_is_said_in_chinese() -> None:
-    assert set(chinese.words("not_again")) == {kind.value for kind in NotAgainKind}
-    said = event("not-restarted", reason="all 3 restarts are used", kind="used_up", max_restarts=3)
+    why = describe_not_again(NotAgain(NotAgainKind.USED_UP, 3))
+    said = event("not-restarted", reason=why, kind="used_up", max_restarts=3)
     assert languages.event_line(said) == "不再重启：3 次重启已全部用完"
     said = event("training-finished", exit_code=0, duration_s=150.2)
     assert languages.event_line(said) == "训练完成，用时 2 分 30 秒"
-    said = event("leftovers-killed", what="the training", processes="sleep (pid 7)")
+    said = event("leftovers-killed", what=Phrase("the training"), processes="sleep (pid 7)")
     assert languages.event_line(said) == "强制结束训练的残留进程：sleep (pid 7)"
 
 
@@ -183,42 +199,80 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
     assert re.search(r"[\u4e00-\u9fff]", unknown.to_do())
 
 
+PACKAGE = Path(languages.__file__).parents[1]
+# Where everything that a person reads is a phrase.
+ROOMS = ("doctor", "health", "plan", "platforms", "hardware")
+FILES = [
+    *(
+        file
+        for room in ROOMS
+        for file in sorted(PACKAGE.glob(f"{room}/**/*.py"))
+        if file.parent.name != "probes"
+    ),
+    *(PACKAGE / name for name in ("environment.py", "files.py", "hostlist.py", "topology.py")),
+    *(PACKAGE / "launch" / name for name in ("cost.py", "health_watch.py", "stages.py", "unfit.py")),
+]
+REFUSALS = {"LaunchError", *(family.__name__ for family in LaunchError.__subclasses__())}
+# Which arguments of a call are read by a person.
+SPOKEN = {
+    **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
+    **dict.fromkeys(REFUSALS, (0, 1)),
+    "DeviceFinding": (3, 4),
+    "EnvVar": (3,),
+    "offer": (2,),
+    "_variable": (2,),
+    "Phrase": (0,),
+    "PlanWarning": (2,),
+    "Removal": (1,),
+    "console.info": (0,),
+    "console.stage": (),
+    "reading.mark_process": (0, 1),
+    "reading.refuse": (1, 2),
+    "reading.warnings.append": (0,),
+    "warnings.append": (0,),
+}
+
+
 def _texts(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "counted":
+            noun = ast.literal_eval(node.args[1])
+            yield from (counted(number, noun).template for number in (1, 2))
 
 
-def _advice_given(tree: ast.AST) -> Iterator[str]:
-    """Yield what stands as what was found or as advice in a finding, or in words with values."""
-    places = {
-        **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
-        "DeviceFinding": (4,),
-        "Phrase": (0,),
-    }
+def _spoken(tree: ast.AST) -> Iterator[str]:
+    """Yield what a person may read: the words of phrases, and texts without values where a person reads."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in places:
-            for text in (node.args[place] for place in places[node.func.id] if place < len(node.args)):
-                assert not isinstance(text, ast.JoinedStr), f"{ast.unparse(text)}: expected a Phrase"
-                parts = (text.body, text.orelse) if isinstance(text, ast.IfExp) else (text,)
-                yield from (str(part.value) for part in parts if isinstance(part, ast.Constant))
+        if isinstance(node, ast.keyword) and node.arg in ("hint", "address_hint"):
+            assert not isinstance(node.value, ast.JoinedStr), f"{ast.unparse(node)}: expected a Phrase"
+            if isinstance(node.value, ast.Constant):
+                yield str(node.value.value)
+        places = SPOKEN.get(ast.unparse(node.func), ()) if isinstance(node, ast.Call) else ()
+        for text in (node.args[place] for place in places if place < len(node.args)):  # type: ignore[attr-defined]
+            parts = (text.body, text.orelse) if isinstance(text, ast.IfExp) else (text,)
+            for part in parts:
+                assert not isinstance(part, ast.JoinedStr | ast.BinOp), (
+                    f"{ast.unparse(text)}: expected a Phrase"
+                )
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
 
 
-def test_advice_of_every_finding_is_known_in_chinese_by_its_words_and_values() -> None:
-    package = Path(languages.__file__).parents[1]
-    files = [
-        *package.glob("doctor/**/*.py"),
-        *package.glob("health/*.py"),
-        package / "launch/health_watch.py",
-        package / "plan/found_variables.py",
-        package / "plan/known_variables.py",
-    ]
-    trees = [ast.parse(file.read_text()) for file in files]
-    known = chinese.words("advice")
-    assert set(known) <= {text for tree in trees for text in _texts(tree)}
-    assert {hint for tree in trees for hint in _advice_given(tree)} <= {"", *known}
+def test_all_that_is_found_refused_or_planned_is_known_in_chinese_by_its_words_and_values() -> None:
+    known = chinese.phrases()
+    spoken = {text for file in FILES for text in _spoken(ast.parse(file.read_text()))}
+    missing = {text for text in spoken - known.keys() if re.search(r"[a-z]{2}", FIELDS.sub("", text))}
+    assert not missing
+    checked = {
+        part for name in (*NAMES, *BETWEEN_NODES, "in a process of its own") for part in name.split(": ")
+    }
+    assert checked <= known.keys()
+    everywhere = {text for file in PACKAGE.glob("**/*.py") for text in _texts(ast.parse(file.read_text()))}
+    assert known.keys() <= everywhere | checked
     for english, words in known.items():
-        assert sorted(FIELD.findall(words)) == sorted(FIELD.findall(english)), english
+        assert sorted(FIELDS.findall(words)) == sorted(FIELDS.findall(english)), english
 
 
 @pytest.mark.usefixtures("in_chinese")
@@ -262,8 +316,8 @@ def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() ->
     both = Phrase("{more}; or lower num_workers or batch_size in the training config", more=more)
     assert both.startswith("give the container more: docker --shm-size=16g, ")
     assert both.endswith("there; or lower num_workers or batch_size in the training config")
-    assert languages.advice_words(both).startswith("请为容器分配更多共享内存：docker 用 --shm-size=16g，")
-    assert languages.advice_words(both).endswith("；或在训练配置中减小 num_workers 或 batch_size")
-    assert languages.advice_words("{of} unset}") == "{of} unset}"
+    assert languages.phrase_words(both).startswith("请为容器分配更多共享内存：docker 用 --shm-size=16g，")
+    assert languages.phrase_words(both).endswith("；或在训练配置中减小 num_workers 或 batch_size")
+    assert languages.phrase_words("{of} unset}") == "{of} unset}"
     finding = Event("shm-small", "WARN", fields={"what": "little", "hint": more})
     assert "little; 请为容器分配" in languages.event_line(finding)

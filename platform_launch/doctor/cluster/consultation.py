@@ -43,7 +43,14 @@ def meet(
         collective_limit_s=_COLLECTIVE_LIMIT_S[backend],
     )
     where = f"{task.master_addr}:{task.rendezvous_port}"
-    console.info(f"meeting {task.nnodes} nodes at {where}, for {meet_limit_s:g} s at most")
+    console.info(
+        Phrase(
+            "meeting {nodes} nodes at {where}, for {limit:g} s at most",
+            nodes=task.nnodes,
+            where=where,
+            limit=meet_limit_s,
+        )
+    )
     variables = plan.child_environment(env.inherited())
     if task.backend == "jax" and not plan.hardware.gpus.devices:
         variables.setdefault("JAX_PLATFORMS", "cpu")

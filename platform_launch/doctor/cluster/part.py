@@ -46,6 +46,7 @@ from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
+from platform_launch.text import Phrase
 
 T = TypeVar("T")
 
@@ -165,7 +166,11 @@ class Part:
             if self._participant.seat is not None and state is not None and done(state):
                 return state
             if time.monotonic() > deadline:
-                raise LaunchError(f"node 0 said nothing within {limit_s:.0f} s, {self.stage}")
+                raise LaunchError(
+                    Phrase(
+                        "node 0 said nothing within {limit:.0f} s, {stage}", limit=limit_s, stage=self.stage
+                    )
+                )
             time.sleep(_HEARTBEAT_S)
 
     def _during(self, work: Callable[[], T]) -> T:
@@ -177,7 +182,9 @@ class Part:
             self._participant.heartbeat()
             thread.join(_HEARTBEAT_S)
         if not results:
-            raise LaunchError(f"a fault of the doctor itself, {self.stage}; it is written above")
+            raise LaunchError(
+                Phrase("a fault of the doctor itself, {stage}; it is written above", stage=self.stage)
+            )
         return results[0]
 
     def _reach(self, endpoints: dict[int, Endpoint] | object) -> ReachReport:
@@ -224,7 +231,9 @@ class Part:
             if found is not None and found.round == number:
                 return found.address
             time.sleep(_HEARTBEAT_S)
-        raise LaunchError(f"node {group[0]} did not say where the coordinator of JAX listens")
+        raise LaunchError(
+            Phrase("node {rank} did not say where the coordinator of JAX listens", rank=group[0])
+        )
 
 
 def _in_words(address: str, port: int, step: ReachStep) -> str:

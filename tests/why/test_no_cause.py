@@ -22,8 +22,10 @@ OOM = uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
         "/var/spool/slurmd/job9/slurm_script: line 9: /proc/sys/vm/drop_caches: Permission denied",
         "run.sh: line 9: /scratch/out/metrics.json: Permission denied",
         "WARNING: Could not lookup the current user's information: user: unknown userid 20417",
-        "[LightGBM] [Warning] Connecting to rank 2 failed, waiting for 200 milliseconds\n"
-        "[LightGBM] [Info] Local rank: 0, total number of machines: 4",
+        (
+            "[LightGBM] [Warning] Connecting to rank 2 failed, waiting for 200 milliseconds\n"
+            "[LightGBM] [Info] Local rank: 0, total number of machines: 4"
+        ),
         "c++: probe: gcc: error: unrecognized command-line option '-march=native'",
         "run.sh: line 5: ulimit: stack size: cannot modify limit: Operation not permitted",
         "conftest.c:14:10: error: expected expression before ';' token",
@@ -40,8 +42,10 @@ def test_what_the_training_went_on_after_is_not_its_cause(explain_text: Explain,
         "To fix `RuntimeError: CUDA error: an illegal memory access was encountered`, run one worker.",
         "If the job says slurmstepd: error: Detected 1 oom_kill event, ask for more memory.",
         "[W socket.cpp:464] The server socket has failed to bind to [::]:2950 (errno: 97 - Address family)",
-        "[W socket.cpp:601] The client socket has failed to connect to [::1]:29500 "
-        "(errno: 99 - Cannot assign requested address).",
+        (
+            "[W socket.cpp:601] The client socket has failed to connect to [::1]:29500 "
+            "(errno: 99 - Cannot assign requested address)."
+        ),
         "sample: 'slurmstepd: error: Detected 1 oom_kill event'",
         "[3] Q: Why do I see CUDA out of memory. Tried to allocate 2.00 GiB?",
         "prediction: OSError: [Errno 28] No space left on device",
@@ -284,8 +288,8 @@ def test_what_python_only_warns_of_is_no_failure_however_long_the_path_before_it
         "./configure: line 14546: SITE_GET_INFO: command not found",
         (
             "W0408 15:09:14.450000 606754 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1331] "
-            "The node 'gn4_606754_0' has failed to send a keep-alive heartbeat to the rendezvous '1439' due to "
-            "an error of type RendezvousTimeoutError."
+            "The node 'gn4_606754_0' has failed to send a keep-alive heartbeat to the rendezvous '1439' due "
+            "to an error of type RendezvousTimeoutError."
         ),
     ],
 )

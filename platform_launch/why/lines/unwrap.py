@@ -40,7 +40,8 @@ _STACK = re.compile(rb" +(?=frame #\d{1,3}: |Exception raised from \w{1,100} at 
 
 # A terminal that a progress bar or another process writes into as well glues lines together by spaces.
 _GLUED = re.compile(
-    rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\[rank\d{1,7}\]: |\| +\d+/\d+ \[|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
+    rb"(?<=\S) {10,}(?=[\w.-]+:\d+:\d+ \[\d+\] |\[rank\d{1,7}\]: |\| +\d+/\d+ \["
+    rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3} - )"
 )
 # What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
 _RUN_ON = re.compile(

@@ -202,12 +202,14 @@ def test_workers_that_the_kernel_ended_are_told_from_those_that_crashed(
     assert explain_text(raised + "\n").cause == cause
 
 
-def test_a_working_folder_that_a_node_lacks_is_told_beside_a_missing_script(explain_text: Explain) -> None:
+def test_a_working_folder_that_a_node_lacks_stands_behind_a_missing_script(explain_text: Explain) -> None:
     moved = (
         "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead\n"
     )
     missing = "python: can't open file '/tmp/fit.py': [Errno 2] No such file or directory\n"
-    assert "working directory" in " ".join(explain_text(moved + missing).notes)
+    verdict = explain_text(moved + missing)
+    assert verdict.cause == "slurm_folder"
+    assert "the script does not exist" in " ".join(verdict.notes)
     assert not explain_text(moved + "ModuleNotFoundError: No module named 'einops'\n").notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -71,7 +72,7 @@ def create_new(paths: Iterable[Path]) -> tuple[int, Path]:
     for path in paths:
         with suppress(FileExistsError):
             return os.open(path, flags, SHARED), path
-    raise FileExistsError(17, os.strerror(17), str(path))
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 def foreign_problem(found: os.stat_result, forbidden: int) -> str:

@@ -140,10 +140,8 @@ class HealthWatch:
                     continue
                 due = time.monotonic() + options.interval_s
                 self._take(self._read(probe), xids)
-        except HardwareError as error:
-            self._tell(event("devices-not-watched", problem=error.message))
         except Exception as error:  # whatever it is, the training goes on
-            self._tell(event("devices-not-watched", problem=f"{type(error).__name__}: {error}"))
+            self._tell(event("devices-not-watched", problem=_in_words(error)))
         finally:
             probe.close()
 
@@ -153,9 +151,9 @@ class HealthWatch:
         try:
             probe.open()
             self._take(self._read(probe), ())
-        except HardwareError as error:
+        except Exception as error:  # whatever it is, whoever asks is told
             with self._changed:
-                self._problem = error.message
+                self._problem = _in_words(error)
                 self._changed.notify_all()
         finally:
             probe.close()
@@ -217,6 +215,10 @@ class HealthWatch:
             self._tell(_begin(finding))
         for condition in ended:
             self._tell(_end(condition.finding, condition.seen_s - condition.began_s))
+
+
+def _in_words(error: Exception) -> str:
+    return error.message if isinstance(error, HardwareError) else f"{type(error).__name__}: {error}"
 
 
 def _silent(problem: str) -> DeviceFinding:

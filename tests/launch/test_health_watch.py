@@ -12,7 +12,7 @@ from threading import Timer
 import pytest
 
 from platform_launch.events import Event, line
-from platform_launch.hardware import rdma
+from platform_launch.hardware import port_health, rdma
 from platform_launch.health.comparison import GpuSample, NodeSample, PortSample
 from platform_launch.health.finding import Grade
 from platform_launch.launch.health_watch import HealthWatch
@@ -142,6 +142,19 @@ def test_nothing_is_watched_at_interval_0_and_a_failure_is_looked_at_all_the_sam
     assert nodes.shared(0)
     nodes.port_is(0, "1: DOWN")
     assert _grade(watch) is Grade.BAD
+
+
+def test_a_reading_that_fails_in_a_way_nobody_expected_is_not_laid_to_a_silent_driver(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> tuple[()]:
+        raise ValueError("rate: '?'")
+
+    watch = nodes.start(0, interval_s=0)
+    monkeypatch.setattr(port_health, "read", read)
+    health = watch.ask()
+    assert health is not None
+    assert "ValueError: rate: '?'" in health.reasons[0]
 
 
 def test_a_node_without_devices_is_healthy_and_asks_nothing() -> None:

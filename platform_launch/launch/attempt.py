@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-from platform_launch.console import Console
 from platform_launch.console.languages import event_line
 from platform_launch.errors import (
     InstallationError,
@@ -24,10 +23,9 @@ from platform_launch.launch.lasting_link import LastingLink
 from platform_launch.launch.link import HelperSilent
 from platform_launch.launch.node_ending import of_hang, of_node, of_training
 from platform_launch.launch.outcome import SpareNotNeededError, was_failure
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput, wants_port
-from platform_launch.launch.watched_training import WatchedTraining
+from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.ending import (
     Cause,
@@ -52,7 +50,7 @@ from platform_launch.rendezvous.run.state import StopAll, TrainingEnded
 from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceived, SharedTexts
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.supervise import Outcome
-from platform_launch.supervise.signals import Interrupted, SignalInbox
+from platform_launch.supervise.signals import Interrupted
 
 # For so long a node that cannot start looks for node 0, to say so.
 TELL_S = 30.0
@@ -98,8 +96,8 @@ class Attempt:
     """Leads one start from the roll call to the outcome. For one use, in the main thread.
 
     ``training_at(place, restarts)`` is what this node runs once it is known as which one; ``place`` and
-    ``restarts`` are then as the nodes have agreed. ``inbox`` collects the launch's signals, ``output`` is
-    what the training put into the log, and ``health`` what the devices of this node said after a failure.
+    ``restarts`` are then as the nodes have agreed. ``output`` is what the training put
+    into the log, and ``health`` what the devices of this node said after a failure.
     """
 
     def __init__(
@@ -107,16 +105,14 @@ class Attempt:
         training: TrainingCommand,
         training_at: Callable[[NodePlace, int], TrainingCommand],
         task: RunTask,
-        inbox: SignalInbox,
-        console: Console,
-        reporter: RunReporter,
+        context: LaunchContext,
     ) -> None:
-        self._reporter = reporter
         self._training = training
         self._training_at = training_at
         self._task = task
-        self._inbox = inbox
-        self._console = console
+        self._context = context
+        self._console = context.console
+        self._inbox = context.inbox
         self._came_as = task.node.node_rank
         self._came_to = task.master_addr
         self._heard: SimpleQueue[Message | None] = SimpleQueue()
@@ -136,9 +132,7 @@ class Attempt:
         self._training = training
         self._watched = WatchedTraining(
             training,
-            self._console,
-            self._inbox,
-            self._reporter,
+            self._context,
             end=self._on_hang,
             send=self._link.send,
             on_ending=self._on_ending,
@@ -251,7 +245,7 @@ class Attempt:
                 ending = message.outcome.ending
                 # A training may fail of the others' end before its launcher hears what that is for.
                 if ending is not None and ending.kind is EndKind.HUNG:
-                    self._reporter.clock.hung(ending.silent_s)
+                    self._context.reporter.clock.hung(ending.silent_s)
                 return message.outcome
             if message is None:  # the helper broke when it was no longer needed for the run
                 return alone

@@ -24,10 +24,10 @@ from platform_launch.launch.nodes import telling_the_others, train
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import SpareNotNeededError, tell_outcome
 from platform_launch.launch.publishing import publishers, publishing
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.stages import announce
 from platform_launch.launch.training_command import NodePlace
 from platform_launch.launch.unfit import quarantine_file, refuse_if_quarantined, remember
+from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
@@ -132,8 +132,8 @@ def launch(
             _make_private_folders(plan, request)
             with console.only_noting_facts() if BRIEF in env else nullcontext():
                 announce(plan, console, _findings(plan, env) if examine else [])
-            reporter = RunReporter()
-            chosen = publishers(env, together, console, reporter, leads=topology.node_rank == 0)
+            context = LaunchContext(console, inbox)
+            chosen = publishers(env, together, console, context.reporter, leads=topology.node_rank == 0)
         oom_kills = cgroup.OomKills()
         plan_at = _plans(plan, env, request)
         gpus = () if plan.hardware.assumed else plan.hardware.gpus.devices
@@ -144,9 +144,7 @@ def launch(
                 env,
                 request,
                 together,
-                console,
-                inbox,
-                reporter,
+                context,
                 lambda: memory.held,
             )
         plan = plan_at(result.place)

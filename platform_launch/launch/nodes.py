@@ -13,7 +13,6 @@ from platform_launch.events import Event, event
 from platform_launch.launch.exit_file import exit_file
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.outcome import Result, was_failure
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import (
     RESTART,
     HangOptions,
@@ -21,7 +20,7 @@ from platform_launch.launch.training_command import (
     NodePlace,
     TrainingCommand,
 )
-from platform_launch.launch.watched_training import WatchedTraining
+from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
@@ -40,9 +39,7 @@ def train(
     env: Environment,
     request: Request,
     flags: TogetherFlags,
-    console: Console,
-    inbox: SignalInbox,
-    reporter: RunReporter,
+    context: LaunchContext,
     memory: Callable[[], MemoryHeld],
 ) -> Result:
     """Run this node's plan to its end; ``plan_at`` gives the one for the place of a node.
@@ -73,25 +70,23 @@ def train(
 
             fingerprint = together.fingerprint(plan_at(own), training_at(own).command)
             settings = together.rendezvous_settings(topology, env, flags)
-            return together.run_together(training_at, fingerprint, settings, console, inbox, reporter)
+            return together.run_together(training_at, fingerprint, settings, context)
         if topology.nnodes > 1:
-            console.tell(event("roll-call-skipped"))
+            context.console.tell(event("roll-call-skipped"))
         max_hangs = flags.max_restarts if flags.on_hang == RESTART and topology.nnodes == 1 else 0
-        return _train_alone(training_at(own), own, max_hangs, console, inbox, reporter)
+        return _train_alone(training_at(own), own, max_hangs, context)
 
 
 def _train_alone(
     training: TrainingCommand,
     place: NodePlace,
     max_hangs: int,
-    console: Console,
-    inbox: SignalInbox,
-    reporter: RunReporter,
+    context: LaunchContext,
 ) -> Result:
     """Run the training of a node that meets no others; again after a hang, ``max_hangs`` times."""
     restarts = 0
     while True:
-        watched = WatchedTraining(training.started_again(restarts), console, inbox, reporter)
+        watched = WatchedTraining(training.started_again(restarts), context)
         try:
             outcome = watched.run()
             hung = watched.hang is not None
@@ -102,7 +97,7 @@ def _train_alone(
         if not hung or bad or restarts == max_hangs:
             break
         restarts += 1
-        console.tell(event("node-restarts", restart=restarts, max_restarts=max_hangs))
+        context.console.tell(event("node-restarts", restart=restarts, max_restarts=max_hangs))
     failed = outcome.exit_code != 0 and (outcome.stopped_by is None or hung)
     code = UnfitNodeError.exit_code if bad else HangError.exit_code if hung else outcome.exit_code
     run = None
@@ -118,7 +113,7 @@ def _train_alone(
         run,
         restarts=restarts,
         first_failed=place.node_rank if failed else None,
-        cost=reporter.clock.so_far(),
+        cost=context.reporter.clock.so_far(),
         health=worth,
     )
 

@@ -14,8 +14,8 @@ from platform_launch.events import event
 from platform_launch.launch.attempt import TELL_S, Attempt, JobMovedError
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.outcome import Result, tell_outcome
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import STOP, NodePlace, TrainingCommand
+from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.observe.steps import highest_step
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.ending import EndKind, RunOutcome
@@ -49,9 +49,7 @@ def run_together(
     training_at: Callable[[NodePlace], TrainingCommand],
     fingerprint: Fingerprint,
     settings: RendezvousSettings,
-    console: Console,
-    inbox: SignalInbox,
-    reporter: RunReporter,
+    context: LaunchContext,
 ) -> Result:
     """Run a node's training together with those of the other nodes. Main thread only.
 
@@ -60,6 +58,7 @@ def run_together(
     before they have met, and SpareNotNeededError. A training that finished here keeps its exit code 0
     whatever happens elsewhere.
     """
+    console = context.console
     job = _JobSoFar(training_at, fingerprint, settings, console)
     console.tell(
         event(
@@ -71,7 +70,7 @@ def run_together(
         )
     )
     while True:
-        attempt = Attempt(job.training, job.started_again, job.task(), inbox, console, reporter)
+        attempt = Attempt(job.training, job.started_again, job.task(), context)
         try:
             outcome = _trained(attempt)
             settled = attempt.settle(outcome, job.take(attempt, outcome))
@@ -91,7 +90,7 @@ def run_together(
                 settled,
                 job.restarts,
                 settled.first_failed,
-                reporter.clock.so_far(),
+                context.reporter.clock.so_far(),
                 attempt.health,
             )
         job.restart(settled)
@@ -205,7 +204,7 @@ def tell(
     hurried = replace(settings, roll_call_timeout_s=min(TELL_S, settings.roll_call_timeout_s))
     training = TrainingCommand(Command((), environment), Path(os.devnull), "", 0.0, ExitFile(None))
     task = _task(fingerprint, hurried, training, 0)
-    attempt = Attempt(training, lambda _place, _restarts: training, task, inbox, console, RunReporter())
+    attempt = Attempt(training, lambda _place, _restarts: training, task, LaunchContext(console, inbox))
     try:
         with suppress(LaunchError, Interrupted, JobMovedError):
             attempt.meet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
 _HANG_GRACE_S = 5.0
 
 
+@dataclass(frozen=True)
+class LaunchContext:
+    """What stays the same over all starts: where the launch speaks, its signals, and its run so far."""
+
+    console: Console
+    inbox: SignalInbox
+    reporter: RunReporter = field(default_factory=RunReporter)
+
+
 class WatchedTraining:
     """For one start. ``send`` reaches the other nodes, and ``end()`` ends it on all of them for its ``hang``.
 
@@ -34,9 +44,7 @@ class WatchedTraining:
     def __init__(
         self,
         training: TrainingCommand,
-        console: Console,
-        inbox: SignalInbox,
-        reporter: RunReporter,
+        context: LaunchContext,
         *,
         end: Callable[[], None] | None = None,
         send: Callable[[Message], None] | None = None,
@@ -44,9 +52,7 @@ class WatchedTraining:
         on_exit: Callable[[int], None] = lambda _code: None,
     ) -> None:
         self._training = training
-        self._console = console
-        self._inbox = inbox
-        self._reporter = reporter
+        self._context = context
         self._end = end
         self._send = send
         self._then_on_ending, self._then_on_exit = on_ending, on_exit
@@ -60,29 +66,29 @@ class WatchedTraining:
             prefix=training.prefix,
             grace_s=training.grace_s,
             log_limit_bytes=training.log_limit_bytes,
-            on_event=console.note,
+            on_event=context.console.note,
             on_start=self._on_start,
             on_ending=self._on_ending,
             on_exit=self._on_exit,
-            inbox=inbox,
+            inbox=context.inbox,
             temporary=training.temporary,
         )
 
     def run(self) -> Outcome:
         """Run it to its end. Raises Interrupted when a signal came before."""
         training = self._training
-        self._inbox.heed()
+        self._context.inbox.heed()
         training.exit_file.clear()
-        self._reporter.clock.begin(training.log_path)
+        self._context.reporter.clock.begin(training.log_path)
         if self._health is None:
             self._try(self._prepare_health)
         self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.tell)
         try:
-            return training.exit_file.corrected(self.supervisor.run(), self._console.tell)
+            return training.exit_file.corrected(self.supervisor.run(), self._context.console.tell)
         finally:
-            self._reporter.clock.end()
+            self._context.reporter.clock.end()
             if self.hang is not None:
-                self._reporter.clock.hung(self.hang.still_s)
+                self._context.reporter.clock.hung(self.hang.still_s)
             if self._hangs is not None:
                 self._hangs.stop()
             elif training.hangs is not None:
@@ -98,14 +104,18 @@ class WatchedTraining:
             from platform_launch.launch.health_watch import HealthWatch
 
             self._health = HealthWatch(self._training.health, self.supervisor.tell, self._send)
-        self._reporter.begin(self._training.health, self.supervisor.tell, self._health)
+        self._context.reporter.begin(self._training.health, self.supervisor.tell, self._health)
 
     def _prepare_hangs(self) -> None:
         from platform_launch.launch.hang_watch import HangWatch
 
         if self._training.hangs is not None:
             self._hangs = HangWatch(
-                self._training.hangs, self.supervisor.tell, self._on_hang, self._send, self._reporter.overview
+                self._training.hangs,
+                self.supervisor.tell,
+                self._on_hang,
+                self._send,
+                self._context.reporter.overview,
             )
 
     def receive(self, message: Message) -> None:

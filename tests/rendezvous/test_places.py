@@ -16,9 +16,9 @@ from platform_launch.launch import run
 from platform_launch.launch.attempt import JobMovedError
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.run import RendezvousSettings, run_together
-from platform_launch.launch.run_report import RunReporter
 from platform_launch.launch.training_command import NodePlace, TrainingCommand
 from platform_launch.launch.training_output import TrainingOutput
+from platform_launch.launch.watched_training import LaunchContext
 from platform_launch.rendezvous.authentication import Secret
 from platform_launch.rendezvous.connecting import JoinTarget
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -161,7 +161,7 @@ def test_a_job_that_moves_and_moves_back_is_looked_for_where_it_trained_last(
 
     monkeypatch.setattr(run, "Attempt", attempt)
     settings = RendezvousSettings("node0", 1, 2, max_restarts=1)
-    run_together(training_at, fingerprint(1), settings, Console(), SignalInbox(), RunReporter())
+    run_together(training_at, fingerprint(1), settings, LaunchContext(Console(), SignalInbox()))
     assert looked_for == ["node0", "node7", "node0"]
 
 

@@ -72,8 +72,20 @@ def test_a_reason_is_quoted_with_a_code_that_came_through_as_it_was(tmp_path: Pa
         "{" * 9999,
     ],
 )
-def test_what_is_no_exit_code_changes_nothing(tmp_path: Path, written: str) -> None:
-    assert run(tmp_path, written).returncode == 1
+def test_what_is_no_exit_code_changes_nothing(written: str) -> None:
+    ended = Outcome(1, None, 1.0, None, None, ())
+    with exit_file() as file:
+        (path,) = file.passed_to(Command(("true",), {})).env.values()
+        Path(path).write_text(written)
+        assert file.corrected(ended, _nothing_is_told) == ended
+
+
+def _nothing_is_told(said: Event) -> None:
+    pytest.fail(f"told: {said}")
+
+
+def test_a_launch_goes_on_with_the_launchers_code_where_the_file_holds_none(tmp_path: Path) -> None:
+    assert run(tmp_path, "{" * 9999).returncode == 1
 
 
 def test_a_training_that_succeeds_is_a_success_whatever_the_file_says(tmp_path: Path) -> None:

@@ -65,17 +65,17 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
     names = ops.parse_names(request.ops)
     wanted = None if request.arch == "auto" else architectures.parse(request.arch)
     source.check(request.version, request.source)
-    tools = _look(env)
-    aim = target.choose(
-        tools.torch,
-        [gpu.compute_capability for gpu in tools.hardware.gpus.devices if gpu.compute_capability],
-        wanted=wanted,
-        arch_list=env.get("TORCH_CUDA_ARCH_LIST"),
-        accelerator=env.get("DS_ACCELERATOR"),
-    )
-    _introduce(tools, aim, env, console)
     temporary = tempfile.TemporaryDirectory(prefix="platform_launch_wheel_", ignore_cleanup_errors=True)
     with _writable(request.output) as output, temporary as name:
+        tools = _look(env)
+        aim = target.choose(
+            tools.torch,
+            [gpu.compute_capability for gpu in tools.hardware.gpus.devices if gpu.compute_capability],
+            wanted=wanted,
+            arch_list=env.get("TORCH_CUDA_ARCH_LIST"),
+            accelerator=env.get("DS_ACCELERATOR"),
+        )
+        _introduce(tools, aim, env, console)
         folder = Path(name)
         variables = {**env.inherited(), "TMPDIR": name}  # what processes that are stopped leave goes too
         _require(_machine_requirements(tools, aim, names, folder), console)

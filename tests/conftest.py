@@ -71,8 +71,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first, for begun last they would run alone.
 
-    Trainings compute, while hosts and what is marked long mostly wait: one of each at a time shares a machine
-    best.
+    Trainings compute, while hosts and most of what is marked long wait: one of each at a time shares a
+    machine best.
     """
     train, long, lab = (
         dict.fromkeys(item.path for item in items if item.get_closest_marker(name))

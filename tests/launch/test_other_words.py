@@ -20,6 +20,7 @@ from platform_launch.events import Event, line
 from platform_launch.why import Verdict, explain_file
 from tests.lab.waiting import LIMIT_S
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[2]
 # Chained before the launcher's own modules take the function; helper processes get it as well.
 OTHER_WORDS = """

@@ -17,6 +17,7 @@ import pytest
 from platform_launch.why import LogSource, Verdict, explain
 from tests.why.corpus import Case, cases
 
+pytestmark = pytest.mark.long
 Change = Callable[[str], str | bytes]
 Tear = Callable[[str], str]
 _EVERY = 3  # log is read with a change

@@ -20,7 +20,7 @@ from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.launch.cost import RunCost
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence
-from platform_launch.text import Phrase, counted
+from platform_launch.text import Phrase, columns, counted, wrapped
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.answer.verdict import Code, Consequence, Evidence
 from platform_launch.why.lines.line import Location
@@ -321,3 +321,13 @@ def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() ->
     assert languages.phrase_words("{of} unset}") == "{of} unset}"
     finding = Event("shm-small", "WARN", fields={"what": "little", "hint": more})
     assert "little; 请为容器分配" in languages.event_line(finding)
+
+
+def test_chinese_is_wrapped_between_characters_and_takes_two_columns_each() -> None:
+    assert columns("节点 0") == 6
+    assert wrapped("每个节点都会等待 NCCL_SOCKET_IFNAME，然后结束。", 20) == [
+        "每个节点都会等待",
+        "NCCL_SOCKET_IFNAME，",
+        "然后结束。",
+    ]
+    assert wrapped("no word is broken here", 8) == ["no word", "is", "broken", "here"]

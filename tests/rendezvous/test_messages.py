@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import pytest
 
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
-from platform_launch.text import escaped
+from platform_launch.text import Phrase, escaped
 
 
 class Colour(str, Enum):
@@ -51,6 +51,33 @@ def test_a_message_survives_the_way() -> None:
     assert decode(encode(GOOD), Sample) == GOOD
     assert decode(encode(GOOD), Message) == GOOD
     assert b"\n" not in encode(GOOD)
+
+
+def test_a_phrase_arrives_with_its_words_and_values() -> None:
+    inner = Phrase("{number} errors", number=3)
+    text = Phrase("{where}: {what} at {clock:.0f} MHz", where="GPU 0", what=inner, clock=1200.4)
+    arrived = decode(encode(replace(GOOD, text=text)), Sample).text
+    assert isinstance(arrived, Phrase)
+    assert arrived == "GPU 0: 3 errors at 1200 MHz"
+    assert (arrived.template, arrived.values) == (text.template, text.values)
+    assert decode(encode(replace(GOOD, text=Phrase("mode {mode:04o}", mode=8))), Sample).text == "mode 0010"
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        {"words": "{a.__class__}", "values": {"a": "x"}},
+        {"words": "{a[0]}", "values": {"a": "x"}},
+        {"words": "{a:99999999}", "values": {"a": 1}},
+        {"words": "{a}", "values": {}},
+        {"words": "{a:.0f}", "values": {"a": "text"}},
+        {"words": "{", "values": {}},
+        {"words": ["{a}"], "values": {"a": 1}},
+    ],
+)
+def test_a_phrase_that_asks_for_more_than_its_values_is_refused(phrase: dict[str, object]) -> None:
+    with pytest.raises(InvalidMessageError, match=r"Sample\.text"):
+        decode(changed(text=phrase), Sample)
 
 
 @pytest.mark.parametrize(

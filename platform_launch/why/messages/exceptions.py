@@ -129,7 +129,7 @@ class Chain:
     ``fatal``: whoever printed it says that it ended the process. ``hooked``: torch.distributed's hook printed
     it, which is for what nobody catches. ``mild``: a logger did, and calls it a warning or less. ``begun``:
     the function that the last traceback begins in, whose own end may be cut off. ``handler``: the frames of a
-    handler's own traceback, until its exception is read.
+    handler's own traceback, until its exception is read. ``said``: what stood before it on its first line.
     """
 
     start: int
@@ -144,6 +144,7 @@ class Chain:
     mild: bool = False
     begun: str = ""
     handler: list[TracebackFrame] = field(default_factory=list)
+    said: str = ""
 
     @property
     def lost_its_end(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from platform_launch.events import Event
 from platform_launch.files import yaml_values
@@ -41,7 +42,9 @@ _FILES = (
     "jax_horovod",
     "endings",
 )
-_PLACES = {
+# A bus address as nvidia-smi, the driver and NVML write it; the kernel leaves out what says nothing.
+_BUS_ADDRESS = re.compile(r"(?:0000)?([\da-f]{4}:[\da-f]{2}:[\da-f]{2})(?:\.0)?", re.I)
+_PLACES: dict[str, Callable[[str], Any]] = {
     "node": int,
     "host": str,
     "pod": str,
@@ -49,7 +52,7 @@ _PLACES = {
     "worker": str,
     "rank": int,
     "local_rank": int,
-    "gpu": str,
+    "gpu": lambda gpu: found[1].lower() if (found := _BUS_ADDRESS.fullmatch(gpu)) else gpu,
 }
 
 # A detail of which each line names one more.

@@ -116,7 +116,8 @@ class Traceback:
         self.chain = Chain(line.number, line.where, headless=opening is None, mild=line.mild)
         self.chain.hooked = _HOOK.search(line.whole[: len(line.whole) - len(line.text)]) is not None
         self.done = False
-        prefix = opening["prefix"] if opening else ""
+        self.opened_by = line
+        prefix = self.chain.said = opening["prefix"] if opening else ""
         self.prefix = prefix if _REPEATED.fullmatch(prefix) or prefix.isspace() else ""
         self._frames: (
             list[TracebackFrame] | None

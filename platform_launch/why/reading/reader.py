@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from platform_launch.why.lines.clock import Clock
-from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain, shown
+from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.rejoin import rejoined, unwrapped
 from platform_launch.why.lines.scan import RawLine, Scanner
@@ -14,7 +14,7 @@ from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
 from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
 from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
-from platform_launch.why.note import Note, note
+from platform_launch.why.note import Note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
 from platform_launch.why.reading.attempts import Attempts, is_command
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
@@ -26,6 +26,7 @@ from platform_launch.why.reading.mentions import is_mild, speaks_of_it
 from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
 from platform_launch.why.reading.quoted import is_quoted
+from platform_launch.why.reading.remarks import last_line, not_read
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.reading.surroundings import Surroundings
 from platform_launch.why.sources import LogSource
@@ -35,7 +36,6 @@ _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
-_LINES_OF_A_PAGE = 50
 # Of a box that rich draws around a traceback, and the line that ends it.
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
@@ -127,24 +127,11 @@ class LogReader:
 
     def remarks(self) -> list[Note]:
         """Say what was not read."""
-        left_out = self._scanner.left_out
-        heads = ", ".join(f'"{shown(head.decode(errors="replace"))}"' for head in sorted(left_out))
-        remarks = []
-        if self._scanner.empty:
-            remarks.append(note("empty", log=self._name))
-        if heads:
-            remarks.append(note("lines-left-out", log=self._name, heads=heads))
-        if "traceback" in self._scanner.worn:
-            remarks.append(note("tracebacks-left-out", log=self._name))
-        return remarks
+        return not_read(self._name, self._scanner)
 
     def last_line(self) -> list[Note]:
-        """Quote the line that the log ends with, unless it ends with a page of empty ones."""
-        for distance, data in enumerate(self._scanner.preceding(_LINES_OF_A_PAGE), 1):
-            if data.strip():
-                last = parse(self._scanner.number - distance, data, self._prefixes)
-                return [note("ends-with", log=shown(self._name), line=last.number, text=last.shown)]
-        return []
+        """Quote the line that the log ends with."""
+        return last_line(self._name, self._scanner, self._prefixes)
 
     def _parse(self, number: int, data: bytes) -> Line:
         """Take a line apart; where a traceback begins behind an unknown prefix, learn that first."""
@@ -301,6 +288,8 @@ class LogReader:
             where = where.filled(pod_of(line.text, where.pod, above))
         elif where == NOWHERE:
             where = pod_in_row(line.text)
+        if (where.host, where.rank, where.pod) == (None, None, None):
+            where = replace(where, host=self._around.host_of_prompt())
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
@@ -378,6 +367,13 @@ class LogReader:
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         frames = chain.handler or chain.frames
+        said = self._catalogue.match(chain.said)
+        if said is not None and said.signature.role is SignatureRole.CAUSE:
+            where = said.where.filled(chain.where)
+            self._events.add(
+                said, SignatureRole.SUSPECT, reading.traceback.opened_by, where, None, chain.start
+            )
+            return
         if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
             return
         last, line = frames[-1], reading.traceback.last_line

@@ -12,6 +12,7 @@ from platform_launch.why.messages.tracebacks import Traceback
 from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.mentions import LINES_OF_A_CHANGE, is_of_a_change
 from platform_launch.why.reading.pods import of_same_pod, was_placed
+from platform_launch.why.reading.prompts import LINES_OF_OUTPUT, host_of_prompt
 from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful, is_repeated
 
 _LINES_OF_CODE = 8
@@ -19,6 +20,7 @@ _LINES_OF_WHAT_PASSED = 40
 # A log that fails in every line must not have its neighbours read as often.
 _MOST_LOOKS_AT_CODE = 500
 _MOST_LOOKS_BELOW = 200
+_MOST_LOOKS_ABOVE = 200
 
 
 class Surroundings:
@@ -29,6 +31,7 @@ class Surroundings:
         self._prefixes = prefixes
         self._looks_at_code = 0
         self._looks_below = 0
+        self._looks_above = 0
 
     def tell_of_a_change(self, line: Line) -> bool:
         """Tell whether the current line is of the text of a change, as git shows it."""
@@ -71,6 +74,13 @@ class Surroundings:
         below += self._scanner.following(LINES_AROUND)
         said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
         return is_doubtful(next(said), plain(opening), next(said))
+
+    def host_of_prompt(self) -> str | None:
+        """Return the host on which a command was asked for, of whose output the current line is."""
+        if self._looks_above >= _MOST_LOOKS_ABOVE:
+            return None
+        self._looks_above += 1
+        return host_of_prompt(self._scanner.preceding(LINES_OF_OUTPUT))
 
     def _text(self, data: bytes) -> str:
         return parse(0, data, self._prefixes).text

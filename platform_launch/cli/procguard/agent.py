@@ -169,7 +169,7 @@ def _node(given: str | None, env: Environment) -> str:
         where = "--node" if given is not None else "this machine's host name"
         raise UsageError(
             f"{where} {shown(name)} is no node name: expected up to 64 letters, digits, dots and dashes",
-            "pass --node",
+            "--node NAME gives it another name",
         )
     return name
 

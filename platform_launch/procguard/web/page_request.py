@@ -8,7 +8,7 @@ import zlib
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -78,7 +78,9 @@ def own_path(path: str) -> str:
 def to_login(request: Request) -> Response:
     """Send somebody who is not logged in to where one logs in, and back after."""
     if "HX-Request" in request.headers:
-        return Response(status_code=401, headers={"HX-Redirect": "/login"})
+        shown_now = urlsplit(request.headers.get("HX-Current-URL", ""))
+        place = quote(f"{shown_now.path}?{shown_now.query}" if shown_now.query else shown_now.path)
+        return Response(status_code=401, headers={"HX-Redirect": f"/login?ended=1&next={place}"})
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
 

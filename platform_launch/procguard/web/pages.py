@@ -167,7 +167,8 @@ class Pages:
     def login(self, request: Request) -> Response:
         """Who are you?"""
         page = PageRequest(self._renderer, request, None)
-        return page.show("login.html", next=own_path(page.query.get("next", "/")))
+        place = own_path(page.query.get("next", "/"))
+        return page.show("login.html", next=place, ended="ended" in page.query)
 
     async def stream(self, request: Request) -> Response:
         """Tell the page when to look again."""

@@ -86,7 +86,7 @@ def test_from_ticking_workers_to_a_running_group(visit: Visit, agents: dict[str,
     expect(page.locator("#w-gn6-0")).to_contain_text("90 % 63/80 GiB")
 
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator("#confirm")).to_contain_text("flow is stopped on all of its 4 workers")
+    expect(page.locator("#confirm")).to_contain_text("This stops flow on all of its 4 workers")
     page.locator("#confirm").get_by_role("button", name="Cancel").click()
     expect(page.locator("#group .badge")).to_have_text("Running")
     page.get_by_role("button", name="Stop").click()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from typing import Literal
 
 import pytest
@@ -9,7 +10,7 @@ from playwright.sync_api import expect
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.browser import axe_findings, faults, requires_axe
 from tests.lab.waiting import until
-from tests.procguard.web.lab import Agent, Lab, Visit
+from tests.procguard.web.lab import PASSWORDS, Agent, Lab, Visit, log_in
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -187,3 +188,38 @@ def test_the_theme_is_chosen_and_given_back(visit: Visit, scheme: Scheme) -> Non
         else:
             expect(page.locator("html")).to_have_attribute("data-theme", chosen)
     assert faults(page) == []
+
+
+def test_long_names_of_nodes_leave_room_for_the_other_columns(visit: Visit, server: Lab) -> None:
+    long = "a-node-whose-name-tells-its-cluster-rack-and-number"
+    with closing(Agent(server.url, long, 1)):
+        for path, table in (("/", ".workers"), ("/nodes", ".nodes")):
+            page = visit(path, viewport={"width": 1366, "height": 768})
+            expect(page.locator(table).get_by_text(long).first).to_be_visible()
+            hidden = page.locator(f".scroll:has({table})").evaluate(
+                "one => one.scrollWidth - one.clientWidth"
+            )
+            assert hidden <= 0, path
+        server.api.delete(f"nodes/{long}")
+
+
+def test_whose_session_ends_is_told_so_and_comes_back_to_the_same_page(visit: Visit, server: Lab) -> None:
+    page = visit("/events?who=olga&action=create")
+    page.context.clear_cookies()
+    assert server.api.post("groups", json={"name": "passing", "settings": {}}).is_success
+    page.wait_for_url("**/login?**")
+    expect(page.locator("main")).to_contain_text("Your session has ended")
+    log_in(page, "olga", PASSWORDS["olga"])
+    page.wait_for_url(f"{server.url}/events?who=olga&action=create")
+    assert server.api.delete("groups/passing").is_success
+
+
+def test_a_change_in_an_ended_session_leads_back_to_its_page(visit: Visit) -> None:
+    page = visit("/account")
+    page.context.clear_cookies()
+    page.get_by_label("What it is for").fill("nightly")
+    page.get_by_role("button", name="Make a token").click()
+    page.wait_for_url("**/login?**")
+    expect(page.locator("main")).to_contain_text("Your session has ended")
+    log_in(page, "olga", PASSWORDS["olga"])
+    page.wait_for_url("**/account")

@@ -118,7 +118,9 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     const lines = answer.problems?.length ? answer.problems.map(problem) : [refused(answer)];
     if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
     else notice(lines, true);
-    if (detail.xhr.status === 401 && location.pathname !== "/login") location.assign("/login");
+    if (detail.xhr.status === 401 && location.pathname !== "/login") {
+      location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname + location.search)}`);
+    }
     return;
   }
   if (source.dataset.shows) {

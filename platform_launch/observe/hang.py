@@ -239,7 +239,10 @@ def _doing(found: RankSnapshot, report: WaitReport) -> tuple[str, Sentence, bool
     if state.gone:
         return "gone", sentence("gone"), False
     if state.stopped:
-        halted = sentence("halted") if state.state == "T" else sentence("is", state=sentence("state-traced"))
+        signalled = state.state == "T"
+        halted = (
+            sentence("halted", pid=state.pid) if signalled else sentence("is", state=sentence("state-traced"))
+        )
         return "stopped", _at(halted, own), False
     if activity is not None and activity.id == "data" and (child := _stuck_child(found)):
         waits = _at(sentence("waits-loader"), own)

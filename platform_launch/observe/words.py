@@ -40,7 +40,7 @@ WORDS: Mapping[str, str] = {
     "not-known-on-one": "is not known to any node that answers; node {nodes} did not",
     "not-known-on-several": "is not known to any node that answers; nodes {nodes} did not",
     "gone": "has ended, while others wait for it",
-    "halted": "is stopped (SIGSTOP, or a debugger)",
+    "halted": "is stopped by a signal (kill -CONT {pid} lets it go on)",
     "holds-gil": "has a thread that holds the GIL and lets no other run",
     "computes": "computes",
     "loops": "computes and does not leave this place",

@@ -14,7 +14,7 @@ from platform_launch.observe.processes import ProcessState
 from platform_launch.observe.snapshot import ChildSnapshot, NodeSnapshot, RankSnapshot
 from platform_launch.observe.stacks import PythonFrame, ThreadStack
 from platform_launch.observe.words import english
-from platform_launch.sentences import Sentence
+from platform_launch.sentences import Sentence, sentence
 from tests.observe.dump_files import document, entry, gloo
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -190,7 +190,9 @@ def test_stopped_rank_is_named_where_no_collective_is_known() -> None:
         RankSnapshot(rank, 0, ProcessState(100 + rank, "p", "T" if rank == 1 else "S"), stack(STEP))
         for rank in range(2)
     ]
-    assert judged(*ranks, world=2).suspect_ranks == (1,)
+    finding = judged(*ranks, world=2)
+    assert finding.suspect_ranks == (1,)
+    assert finding.culprits[0].does.values["what"] == sentence("halted", pid=101)
 
 
 def test_job_whose_processes_all_ended_has_no_culprit() -> None:

@@ -31,7 +31,14 @@ FINDING = HangFinding(
     FindingKind.HANG,
     (
         Culprit(
-            3, 1, "gn7", 812, "GPU 3", "stopped", sentence("at", what=sentence("halted"), frame="f"), False
+            3,
+            1,
+            "gn7",
+            812,
+            "GPU 3",
+            "stopped",
+            sentence("at", what=sentence("halted", pid=812), frame="f"),
+            False,
         ),
     ),
     (sentence("ranks", numbers=["0-2", sentence("rank", numbers="3")]),),

@@ -203,10 +203,11 @@ def test_a_failure_and_its_verdict_are_told(server: Served) -> None:
 def test_what_is_seen_of_ranks_is_told() -> None:
     left = [words for code in WORDS if (words := Words("zh").render(seen(code))) and SENTENCE.search(words)]
     assert left == []
-    at = sentence("at", what=sentence("halted"), frame="/job/train.py:88 in validate")
+    at = sentence("at", what=sentence("halted", pid=103), frame="/job/train.py:88 in validate")
     culprit = sentence("culprit", who=sentence("rank-on", rank=3, node=1, host="gn7", pid=103), does=at)
     assert Words("zh").render(culprit) == (
-        "rank 3（节点 1、gn7、pid 103）：已暂停（SIGSTOP 或调试器），位于 /job/train.py:88 in validate"
+        "rank 3（节点 1、gn7、pid 103）：已被信号暂停（kill -CONT 103 可让它继续），"
+        "位于 /job/train.py:88 in validate"
     )
 
 

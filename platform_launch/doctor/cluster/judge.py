@@ -163,7 +163,8 @@ def _of_node(
                 problem=failed[0].problem,
             ),
             f"node {rank}",
-            "take this node out, or look there first",
+            "look there first: the MTU (ip link; ping -M do -s 1472 NODE, 8972 for jumbo frames), firewall, "
+            "cable and port; or take it out",
         )
     slowest = min(result.bandwidth_gbps for result in results)
     # With an odd number of nodes, or where others failed, a node has met one partner only.
@@ -188,7 +189,10 @@ def _of_link(result: Measurement, pairs: Sequence[Measurement], endpoints: Endpo
     both = {"a": _place(a, endpoints), "b": _place(b, endpoints)}
     if result.problem:
         finding_id = "collective-wrong" if result.wrong else "link-broken"
-        hint = "the same two may do well on another network: look at NCCL_SOCKET_IFNAME, GIDs and firewalls"
+        hint = (
+            "the same two may do well on another network: look at NCCL_SOCKET_IFNAME, the MTU between them "
+            "(ping -M do -s 1472 NODE), GIDs and firewalls"
+        )
         what = Phrase("{a} and {b} fail together: {problem}", **both, problem=result.problem)
         return error(finding_id, what, f"node {a} ↔ node {b}", hint)
     return warning(

@@ -297,3 +297,17 @@ def test_what_a_build_probes_and_what_a_node_that_leaves_no_longer_hears_is_no_f
     explain_text: Explain, line: str
 ) -> None:
     assert explain_text(f"{progress(20)}{line}\n").kind == "nothing"
+
+
+def test_what_stands_above_a_cancelled_job_is_named_as_what_may_have_moved_someone_to_it(
+    explain_text: Explain,
+) -> None:
+    cancelled = "slurmstepd-gn4: error: *** JOB 77 ON gn4 CANCELLED AT 2026-03-16T14:55:36 ***\n"
+    slip = "/var/spool/slurm/d/job77/slurm_script: line 23: SEQUENCE_LENGTH: command not found\n"
+    verdict = explain_text(slip + cancelled)
+    assert (verdict.cause, verdict.notes) == (
+        "job_cancelled",
+        ("perhaps: a program does not exist on this node (log0:1)",),
+    )
+    for innocent in ("", "UserWarning: a fallback is used: no kernel image\n", progress(20)):
+        assert explain_text(innocent + cancelled).notes == ()

@@ -75,6 +75,15 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)
 
 
+def _why_cancelled(chosen: Occurrence, suspects: Sequence[Occurrence]) -> list[Note]:
+    """Name what may have made someone cancel the job: that which is said above, and is no mere mention."""
+    if chosen.signature.id != "job_cancelled":
+        return []
+    above = [e for e in suspects if e.log == chosen.log and e.start < chosen.start and not e.mention]
+    plain = [e for e in above if e.signature.specificity > 1]
+    return [note("perhaps", event=named(event)) for event in plain[:MOST_OTHERS]]
+
+
 def _follows(node_events: NodeEvents) -> bool:
     """Tell whether a node stopped because of another one, which it names."""
     return any(e.signature.id == "other_node_failed" for e in node_events.episode.events.values())
@@ -128,7 +137,7 @@ def _choose(
         return waited_for, []
     if chosen is not None:
         beside = [event for event in events if not is_sequel(event, events)]
-        return chosen, also(chosen, chosen, beside)
+        return chosen, also(chosen, chosen, beside) or _why_cancelled(chosen, suspects)
     if not any(node_events.first_error for node_events in nodes) and (met := never_met(nodes, catalogue)):
         return met, []
     if alike := ended_alike(nodes, catalogue):

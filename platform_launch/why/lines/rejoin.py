@@ -51,7 +51,7 @@ class RejoinedLog:
             self._begun = True
             return data
         self._begun = True
-        return b"\n".join(rewrapped(_rejoined(undressed(data)).split(b"\n"))) if data else data
+        return b"\n".join(_whole(undressed(data))) if data else data
 
 
 def rejoined(stream: Readable | Iterable[bytes]) -> Readable | Iterable[bytes]:
@@ -72,6 +72,13 @@ def unwrapped(text: str, following: Iterable[str]) -> str:
         if not below.endswith(" "):
             break
     return text
+
+
+def _whole(data: bytes) -> list[bytes]:
+    """Return a log's lines as they were before a mail or a terminal broke them."""
+    lines = data.split(b"\n")
+    again = rewrapped(lines)
+    return again if again is not lines else rewrapped(_rejoined(data).split(b"\n"))
 
 
 def _rejoined(data: bytes) -> bytes:

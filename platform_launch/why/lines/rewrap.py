@@ -6,8 +6,12 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-_WIDTHS = range(60, 82)
-_FEWEST_WRAPPED = 3
+_WIDTHS = range(60, 133)
+_WIDEST_USUAL = 81
+# Lines that were not wrapped with the others, as those of a heading or of code are.
+_FEW_LONGER = 20
+_MOST_WIDTHS = 4
+_FEWEST_WRAPPED, _FEWEST_VISIBLY = 3, 2
 # Words are seldom longer.
 _CLOSE = 20
 # What begins a line of its own.
@@ -15,41 +19,83 @@ _BEGINS = re.compile(
     r"\s|$|\{\"|(?:level|time|ts)=|[│┃╭╰┌└|]"
     r"|Traceback \(|\[?rank\d|\[\d{1,7}\]:?\s|\[\d{4}-|\[[A-Z]\w{2,9}\]|\(\w{1,40} pid="
     r"|\W?\d{4}-\d\d-\d\d|[IWEF]\d{4} |[-=*#+|>]{2}|(?i:debug|info|warn(?:ing)?|error|critical|fatal)(?::|\s)"
-    r"|(?:\w+\.)*\w*(?:Error|Exception): "
+    r"|(?:\w+\.)*\w*(?:Error|Exception): |terminate called "
 )
 # Who says what follows.
-_HEAD = re.compile(r"[\w./-]{1,60}: ")
+_HEAD = re.compile(r"[\w./-]{1,60}: |\[[^]\s]{1,40}\](?:[^\s:]{0,20}:|(?= ))")
+# Columns of a table, and an entry of a traceback, below which stands its code.
+_FRAME = re.compile(r'File "[^"]+", line \d+, in \S+$')
 _GAP = re.compile(r"\S {3,}(?=\S)")
-_SHARE = 0.75
+_SHARE, _LESSER_SHARE = 0.75, 0.5
+# A word of a sentence, and what a program begins with that says who it is.
+_WORD = re.compile(r"[a-z]{1,20}(?:[ ,;).]|$)")
+_NAMED = re.compile(r"[\w.@/-]{1,60}:\S")
+_DIGITS = re.compile(r"\d+")
+_PAIRS = ("()", "[]", "{}", "<>")
+# A word with a hyphen that an editor broke behind it.
+_BROKEN_WORD = re.compile(r"[A-Za-z0-9]-$")
 
 
 def rewrapped(lines: list[bytes]) -> list[bytes]:
-    """Return lines as they were before they were wrapped, if they were.
+    """Return lines as they were before they were wrapped, the same list if they were not.
 
     What is moved up leaves an empty line.
     """
     texts = [line.decode(errors="replace").rstrip() for line in lines]
-    width = max((len(text) for text in texts if " " in text.strip()), default=0)
-    if width not in _WIDTHS:
-        return lines
     heads = Counter(found[0] for text in texts if (found := _HEAD.match(text)))
-    full = [_is_full(text, below, width) for text, below in pairwise(texts)]
-    wrapped = [is_full and not _begins(below, heads) for is_full, below in zip(full, texts[1:], strict=True)]
-    close = sum(one and width - len(text) <= _CLOSE for one, text in zip(wrapped, texts, strict=False))
-    if close < _FEWEST_WRAPPED or sum(wrapped) < _SHARE * sum(full):
+    wrapped = next(filter(None, (_wrapped(texts, width, heads) for width in _widths(texts))), None)
+    if wrapped is None:
         return lines
     joined = list(lines)
     for index in range(len(joined) - 2, -1, -1):
         if wrapped[index]:
-            joined[index], joined[index + 1] = joined[index].rstrip() + b" " + joined[index + 1], b""
+            gap = b"" if _BROKEN_WORD.search(texts[index]) else b" "
+            joined[index], joined[index + 1] = joined[index].rstrip() + gap + joined[index + 1], b""
     return joined
+
+
+def _widths(texts: list[str]) -> list[int]:
+    """Return the widths that text may have been wrapped at, where a few lines may not have been."""
+    lengths = sorted((len(text) for text in texts if " " in text.strip()), reverse=True)
+    within = dict.fromkeys(lengths[: 2 + len(lengths) // _FEW_LONGER])
+    return [length for length in within if length in _WIDTHS][:_MOST_WIDTHS]
+
+
+def _wrapped(texts: list[str], width: int, heads: Counter[str]) -> list[bool] | None:
+    """Return which lines go on in the one below if text was wrapped at a width; None if it was not.
+
+    Where few lines could have been, or many that follow begin as lines do, each must go on visibly.
+    """
+    full = [_is_full(text, below, width) for text, below in pairwise(texts)]
+    wrapped = [is_full and not _begins(below, heads) for is_full, below in zip(full, texts[1:], strict=True)]
+    pairs = [pair for pair, one in zip(pairwise(texts), wrapped, strict=True) if one]
+    close = [text for text, _ in pairs if width - len(text) <= _CLOSE]
+    visible = sum(_goes_on(text, below) for text, below in pairs)
+    # So wide, lines of logs often end alike by chance.
+    usual = width <= _WIDEST_USUAL or visible * 2 >= len(pairs)
+    many = usual and len(close) >= _FEWEST_WRAPPED and len(pairs) >= _SHARE * sum(full)
+    some = visible == len(pairs) and len(close) >= _FEWEST_VISIBLY and len(pairs) >= _LESSER_SHARE * sum(full)
+    if not many and not some:
+        return None
+    # A terminal cuts wherever its width ends, and so all lines are as long.
+    shapes = {_DIGITS.sub("0", text): len(text) == width for text in close}
+    return wrapped if sum(shapes.values()) <= max(1, len(shapes) * 2 // 3) else None
+
+
+def _goes_on(text: str, below: str) -> bool:
+    """Tell whether a line is the rest of a sentence, or closes what the one above opens."""
+    torn = any(
+        text.count(opening) > text.count(closing) and below.count(closing) > below.count(opening)
+        for opening, closing in _PAIRS
+    )
+    return (torn and not _NAMED.match(below)) or _WORD.match(below) is not None
 
 
 def _is_full(text: str, below: str, width: int) -> bool:
     """Tell whether the first word of the line below did not fit at the end of this one."""
     first = below.split(maxsplit=1)[:1]
-    in_table = len(_GAP.findall(text)) > 1
-    return bool(text and first) and not in_table and len(text) <= width < len(text) + 1 + len(first[0])
+    apart = len(_GAP.findall(text)) > 1 or _FRAME.search(text) is not None
+    return bool(text and first) and not apart and len(text) <= width < len(text) + 1 + len(first[0])
 
 
 def _begins(text: str, heads: Counter[str]) -> bool:

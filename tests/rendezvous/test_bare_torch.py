@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ import numpy  # for whoever asks for it, it is there
 # As a torch of another make might end on the way.
 BROKEN = """
 import os
+import runpy
 from importlib import import_module
 from platform_launch.rendezvous import bare_torch
 def missing():
@@ -46,6 +49,7 @@ for fails in (missing, lambda: os._exit(3), os.abort):
 # What has been tried is remembered, and not tried again.
 NO_MORE_TRIALS = """
 import os
+import runpy
 def refused():
     raise AssertionError("another trial")
 os.fork = refused
@@ -62,10 +66,12 @@ def run(code: str, temporary: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def served() -> str:
-    """What a store serves, and from which torch."""
-    import torch
-
-    return f"[b'value', None] {torch.version.__version__} {torch.version.cuda}"
+    """What a store serves, and from which torch: read from its file, since importing it takes two seconds."""
+    found = find_spec("torch")
+    assert found is not None
+    assert found.origin is not None
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    return f"[b'value', None] {version['__version__']} {version['cuda']}"
 
 
 def test_a_store_is_served_without_the_rest_of_torch(served: str, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from platform_launch.errors import HardwareError
 from platform_launch.text import Phrase
 
 _GIB = 1024**3
+# What lies there has no size, and nobody else may add to it.
+_KERNELS = ("/proc", "/sys")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def read(folder: Path) -> Storage:
     numbers = os.statvfs(existing)
     if not problem and numbers.f_flag & os.ST_RDONLY:
         problem = Phrase("{folder} is mounted read-only", folder=existing)
+    elif not problem and (kernels := [one for one in _KERNELS if existing.resolve().is_relative_to(one)]):
+        problem = Phrase("only the kernel makes files in {folder}", folder=kernels[0])
     elif not problem and not os.access(existing, os.W_OK | os.X_OK):
         problem = Phrase("{folder} may not be written to", folder=existing)
     return Storage(

@@ -43,6 +43,11 @@ def test_a_file_in_the_way_is_a_problem(tmp_path: Path) -> None:
     assert "is not a folder" in storage.read(tmp_path / "logs").problem
 
 
+def test_nothing_can_be_written_among_the_files_of_the_kernel() -> None:
+    assert storage.read(Path("/proc/x/logs")).problem == "only the kernel makes files in /proc"
+    assert storage.read(Path("/sys/x")).problem == "only the kernel makes files in /sys"
+
+
 def test_a_folder_that_is_still_to_be_made_lies_where_its_parent_lies(tmp_path: Path) -> None:
     found = storage.read(tmp_path / "a" / "b")
     assert found.folder == tmp_path / "a" / "b"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from platform_launch import files
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
 from platform_launch.hardware import Gpu, HcaPort
 from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.observed_folder import open_folder, remove_folder, sweep
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.supervise import Command
 
@@ -54,9 +53,8 @@ class HangOptions:
         if self.folder is None:
             return False
         try:
-            files.private_folder(self.folder, "the training's processes will answer questions there")
-            for path in self.folder.iterdir():
-                path.unlink(missing_ok=True)
+            sweep(self.folder.parent)
+            open_folder(self.folder)
         except (OSError, InputError) as error:
             tell(event("not-observed", problem=str(error)))
             return False
@@ -65,7 +63,7 @@ class HangOptions:
     def remove_folder(self) -> None:
         """Remove the folder with what the training's processes left there."""
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 COLOURS = {"INFO": "cyan", "SUCCESS": "green", "WARN": "yellow", "ERROR": "red"}
-_NARROWEST = 24
+# Where less than this is left beside the tag, further lines begin at the left.
+_NARROWEST, _NARROW_MARGIN = 40, "  "
 
 Row = tuple[str, str]
 
@@ -23,10 +24,13 @@ Row = tuple[str, str]
 def tagged(prefix: str, level: str, text: str, width: int | None) -> str:
     """Return a line with its coloured tag, broken between words to ``width`` columns; None: one line."""
     head = Text.assemble(prefix, (f"[{level}]", COLOURS[level]), " ")
-    room = None if width is None else width - head.cell_len
-    if room is None or room < _NARROWEST:
+    if width is None:
         return _rendered(Text.assemble(head, text), None)
-    broken = Text(text).wrap(_rich(io.StringIO(), width), room)
+    if width - head.cell_len < _NARROWEST:
+        margin = _NARROW_MARGIN
+        broken = Text.assemble(head, text).wrap(_rich(io.StringIO(), width), width - len(margin))
+        return _rendered(Text(f"\n{margin}").join(broken), None)
+    broken = Text(text).wrap(_rich(io.StringIO(), width), width - head.cell_len)
     margin = " " * head.cell_len
     lines = [Text.assemble(margin if number else head, part) for number, part in enumerate(broken)]
     return _rendered(Text("\n").join(lines), None)

@@ -76,6 +76,12 @@ def plain(text: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
 
 
+def test_a_narrow_terminal_leaves_further_lines_their_room() -> None:
+    lines = [one.rstrip() for one in plain(on_a_terminal(40))]
+    begun = next(n for n, one in enumerate(lines) if "[ERROR] training" in one)
+    assert lines[begun : begun + 2] == ["[node 1] [ERROR] training ended with", "  exit code 9 after 4 s"]
+
+
 def test_lines_in_a_pipe_carry_the_time_and_end_with_the_events_mark() -> None:
     lines = speak().stderr.splitlines()
     assert all(re.match(r"\[node 1\] \d\d:\d\d:\d\d (?:\[[A-Z]+\] |== )", line) for line in lines[:-2]), lines

@@ -118,6 +118,10 @@ CATALOGUE: dict[str, Kind] = {
     "node-suspect": Kind("WARN", "node {node} ({host}) is suspect: {reasons}", ("node", "grade")),
     "node-quarantined": Kind("WARN", "node {node_name} is in quarantine until {until} ({path})"),
     "not-quarantined": Kind("WARN", "node {node_name} could not be put in quarantine: {problem}"),
+    "quarantine-line-unread": Kind(
+        "WARN",
+        "{path}, line {number}{more}, is passed over: expected a JSON object with node, event and since",
+    ),
     "nodes-well": Kind("INFO", "GPUs and ports were asked: nothing is wrong on the job's nodes ({nodes})"),
     "not-observed": Kind("WARN", "a hang of the training would not be noticed: {problem}"),
     # Staying responsible for processes.

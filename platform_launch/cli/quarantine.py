@@ -13,13 +13,14 @@ from platform_launch.cli.flags import Number
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.health.quarantine import FILE_VARIABLE, QuarantinedNode, read
 from platform_launch.health.quarantine import add as add_node
 from platform_launch.health.quarantine import release as release_node
 from platform_launch.launch.unfit import quarantine_file
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 quarantine_file_option = click.option(
     "--quarantine",
@@ -60,16 +61,16 @@ def command() -> None:
 )
 def show(quarantine: Path | None, form: str) -> int:
     """List the nodes in quarantine."""
-    nodes = read(needed_file(quarantine))
+    nodes = read(needed_file(quarantine), tell=Console().tell)
     if form == "names":
         click.echo(",".join(node.node for node in nodes))
     elif form == "json":
         print_json([asdict(node) for node in nodes])
     else:
         for node in nodes:
-            click.echo(f"{node.node}: {node.in_words()}")
+            click.echo(phrase_words(Phrase("{node}: {state}", node=node.node, state=node.in_words())))
         if not nodes:
-            click.echo("no node is in quarantine")
+            click.echo(phrase_words("no node is in quarantine"))
     return 0
 
 

@@ -10,14 +10,14 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError
+from platform_launch.events import Event, event
 from platform_launch.text import Phrase, one_line
 
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
@@ -57,10 +57,13 @@ class QuarantinedNode:
         return Phrase("in quarantine until {until}: {reason}{job}", until=until, reason=self.reason, job=job)
 
 
-def read(path: Path, now: float | None = None) -> tuple[QuarantinedNode, ...]:
+def read(
+    path: Path, now: float | None = None, tell: Callable[[Event], None] | None = None
+) -> tuple[QuarantinedNode, ...]:
     """Return the nodes that are in quarantine now, by name; none where there is no file.
 
-    Raises InputError for a file that cannot be read.
+    ``tell`` is told of lines that say nothing, which are passed over. Raises InputError for a file that
+    cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -78,14 +81,19 @@ def read(path: Path, now: float | None = None) -> tuple[QuarantinedNode, ...]:
             ),
             "keep the lines that `platform-launch quarantine list` shows, and remove the rest",
         )
-    return in_force(data.decode(errors="replace").splitlines(), time.time() if now is None else now)
+    unread: list[int] = []
+    found = _in_force(data.decode(errors="replace").splitlines(), time.time() if now is None else now, unread)
+    if unread and tell is not None:
+        more = Phrase(", as {count} more", count=len(unread) - 1) if len(unread) > 1 else ""
+        tell(event("quarantine-line-unread", path=str(path), number=unread[0], more=more))
+    return found
 
 
-def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
-    """Return the nodes that are in quarantine after these lines."""
+def _in_force(lines: Iterable[str], now: float, unread: list[int]) -> tuple[QuarantinedNode, ...]:
+    """Return the nodes that are in quarantine after these lines; note which lines say nothing."""
     found: dict[str, QuarantinedNode] = {}
-    for line in lines:
-        with suppress(ValueError, TypeError, KeyError, RecursionError):
+    for number, line in enumerate(lines, 1):
+        try:
             entry = json.loads(line)
             node = str(entry["node"])
             if entry["event"] == "released":
@@ -100,6 +108,9 @@ def in_force(lines: Iterable[str], now: float) -> tuple[QuarantinedNode, ...]:
                     tuple(_text(gpu) for gpu in entry.get("gpus") or ()),
                     sentence if isinstance(sentence := entry.get("sentence"), dict) else {},
                 )
+        except (ValueError, TypeError, KeyError, RecursionError):
+            if line.strip():
+                unread.append(number)
     return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
 
 

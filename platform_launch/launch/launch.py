@@ -126,7 +126,7 @@ def launch(
             _expect_threads()
             machine = hardware.detect(env, master_addr=topology.master_addr)
             quarantine = quarantine_file(env, together.quarantine)
-            refuse_if_quarantined(quarantine, env, machine.gpus.devices)
+            refuse_if_quarantined(quarantine, env, machine.gpus.devices, console.tell)
             plan = build_plan(env, machine, request)
             plan = _with_log(plan, console)
             _make_private_folders(plan, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,18 +37,23 @@ def quarantine_file(env: Environment, flag: Path | None) -> Path | None:
     return flag or (Path(variable.value) if variable is not None and variable.value else None)
 
 
-def held_by(file: Path, env: Environment, gpus: Sequence[Gpu]) -> QuarantinedNode | None:
+def held_by(
+    file: Path, env: Environment, gpus: Sequence[Gpu], tell: Callable[[Event], None] | None = None
+) -> QuarantinedNode | None:
     """Return the entry that holds this node or one of its GPUs. Raises InputError as read."""
     name = node_name(env)
-    return quarantined(quarantine.read(file), {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
+    entries = quarantine.read(file, tell=tell)
+    return quarantined(entries, {name: [gpu.uuid for gpu in gpus if gpu.uuid]}).get(name)
 
 
-def refuse_if_quarantined(file: Path | None, env: Environment, gpus: Sequence[Gpu]) -> None:
+def refuse_if_quarantined(
+    file: Path | None, env: Environment, gpus: Sequence[Gpu], tell: Callable[[Event], None]
+) -> None:
     """Raise UnfitNodeError where this node, or one of its GPUs, is in quarantine; InputError as read."""
     if file is None:
         return
     name = node_name(env)
-    held = held_by(file, env, gpus)
+    held = held_by(file, env, gpus, tell)
     if held is not None:
         under = Phrase(", under the name {node}", node=held.node) if held.node != name else ""
         raise UnfitNodeError(

@@ -11,6 +11,7 @@ import pytest
 
 from platform_launch.cli import main
 from platform_launch.errors import InputError
+from platform_launch.events import Event, line
 from platform_launch.health import quarantine
 from platform_launch.health.quarantine import QuarantinedNode, quarantined
 
@@ -46,7 +47,12 @@ def test_a_line_that_cannot_be_read_spoils_only_itself(file: Path) -> None:
     quarantine.add(file, QuarantinedNode("gn9", 0.0, None, "fan"))
     with file.open("ab") as junk:
         junk.write(b'\xff\n[1]\nnull\n{"event":"quarantined","node":"gn1","since":"now"}\n{"node":3}\n')
-    assert [node.node for node in quarantine.read(file, 1500)] == ["gn7", "gn9"]
+    told: list[Event] = []
+    assert [node.node for node in quarantine.read(file, 1500, told.append)] == ["gn7", "gn9"]
+    (said,) = map(line, told)
+    assert said == (
+        f"{file}, line 2, as 5 more, is passed over: expected a JSON object with node, event and since"
+    )
 
 
 def test_a_reason_cannot_steer_a_terminal(file: Path) -> None:

@@ -137,3 +137,19 @@ def test_change_of_a_gid_table_is_told_only_before_a_connection_that_got_no_answ
     assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "ib_gid_change", "gn7")
     assert explain_text(lost + changed).cause == "ib_retry_exceeded"
     assert explain_text(changed + "step 4 loss 0.3\n" * 20).kind == "nothing"
+
+
+def test_place_of_an_infiniband_error_though_someone_hid_the_process_ids(explain_text: Explain) -> None:
+    said = "ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, "
+    said += "on dev mlx5_3:1, curr state INIT, next state RTR, local GID ::ffff:10.0.0.1, "
+    said += "remote GID ::ffff:10.0.1.7\n"
+    for head in ("[2026-03-13 22:26:02] gpu-1.example.com:XXXXX [5] ", "gpu-1.example.com:<pid>:<tid> [5] "):
+        verdict = explain_text(head + said)
+        assert (verdict.cause, verdict.where.host, verdict.where.gpu) == (
+            "ib_modify_qp",
+            "gpu-1.example.com",
+            "5",
+        )
+        assert verdict.details == {"device": "mlx5_3:1", "peer": "::ffff:10.0.1.7"}
+    only_one = explain_text("gpu-1:77:99 [0] " + said)  # each process may see a single GPU, which then is 0
+    assert (only_one.where.host, only_one.where.gpu) == ("gpu-1", None)

@@ -6,7 +6,7 @@ import pytest
 
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.reading.pods import pod_of, speaks_of_a_pod
-from tests.why.conftest import Explain
+from tests.why.conftest import Explain, uncaught
 
 UNHEALTHY = (
     "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu"
@@ -152,3 +152,26 @@ def test_pod_that_the_cluster_refuses_is_told_with_the_reason(
         f'Warning  FailedCreate  20s  job-controller  Error creating: pods "sft-0" is forbidden: {said}\n'
     )
     assert (verdict.cause, verdict.details["reason"].startswith(reason)) == ("pod_refused", True)
+
+
+UNRESOLVED = uncaught("ValueError: host not found: Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("above", "pod"),
+    [
+        ("kubectl logs optimizer-worker-0\n", "optimizer-worker-0"),
+        ("$ kubectl -n train logs --tail 50 pod/optimizer-worker-0 -c pytorch\n", "optimizer-worker-0"),
+        ("user@login:~$ kubectl exec -it optimizer-worker-1 -- python run.py\n", "optimizer-worker-1"),
+        ("# oc logs a-0\nfine\n# oc logs b-1 --previous\n", "b-1"),
+        ("$ kubectl logs -l app=optimizer\n", None),
+        ("$ kubectl logs job/optimizer\n", None),
+        ("kubectl logs a-0 or kubectl logs b-1\n", None),
+        ("1\n2\n3\nTo see more:\n  kubectl logs -f optimizer-launcher\n", None),
+    ],
+)
+def test_pod_is_told_by_the_command_that_shows_its_log(
+    above: str, pod: str | None, explain_text: Explain
+) -> None:
+    verdict = explain_text(above + UNRESOLVED)
+    assert (verdict.cause, verdict.where.pod) == ("name_not_resolved", pod)

@@ -59,3 +59,25 @@ def test_a_line_that_comes_again_is_not_one_that_a_terminal_cut(explain_text: Ex
     ended = "srun: error: gn81: task {0}: Exited with exit code 2"
     text = "\n".join(f"{missing}\n{ended.format(task)}" for task in range(4))
     assert explain_text(f"{text}\n").evidence[0].text == missing
+
+
+def test_summary_of_torchrun_that_lost_its_line_ends_still_tells_rank_and_signal(
+    explain_text: Explain,
+) -> None:
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
+    head += "Root Cause (first observed failure) :\n[0]:\ntime\nhost\n"
+    for entry in (
+        "rank2 (local rank: 2)exitcode: -9 (pid: 3671)error file: <N/A>\n",
+        "rank : 2 (local_rank: 2) exitcode : -9 (pid: 3671)\n",
+        "rank: 2 (local_rank:2) exit code: -9 (pid:3671)\n",
+    ):
+        verdict = explain_text(head + entry)
+        assert (verdict.cause, verdict.where.rank) == ("killed", 2)
+
+
+def test_lines_of_several_hosts_that_were_glued_together_are_told_apart(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "(node list)10.16.2.18: bash: line 0: cd: /data/src: No such file or directory 10.16.2.18: bash: "
+        "/opt/env/bin/python: No such file or directory pdsh@login: 10.16.2.18: ssh exited with exit code 1\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("command_missing", "10.16.2.18")

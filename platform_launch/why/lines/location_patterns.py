@@ -45,10 +45,11 @@ _HOST_IN_BRACKETS = re.compile(
 )
 _HOST_AND_UNIT = re.compile(r"(?:^|[\s>])([A-Za-z0-9][\w.-]{0,252}) [\w./@-]{1,100}\[\d+\]: *$")
 _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z0-9-]+[ \t]+)?")
-# NCCL's, its tests', PSM's, UCX's and Open MPI's own prefixes. Loggers write levels, steps and epochs as
-# Open MPI does hosts.
+# NCCL's (also where someone hid the process ids), its tests', PSM's, UCX's and Open MPI's own prefixes.
+# Loggers write levels, steps and epochs as Open MPI does hosts.
 _HOST_AND_PROCESS = re.compile(
     r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
+    r"|([\w.<][\w.<>-]{0,100}):[\w<>*?:]{1,24} \[\d{1,3}\] (?=(?:[\w/.+-]{1,80}:\d+ )?NCCL (?:INFO|WARN) )"
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
     r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"

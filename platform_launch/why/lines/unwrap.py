@@ -52,6 +52,12 @@ _RUN_ON = re.compile(
 _BAR_ENDS = re.compile(rb"(%\|[^|]{0,200}\| *[\d.]+\w?/[\d.]+\w? \[[^]\r]{3,120}\])(?=[^\s\r|])")
 
 
+# What pdsh and ssh brought from hosts, whose line ends were lost: each begins with an address and a shell.
+_OF_HOSTS = re.compile(
+    rb"(?<![\w.:@/-])(?=(?:\d{1,3}\.){3}\d{1,3}: (?:/bin/)?-?(?:ba|k|z|c)?sh: )|(?<=[a-z] )(?=pdsh@)"
+)
+
+
 def unwrap(data: bytes) -> list[bytes]:
     """Return the lines that a line holds: itself, in most cases."""
     if data[:1] == b"{" and data.rstrip()[-1:] == b"}":
@@ -78,6 +84,8 @@ def unwrap(data: bytes) -> list[bytes]:
         data = _BAR_ENDS.sub(rb"\1\n", data)
     if b"%|" in data or b"wandb: " in data or b"[rank" in data or b"error: " in data:
         data = _RUN_ON.sub(b"\n", data)
+    if b"sh: " in data and len(parts := _OF_HOSTS.split(data)) > 1:
+        return [part for part in parts if part.strip()]
     if b"\n" in data:
         return data.split(b"\n")
     if b" " * 10 in data and _GLUED.search(data):

@@ -65,6 +65,7 @@ _DETAIL_NAMES = {
     "peer_operation": "peer's operation",
     "peer_shape": "peer's shape",
     "remote_rank": "remote rank",
+    "tpu": "TPU",
 }
 
 

@@ -15,6 +15,7 @@ from platform_launch.why.messages.signatures import Catalogue, Match, SignatureR
 from platform_launch.why.reading.claims import OF_THE_CODE, Claims, has_own_cause
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
+from platform_launch.why.reading.pods import LINES_BELOW_A_COMMAND, pod_shown
 from platform_launch.why.reading.steps import (
     FEW_STEPS,
     StepEnd,
@@ -27,6 +28,7 @@ from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
 _MOST_LOOKS_AT_WORK = 200
+_MOST_LOOKS_FOR_PODS = 50
 
 
 class LogEvents:
@@ -42,6 +44,7 @@ class LogEvents:
         self._claims = Claims(scanner.preceding, partial(parse, prefixes=prefixes))
         self._nodes: dict[object, NodeEvents] = {}
         self._looks_at_work = 0
+        self._looks_for_pods = 0
         self._begun_anew_at = 0
 
     def of(self, where: Location) -> NodeEvents:
@@ -74,7 +77,7 @@ class LogEvents:
             number=line.number,
             start=line.number if start is None else start,
             shown=line.shown_at(match.position),
-            where=where.filled(self.source.where),
+            where=self._at_home(where, start or line.number),
             raised=raised,
             span=self._clock.span(line) if span is None else span,
             details=dict(match.details),
@@ -93,6 +96,17 @@ class LogEvents:
         if kept is event and role is SignatureRole.CAUSE:
             self._claims.add(holder, event)
         return kept
+
+    def _at_home(self, where: Location, start: int) -> Location:
+        """Return a place with what the log's name tells, or else the command whose output a line is of."""
+        where = where.filled(self.source.where)
+        told = any(part is not None for part in (where.node, where.pod, where.host))
+        if told or self._looks_for_pods >= _MOST_LOOKS_FOR_PODS:
+            return where
+        self._looks_for_pods += 1
+        behind = self._scanner.number - start
+        above = self._scanner.preceding(behind + LINES_BELOW_A_COMMAND)[behind:]
+        return where.filled(pod_shown(start, above))
 
     def begin_anew(self, line: Line) -> None:
         """Take note of a line that says that the training is begun once more."""
@@ -146,6 +160,7 @@ class LogEvents:
 
     def err(self, error: FirstError, writer: Location) -> None:
         """Take note of a line that looks like an error."""
+        error = replace(error, where=self._at_home(error.where, error.number))
         self.of(writer).err(error, self._parting_lines)
 
     def outlive_error(self, writer: Location) -> None:

@@ -32,7 +32,48 @@ _ROW = re.compile(
     r"[A-Z][A-Za-z:0-9]{1,60}[ \t]+\d{1,9}(?: \(\w{1,20} ago\))?[ \t]+\w{1,20}"
     r"(?:[ \t]+(?:[\da-f.:]+|<none>)[ \t]+(?P<host>[a-z0-9][\w.-]{0,252}))?(?:[ \t]|$)"
 )
+# A command behind a prompt, or at the top of a log, whose output then follows; its options that take a value.
+_SHOWS = re.compile(
+    r"(?P<prompt>[^\s$#]{0,100}[$#] ?)?\s{0,4}(?:kubectl|oc) (?P<words>.*\b(?:logs|exec|attach) .+)"
+)
+_SHOW = frozenset(("attach", "exec", "logs"))
+_WITH_VALUE = frozenset(
+    """
+    --container --context --kubeconfig --limit-bytes --namespace --selector --since --since-time --tail
+    -c -l -n
+    """.split()  # noqa: SIM905
+)
+_POD_NAME = re.compile(r"(?:pods?/|po/)?(?P<pod>[a-z0-9][a-z0-9.-]{0,252})")
+_TOP_LINES = 3
+LINES_BELOW_A_COMMAND = 300
 _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
+
+
+def pod_shown(number: int, preceding: Iterable[bytes]) -> Location:
+    """Return the pod whose output a line is of, as the nearest command above it says; nearest first."""
+    for distance, data in enumerate(preceding, 1):
+        if b"kubectl " not in data and b"oc " not in data:
+            continue
+        command = _SHOWS.fullmatch(data.decode(errors="replace").strip())
+        if command and (command["prompt"] or number - distance <= _TOP_LINES):
+            return _of_command(command["words"])
+    return NOWHERE
+
+
+def _of_command(words: str) -> Location:
+    """Return the only pod that the words of a command name."""
+    if "kubectl " in words:
+        return NOWHERE  # several commands, of which the log does not say which it shows
+    rest, shows = iter(words.split()), False
+    for word in rest:
+        if word in _WITH_VALUE:
+            next(rest, None)
+        elif word in _SHOW:
+            shows = True
+        elif not word.startswith("-"):
+            named = _POD_NAME.fullmatch(word) if shows else None
+            return Location(pod=named["pod"]) if named else NOWHERE
+    return NOWHERE
 
 
 def pod_in_row(text: str) -> Location:

@@ -47,6 +47,8 @@ _HANDED_ON = "ray.exceptions.RayTaskError("
 _AT_ITS_START = "The actor died because of an error raised in its creation task"
 # What the end of such a traceback says of an actor that died, with the place below.
 _DEAD = b": The actor died"
+# Who says this tells of an actor on another node, whose address stands above.
+_OF_AN_ACTORS_NODE = "because its node has died"
 # What ends a process that another one's failure reached, as a fatal line of its own says.
 _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
 # Where a launcher asks the store on the master.
@@ -278,7 +280,7 @@ class LogReader:
             below = (parse(0, data, self._prefixes).text for data in following)
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
         raised = self._lone(line)
-        where = match.where.filled(line.where)
+        where = match.where.filled(NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if line.text.endswith(_STACK):
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0] and not of_scheduler:

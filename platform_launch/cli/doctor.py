@@ -77,12 +77,14 @@ def _release(file: Path, found: Examination, env: Environment) -> None:
     name, console = node_name(env), Console()
     held = held_by(file, env, found.plan.hardware.gpus.devices)
     if held is None:
-        console.info(f"{name} is not in quarantine ({file})")
+        console.info(Phrase("{name} is not in quarantine ({file})", name=name, file=file))
     elif worst(found.findings) is Level.ERROR:
-        console.warn(f"{held.node} stays in quarantine ({file}): errors were found")
+        console.warn(
+            Phrase("{node} stays in quarantine ({file}): errors were found", node=held.node, file=file)
+        )
     else:
         release_node(file, held.node, "the doctor found no error")
-        console.success(f"{held.node} is released from quarantine ({file})")
+        console.success(Phrase("{node} is released from quarantine ({file})", node=held.node, file=file))
 
 
 def _document(found: Examination, env: Environment) -> dict[str, object]:

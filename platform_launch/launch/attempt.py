@@ -51,6 +51,7 @@ from platform_launch.rendezvous.run.texts import AnswersReceived, RequestReceive
 from platform_launch.rendezvous.verdict import RunRefusal
 from platform_launch.supervise import Outcome
 from platform_launch.supervise.signals import Interrupted
+from platform_launch.text import Phrase
 
 # For so long a node that cannot start looks for node 0, to say so.
 TELL_S = 30.0
@@ -71,23 +72,23 @@ def _helper_lost(killed_by: str) -> LaunchError:
             "container's memory is used up",
             "raise the memory limit of this container",
         )
-    how = f"was ended by {killed_by}" if killed_by else "ended by itself"
+    how = Phrase("was ended by {killed_by}", killed_by=killed_by) if killed_by else "ended by itself"
     return InstallationError(
-        f"the process that stands in the rendezvous {how}; its last lines are above",
+        Phrase("the process that stands in the rendezvous {how}; its last lines are above", how=how),
         "see that this interpreter can import torch, or pass --no-roll-call",
     )
 
 
 def _helper_not_started(error: Exception) -> LaunchError:
     return InstallationError(
-        f"the process that stands in the rendezvous cannot be started: {error}",
+        Phrase("the process that stands in the rendezvous cannot be started: {problem}", problem=error),
         "raise the limits of this container on processes, open files and memory",
     )
 
 
 def _helper_silent(silent_s: float) -> LaunchError:
     return InstallationError(
-        f"the process that stands in the rendezvous has not moved for {silent_s:.0f} s",
+        Phrase("the process that stands in the rendezvous has not moved for {silent:.0f} s", silent=silent_s),
         "look at what this node waits for: a file system that does not answer, or memory",
     )
 

@@ -33,6 +33,7 @@ from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
 from platform_launch.supervise.processes import expect_null_device, fill_closed_descriptors
 from platform_launch.supervise.signals import Interrupted, SignalInbox
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology, node_prefix
 
 if TYPE_CHECKING:
@@ -74,8 +75,12 @@ def _expect_descriptors() -> None:
     may_be_open, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= may_be_open < _FEWEST_FILES:
         raise InstallationError(
-            f"{may_be_open} files may be open at a time (ulimit -n): expected {_FEWEST_FILES} at least, "
-            "and a training needs thousands",
+            Phrase(
+                "{may_be_open} files may be open at a time (ulimit -n): expected {fewest} at least, and "
+                "a training needs thousands",
+                may_be_open=may_be_open,
+                fewest=_FEWEST_FILES,
+            ),
             "raise the limit of this container or shell, e.g. ulimit -n 65536",
         )
 
@@ -91,8 +96,12 @@ def _expect_threads() -> None:
             started += 1
     except RuntimeError as error:  # all that Python says, whatever the limit was
         raise InstallationError(
-            f"only {started} more threads and processes can be started here: expected {_FEWEST_THREADS} at "
-            "least, and a training needs hundreds",
+            Phrase(
+                "only {started} more threads and processes can be started here: expected {fewest} at "
+                "least, and a training needs hundreds",
+                started=started,
+                fewest=_FEWEST_THREADS,
+            ),
             "raise the limit of this container (pids), of this user (ulimit -u), or of the memory that a "
             "process may address (ulimit -v)",
         ) from error

@@ -15,6 +15,7 @@ from platform_launch.hostlist import bracketed
 from platform_launch.launch.options import TogetherFlags
 from platform_launch.launch.run_report import RunReport, RunReporter
 from platform_launch.launch.trainjob_status import URL, TrainJobStatus
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from platform_launch.launch.metrics import MetricsServer
@@ -57,8 +58,8 @@ def _metrics(
         from platform_launch.launch.metrics import MetricsServer
     except ModuleNotFoundError as error:
         raise InstallationError(
-            f"this Python has no {error.name}, which --metrics-port answers with",
-            f"{install_extra('metrics')}, or leave --metrics-port out",
+            Phrase("this Python has no {module}, which --metrics-port answers with", module=error.name),
+            Phrase("{install}, or leave --metrics-port out", install=install_extra("metrics")),
         ) from error
     host, port = address
     try:

@@ -25,6 +25,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, NodesAbsentError, TopologyError, UsageError, shown
 from platform_launch.plan.request import Request
+from platform_launch.text import Phrase
 from platform_launch.topology import Overrides
 
 _COUNT_EVERY_S = 1.0
@@ -82,7 +83,15 @@ def holding_rank(folder: Path, request: Request, env: Environment, timeout_s: fl
     ranks = RankFolder(folder.absolute(), flags.nnodes, request.job_name or "job", console.info)
     claim = ranks.take(me, timeout_s)
     try:
-        console.info(f"rank {claim.node_rank} of {flags.nnodes} from {folder}; node 0 is {claim.master_addr}")
+        console.info(
+            Phrase(
+                "rank {rank} of {nnodes} from {folder}; node 0 is {address}",
+                rank=claim.node_rank,
+                nnodes=flags.nnodes,
+                folder=folder,
+                address=claim.master_addr,
+            )
+        )
         yield replace(flags, node_rank=claim.node_rank, master_addr=claim.master_addr)
     finally:
         claim.release()
@@ -157,8 +166,13 @@ class RankFolder:
             if all(alive.get(rank) for rank in range(self._nnodes)):
                 holders = ", ".join(f"node {rank} on {shown(alive[rank][0].host)}" for rank in sorted(alive))
                 raise TopologyError(
-                    f"--ranks-from {self._folder}: all {self._nnodes} ranks are taken ({holders}): "
-                    "this is a node too many",
+                    Phrase(
+                        "--ranks-from {folder}: all {nnodes} ranks are taken ({holders}): "
+                        "this is a node too many",
+                        folder=self._folder,
+                        nnodes=self._nnodes,
+                        holders=holders,
+                    ),
                     "start as many nodes as --nnodes says; give a second job its own --job-name or folder",
                 )
             if not announced:
@@ -189,7 +203,12 @@ class RankFolder:
             return None
         except OSError as error:
             raise InputError(
-                f"--ranks-from {self._folder}: cannot create {path.name}: {error.strerror}",
+                Phrase(
+                    "--ranks-from {folder}: cannot create {name}: {problem}",
+                    folder=self._folder,
+                    name=path.name,
+                    problem=error.strerror,
+                ),
                 "name a folder that every node can write, on storage that they share",
             ) from error
         left_over = {claim.path for claim in found}
@@ -212,7 +231,7 @@ class RankFolder:
             now = time.monotonic()
             if now >= deadline:
                 raise NodesAbsentError(
-                    f"--ranks-from {self._folder}: no node holds rank 0",
+                    Phrase("--ranks-from {folder}: no node holds rank 0", folder=self._folder),
                     "did the other nodes start, with the same folder, --nnodes and --job-name?",
                 )
             if now >= say_at:
@@ -235,7 +254,11 @@ class RankFolder:
             found.setdefault(claim.rank, []).append(claim)
             if claim.job != me.job and key in self._alive:
                 raise TopologyError(
-                    f"--ranks-from {self._folder}: {shown(claim.host)} runs another job there",
+                    Phrase(
+                        "--ranks-from {folder}: {host} runs another job there",
+                        folder=self._folder,
+                        host=shown(claim.host),
+                    ),
                     "run the same command on all nodes; give a second job its own --job-name or folder",
                 )
         return found
@@ -253,7 +276,11 @@ class RankFolder:
             names = os.listdir(self._folder)  # noqa: PTH208 - names alone are wanted
         except OSError as error:
             raise InputError(
-                f"--ranks-from {self._folder} cannot be read: {error.strerror}",
+                Phrase(
+                    "--ranks-from {folder} cannot be read: {problem}",
+                    folder=self._folder,
+                    problem=error.strerror,
+                ),
                 "name an existing folder that every node can write, on storage that they share",
             ) from error
         for name in names:

@@ -30,7 +30,7 @@ def platform_variables(nodes: int) -> list[dict[str, str]]:
             probe.connect(("127.0.0.1", 9))  # sends nothing
         except OSError as error:
             raise InstallationError(
-                f"this machine does not reach itself at 127.0.0.1: {error.strerror}",
+                Phrase("this machine does not reach itself at 127.0.0.1: {problem}", problem=error.strerror),
                 "bring up its loopback interface: ip link set lo up",
             ) from error
     with ports.listen(0) as one, ports.listen(0) as other:

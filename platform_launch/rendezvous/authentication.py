@@ -20,6 +20,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError
 from platform_launch.files import OTHERS_MAY_READ, file_problem
 from platform_launch.rendezvous.messages import InvalidMessageError, M, decode, encode
+from platform_launch.text import Phrase
 
 VARIABLE = "PLATFORM_LAUNCH_SECRET"
 FILE_VARIABLE = "PLATFORM_LAUNCH_SECRET_FILE"
@@ -53,7 +54,12 @@ def read_secret(env: Environment) -> Secret | None:
     if VARIABLE in env:
         if path is not None:
             raise InputError(
-                f"{VARIABLE} and {FILE_VARIABLE} are both set: expected one of them", "unset one of the two"
+                Phrase(
+                    "{variable} and {file_variable} are both set: expected one of them",
+                    variable=VARIABLE,
+                    file_variable=FILE_VARIABLE,
+                ),
+                "unset one of the two",
             )
         return _checked(env[VARIABLE].strip(), VARIABLE)
     return None if path is None else _checked(_read_private(Path(path.value)), str(path.value))
@@ -62,7 +68,12 @@ def read_secret(env: Environment) -> Secret | None:
 def _checked(value: str, source: str) -> Secret:
     if len(value) < _SHORTEST:
         raise InputError(
-            f"the secret in {source} has {len(value)} characters: expected at least {_SHORTEST}",
+            Phrase(
+                "the secret in {source} has {length} characters: expected at least {shortest}",
+                source=source,
+                length=len(value),
+                shortest=_SHORTEST,
+            ),
             "make one with: openssl rand -hex 32",
         )
     return Secret(value)
@@ -78,12 +89,28 @@ def _read_private(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InputError(
-            f"{FILE_VARIABLE}={path} cannot be read: {reason}", "name a file that holds the secret"
+            Phrase(
+                "{file_variable}={path} cannot be read: {reason}",
+                file_variable=FILE_VARIABLE,
+                path=path,
+                reason=reason,
+            ),
+            "name a file that holds the secret",
         ) from error
     if problem:
         raise InputError(
-            f"{FILE_VARIABLE}={path} is not private: {problem}",
-            f"chmod 600 {path}; in Kubernetes, give the Secret's volume defaultMode 0440 or use {VARIABLE}",
+            Phrase(
+                "{file_variable}={path} is not private: {problem}",
+                file_variable=FILE_VARIABLE,
+                path=path,
+                problem=problem,
+            ),
+            Phrase(
+                "chmod 600 {path}; in Kubernetes, give the Secret's volume defaultMode 0440 or use "
+                "{variable}",
+                path=path,
+                variable=VARIABLE,
+            ),
         )
     return text.strip()
 

@@ -17,6 +17,7 @@ from platform_launch.rendezvous.authentication import Seal
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
 from platform_launch.rendezvous.reach import open_port
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase
 from platform_launch.topology import Topology
 
 _LIMIT_S = 1.0
@@ -42,7 +43,10 @@ def rendezvous_port(topology: Topology, env: Environment) -> int:
     port = chosen.value if chosen else above if above <= _HIGHEST_PORT else topology.master_port - 1
     if port == topology.master_port:
         raise TopologyError(
-            f"INIT_MASTER_PORT={port} is MASTER_PORT too: expected a port of its own for the roll call",
+            Phrase(
+                "INIT_MASTER_PORT={port} is MASTER_PORT too: expected a port of its own for the roll call",
+                port=port,
+            ),
             "unset INIT_MASTER_PORT to use the port after MASTER_PORT, or pass --no-roll-call",
         )
     return port

@@ -202,6 +202,10 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
 PACKAGE = Path(languages.__file__).parents[1]
 # Where everything that a person reads is a phrase.
 ROOMS = ("doctor", "health", "plan", "platforms", "hardware")
+LAUNCH = (
+    *("attempt.py", "cost.py", "health_watch.py", "launch.py", "publishing.py"),
+    *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
+)
 FILES = [
     *(
         file
@@ -210,7 +214,8 @@ FILES = [
         if file.parent.name != "probes"
     ),
     *(PACKAGE / name for name in ("environment.py", "files.py", "hostlist.py", "topology.py")),
-    *(PACKAGE / "launch" / name for name in ("cost.py", "health_watch.py", "stages.py", "unfit.py")),
+    *(PACKAGE / "launch" / name for name in LAUNCH),
+    *(PACKAGE / "rendezvous" / name for name in ("authentication.py", "port_discovery.py")),
 ]
 REFUSALS = {"LaunchError", *(family.__name__ for family in LaunchError.__subclasses__())}
 # Which arguments of a call are read by a person.

@@ -186,6 +186,11 @@ def _named(path: Path | None, flag: str) -> Path | None:
     """Return the file that a flag names, None where it was not given."""
     if path is None:
         return None
+    if path == Path():  # what an unset variable in quotes leaves of it
+        raise InputError(
+            Phrase("{flag} names no file: expected a path, found nothing", flag=flag),
+            "is a variable of the command empty?",
+        )
     where = "" if path.is_absolute() else Phrase(", seen from the working directory {here}", here=Path.cwd())
     if os.path.isdir(path):  # noqa: PTH112 - a folder that may not be entered is an answer
         hint: str = Phrase("name the file in it: {flag} {path}/…", flag=flag, path=path)

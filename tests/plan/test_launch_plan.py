@@ -208,6 +208,11 @@ def test_a_relative_path_that_is_not_there_is_shown_with_its_folder(
     assert "absolute path" in caught.value.hint
 
 
+def test_a_script_whose_variable_was_empty_is_told_as_that() -> None:
+    with pytest.raises(InputError, match=r"--script names no file.*found nothing"):
+        plan(script=Path())
+
+
 @pytest.mark.parametrize(("name", "problem"), [("gone.py", "does not exist"), ('"a\\0b"', "cannot be used")])
 def test_a_file_that_a_recipe_names_and_is_not_there_is_the_recipes_fault(
     tmp_path: Path, name: str, problem: str

@@ -31,7 +31,7 @@ _SHARE, _LESSER_SHARE = 0.75, 0.5
 _WORD = re.compile(r"[a-z]{1,20}(?:[ ,;).]|$)")
 _NAMED = re.compile(r"[\w.@/-]{1,60}:\S")
 _DIGITS = re.compile(r"\d+")
-_PAIRS = ("()", "[]", "{}", "<>")
+_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
 # A word with a hyphen that an editor broke behind it.
 _BROKEN_WORD = re.compile(r"[A-Za-z0-9]-$")
 
@@ -71,8 +71,9 @@ def _wrapped(texts: list[str], width: int, heads: Counter[str]) -> list[bool] | 
     pairs = [pair for pair, one in zip(pairwise(texts), wrapped, strict=True) if one]
     close = [text for text, _ in pairs if width - len(text) <= _CLOSE]
     visible = sum(_goes_on(text, below) for text, below in pairs)
-    # So wide, lines of logs often end alike by chance.
-    usual = width <= _WIDEST_USUAL or visible * 2 >= len(pairs)
+    # So wide, or beside longer ones, lines of logs often end alike by chance.
+    longest = all(len(text) <= width or " " not in text.strip() for text in texts)
+    usual = (longest and width <= _WIDEST_USUAL) or visible * 2 >= len(pairs)
     many = usual and len(close) >= _FEWEST_WRAPPED and len(pairs) >= _SHARE * sum(full)
     some = visible == len(pairs) and len(close) >= _FEWEST_VISIBLY and len(pairs) >= _LESSER_SHARE * sum(full)
     if not many and not some:

@@ -135,6 +135,19 @@ def test_a_closed_master_port_is_named_apart() -> None:
     assert blamed(document) == {"node-unreachable": ["node 1 → node 0"]}
 
 
+def test_a_name_without_an_address_is_no_matter_of_firewalls() -> None:
+    document = Document(
+        endpoints=endpoints(2),
+        reach={0: {}, 1: {}},
+        master_port=dict.fromkeys((0, 1), "nodeX:29500: no answer"),
+        master_unnamed=(0,),
+    )
+    named, closed = judge(document)
+    assert "MASTER_ADDR" in named.hint
+    assert "firewall" not in named.hint
+    assert "firewall" in closed.hint
+
+
 def test_absent_silent_double_and_foreign_nodes_are_named() -> None:
     document = Document(
         endpoints=endpoints(3),
@@ -160,6 +173,7 @@ def test_a_document_travels_whole() -> None:
         silent=(1,),
         reach={0: {1: "refused"}, 1: {}},
         master_port={1: "refused"},
+        master_unnamed=(1,),
         measurements=(
             Measurement((0, 1), problem="x", wrong=True, silent=(1,)),
             Measurement((0, 1), "", False, (), 1.5, 2.5),

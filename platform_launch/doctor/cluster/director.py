@@ -80,6 +80,7 @@ class Director:
             silent=tuple(sorted(self._silent)),
             reach={rank: found.nodes for rank, found in answers.items()},
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
+            master_unnamed=tuple(rank for rank, found in answers.items() if found.master_unnamed),
             measurements=tuple(self._measurements),
         )
         coordinator.publish(DoctorState(self._endpoints, self._round, document=document))

@@ -46,12 +46,16 @@ class Endpoint(Message):
 
 @dataclass(frozen=True)
 class ReachReport(Message):
-    """Which nodes one node does not reach, and why; ``master_port``: why not MASTER_PORT, else empty."""
+    """Which nodes one node does not reach, and why; ``master_port``: why not MASTER_PORT, else empty.
+
+    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there.
+    """
 
     most_bytes: ClassVar[int] = _MIB
 
     nodes: Mapping[int, str]
     master_port: str
+    master_unnamed: bool
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,9 @@ class Document(Message):
     """All that came out. ``reach`` maps each node to the nodes it does not reach, and why.
 
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
-    through to MASTER_PORT to the reason; ``duplicates`` the ranks that came twice to the second host, and
-    ``foreign`` those whose launchers speak another protocol to what differs.
+    through to MASTER_PORT to the reason, ``master_unnamed`` holds those of them on which the master's name
+    has no address; ``duplicates`` maps the ranks that came twice to the second host, and ``foreign`` those
+    whose launchers speak another protocol to what differs.
     """
 
     most_bytes: ClassVar[int] = 4 * _MIB
@@ -108,6 +113,7 @@ class Document(Message):
     silent: tuple[int, ...] = ()
     reach: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
     master_port: Mapping[int, str] = field(default_factory=dict)
+    master_unnamed: tuple[int, ...] = ()
     measurements: tuple[Measurement, ...] = ()
 
 

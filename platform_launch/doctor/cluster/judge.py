@@ -12,6 +12,10 @@ from platform_launch.text import Phrase
 
 Endpoints = Mapping[int, Endpoint]
 
+_NAME_IT = (
+    "correct MASTER_ADDR, or let its name resolve on that node (name server, /etc/hosts; in Kubernetes a "
+    "headless service)"
+)
 _ISOLATED = "check its cable, firewall and network policy: the other nodes reach each other"
 
 
@@ -114,7 +118,9 @@ def _matrix(document: Document) -> Iterator[Finding]:
                     way=reason,
                 ),
                 f"node {rank} → node 0",
-                "open MASTER_PORT on node 0 (firewall, security group, network policy)",
+                _NAME_IT
+                if rank in document.master_unnamed
+                else "open MASTER_PORT on node 0 (firewall, security group, network policy)",
             )
 
 

@@ -203,6 +203,7 @@ class Part:
             ""
             if master.step is ReachStep.OPEN
             else _in_words(master.address or task.master_addr, task.master_port, master.step),
+            master.step in (ReachStep.NAME, ReachStep.NO_NAME_SERVER),
         )
 
     def _measure(self, state: DoctorState) -> DoctorState:

@@ -101,12 +101,17 @@ def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     assert "was so already" in ctl("start", "t")[2]
     until(lambda: node.beat() and "running" in ctl("groups", "t")[1])
     node.end(1, 3)
-    node.reports[1]["verdict"] = "the data loader ran out of shared memory"
+    node.reports[1]["verdict"] = "cause: the data loader ran out of shared memory\nfix: a larger /dev/shm"
     until(lambda: node.beat() and "failed" in ctl("groups", "t")[1])
     shown = ctl("groups", "t")[1]
     assert "gn6-1" in shown
     until(lambda: node.beat() and "out of shared memory" in ctl("runs", "t")[1])
     assert "out of shared memory" in ctl("runs", "t", "1")[1]
+    for said in (ctl("groups", "t")[1], ctl("runs", "t")[1]):
+        assert "\\n" not in said
+        assert said.splitlines()[-1].strip() == "fix: a larger /dev/shm", (
+            "a line of the verdict is a line here"
+        )
     assert "op" in ctl("events")[1]
     listed = json.loads(ctl("workers", "--group", "t", "--format", "json")[1])
     assert [worker["worker"] for worker in listed] == ["gn6-0", "gn6-1"]

@@ -11,7 +11,7 @@ from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, ApiClient, connected, hint_here, segment
 from platform_launch.cli.procguard.ctl.tables import local, print_table
 from platform_launch.errors import shown_list
-from platform_launch.text import escaped
+from platform_launch.text import counted, escaped
 
 
 @click.command()
@@ -43,13 +43,13 @@ def _group_row(group: dict[str, Any], *, verdict: bool = False) -> tuple[object,
     )
 
 
-def _about(group: dict[str, Any], *, verdict: bool) -> str:
+def _about(group: dict[str, Any], *, verdict: bool) -> tuple[str, ...]:
     failure = group["failure"]
-    parts = []
+    parts: list[str] = []
     if failure:
         parts.append(": ".join(filter(None, (failure["worker"], failure["text"]))))
         if failure["verdict"] and verdict:
-            parts.append(failure["verdict"])
+            parts += failure["verdict"].splitlines()
     if group["silent"]:
         parts.append(f"silent: {', '.join(group['silent'])}")
     if group["previous_failure"]:
@@ -59,7 +59,7 @@ def _about(group: dict[str, Any], *, verdict: bool) -> str:
         parts.append(f"{group['deadline']['what']} in {group['deadline']['in_s']:.0f} s")
     if group["waiting_for"]:
         parts.append(f"waiting for {', '.join(group['waiting_for'])}")
-    return "\n".join(parts)
+    return tuple(parts)
 
 
 @click.command()
@@ -136,9 +136,8 @@ def _setting_row(setting: tuple[str, Any]) -> tuple[str, str]:
 def _run_row(run: dict[str, Any]) -> tuple[object, ...]:
     failure = run["failure"] or {"worker": "", "text": "", "verdict": ""}
     by = f"{run['requested_by']} (restart {run['restart']})" if run["restart"] else run["requested_by"]
-    cause = f"{failure['worker'] or ''} {failure['text']}".strip()
-    if failure["verdict"]:
-        cause += f"\n{failure['verdict']}"
+    first = f"{failure['worker'] or ''} {failure['text']}".strip()
+    cause = (first, *failure["verdict"].splitlines())
     size = run["world_size"]
     ended = local(run["ended_at"])
     return run["number"], run["outcome"] or "under way", by, local(run["requested_at"]), ended, size, cause
@@ -180,7 +179,7 @@ def inspect(client: ApiClient, name: str, stacks: bool, as_json: bool) -> None:
         return
     moved = found["moved_s_ago"]
     since = "" if moved is None else f"; last output or collective {moved:.0f} s ago"
-    click.echo(f"{found['ranks']} ranks on {found['nodes']} nodes{since}")
+    click.echo(f"{counted(found['ranks'], 'rank')} on {counted(found['nodes'], 'node')}{since}")
     for line in (*found["finding"], *found["stacks" if stacks else "lines"]):
         click.echo(escaped(line))
     if found["more_places"] and not stacks:

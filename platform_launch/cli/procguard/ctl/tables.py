@@ -29,7 +29,10 @@ _WIDTH_OF_A_PIPE = 240
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
-    """Print rows under their titles; ``empty`` where there are none. A cell that is a state is coloured."""
+    """Print rows under their titles; ``empty`` where there are none. A cell that is a state is coloured.
+
+    A cell that is a tuple has a line for each of its parts.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -38,13 +41,17 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], empty: 
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        cells = [escaped(str(cell)) for cell in row]
+        cells = [_text(cell) for cell in row]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell.split(" ")[0], "")) for cell in cells))
     console = Console(width=columns() if sys.stdout.isatty() else _WIDTH_OF_A_PIPE)
     with console.capture() as capture:
         console.print(table if table.row_count else empty, markup=False)
     for line in capture.get().splitlines():
         click.echo(line.rstrip())  # the last column needs no padding
+
+
+def _text(cell: object) -> str:
+    return "\n".join(map(escaped, cell)) if isinstance(cell, tuple) else escaped(str(cell))
 
 
 def local(at: str | None) -> str:

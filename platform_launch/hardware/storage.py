@@ -41,8 +41,8 @@ def read(folder: Path) -> Storage:
     numbers = os.statvfs(existing)
     if not problem and numbers.f_flag & os.ST_RDONLY:
         problem = Phrase("{folder} is mounted read-only", folder=existing)
-    elif not problem and (kernels := [one for one in _KERNELS if existing.resolve().is_relative_to(one)]):
-        problem = Phrase("only the kernel makes files in {folder}", folder=kernels[0])
+    elif not problem and (kernel := _kernels(existing)):
+        problem = Phrase("only the kernel makes files in {folder}", folder=kernel)
     elif not problem and not os.access(existing, os.W_OK | os.X_OK):
         problem = Phrase("{folder} may not be written to", folder=existing)
     return Storage(
@@ -52,6 +52,15 @@ def read(folder: Path) -> Storage:
         numbers.f_favail if numbers.f_files else None,
         problem,
     )
+
+
+def _kernels(folder: Path) -> str:
+    """Return which of the kernel's file systems a folder lies on, empty if on none."""
+    try:
+        resolved = folder.resolve()
+    except OSError:  # relative to a working folder that was removed
+        return ""
+    return next((one for one in _KERNELS if resolved.is_relative_to(one)), "")
 
 
 def own_temporary_folder() -> tuple[Path, str]:

@@ -34,6 +34,7 @@ def where(**known: object) -> Location:
         ("[step:120000] x", "[step:120000] x", where()),
         ("[Epoch:1:200] x", "[Epoch:1:200] x", where()),
         ("[GPU0:12345] x", "[GPU0:12345] x", where()),
+        ("[gpu02:12345] x", "[gpu02:12345] x", where(host="gpu02")),
         ("[llama3-lora-rank-64] x", "[llama3-lora-rank-64] x", where()),
         ("[low_rank=8 matrix rank 4] x", "[low_rank=8 matrix rank 4] x", where()),
         ("Rank 0 - 7: x", "Rank 0 - 7: x", where()),

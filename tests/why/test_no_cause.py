@@ -21,6 +21,7 @@ OOM = uncaught("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.
         "[0] MPI startup(): tmi fabric is not available and fallback fabric is enabled",
         "/var/spool/slurmd/job9/slurm_script: line 9: /proc/sys/vm/drop_caches: Permission denied",
         "run.sh: line 9: /scratch/out/metrics.json: Permission denied",
+        "Image https://cdn.example/cat.png is not available",
         "WARNING: Could not lookup the current user's information: user: unknown userid 20417",
         (
             "[LightGBM] [Warning] Connecting to rank 2 failed, waiting for 200 milliseconds\n"

@@ -52,7 +52,7 @@ _HOST_AND_PROCESS = re.compile(
     r"|([\w.<][\w.<>-]{0,100}):[\w<>*?:]{1,24} \[\d{1,3}\] (?=(?:[\w/.+-]{1,80}:\d+ )?NCCL (?:INFO|WARN) )"
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
-    r"|(?!(?i:cuda|epoch|gpu|iter|rank|step)[_-]?\d+:)"
+    r"|(?!(?i:(?:cuda|epoch|iter|rank|step)[_-]?\d+|gpu[_-]?\d):)"
     r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
 )
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.

@@ -292,3 +292,8 @@ def test_sizes_that_differ_while_a_sharded_checkpoint_is_loaded_are_of_its_world
     assert explain_text(loading).cause == "checkpoint_world_size"
     said = uncaught("AssertionError: Loading a checkpoint for MP=1 but world size is 4")
     assert explain_text(said).cause == "checkpoint_world_size"
+
+
+def test_a_path_that_a_page_put_on_the_next_line_belongs_to_the_message(explain_text: Explain) -> None:
+    lines = "[rank3]: FileNotFoundError: [Errno 2] No such file or directory:\n         '/d/shard 7.npz'\n"
+    assert explain_text(lines).details["path"] == "/d/shard 7.npz"

@@ -330,3 +330,31 @@ def test_library_that_crashed_is_the_first_of_the_stack_that_is_not_the_systems(
     )
     assert (verdict.cause, verdict.where.host) == ("segfault", "gn07")
     assert verdict.details["library"] == "/env/lib/python3.11/fastcomm/core.cpython-311.so"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [("Bad address", "mpi_gpu_buffer"), ("Resource temporarily unavailable", "mpi_network_full")],
+)
+def test_mpi_call_that_failed_is_told_by_what_the_network_said(
+    explain_text: Explain, said: str, cause: str
+) -> None:
+    verdict = explain_text(
+        "Fatal error in PMPI_Allgather: Other MPI error, error stack:\n"
+        "PMPI_Allgather(216)........: MPI_Allgather(sbuf=0x15, scount=8, MPI_FLOAT, comm=0x84) failed\n"
+        "MPIC_Isend(511)............:\n"
+        f"MPIDI_OFI_send_normal(352).: OFI tagged inject failed (ofi_send.h:350:MPIDI_OFI_send:{said})\n"
+        "x1.hsn.example: rank 6 exited with code 255\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == (cause, "x1.hsn.example", 6)
+
+
+def test_ucx_that_takes_a_gpus_memory_for_the_hosts_lacks_cuda(explain_text: Explain) -> None:
+    lines = (
+        "[1700000000.123456] [gn3:77:0] ib_md.c:282  UCX  ERROR "
+        "ibv_reg_mr(address=0x7f32, length=64, access=0xf) failed: Bad address\n"
+        "[1700000000.123456] [gn3:77:0] ucp_mm.c:76  UCX  ERROR failed to register address 0x7f32 (host) "
+        "length 64 on md[1]=mlx5_0: Input/output error\n"
+    )
+    verdict = explain_text(lines)
+    assert (verdict.cause, verdict.where.host) == ("ucx_host_memory", "gn3")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from platform_launch.why.answer.verdict import Consequence
 from platform_launch.why.decision.order import is_before
+from platform_launch.why.decision.root_cause import LINES_OF_A_MESSAGE
 from platform_launch.why.lines.line import NOWHERE, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, NoteValue, note
@@ -85,12 +86,21 @@ def success_said(nodes: Sequence[NodeEvents]) -> list[Note]:
     return [note("success-said", log=shown(said.log), line=said.number, text=said.shown)] if said else []
 
 
+def _is_told_by(chosen: Occurrence, event: Occurrence) -> bool:
+    """Tell whether an event is of the answer's kind, or the first line of the message that ends with it."""
+    begins = event.log == chosen.log and 0 < chosen.number - event.number <= LINES_OF_A_MESSAGE
+    reason = begins and event.count == 1 and event.signature.id in chosen.signature.explains
+    return event.signature.id == chosen.signature.id or (
+        reason and chosen.role is SignatureRole.CONSEQUENCE and event.where in (NOWHERE, chosen.where)
+    )
+
+
 def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Consequence, ...]:
     """Sum up what happened to the others, by number of ranks where lines name them."""
-    answered, place = (chosen.signature.id, chosen.where) if chosen else ("", NOWHERE)
+    place = chosen.where if chosen else NOWHERE
     by_signature: dict[str, list[Occurrence]] = {}
     for event in events:
-        if event.role is SignatureRole.CONSEQUENCE and event.signature.id != answered:
+        if event.role is SignatureRole.CONSEQUENCE and not (chosen and _is_told_by(chosen, event)):
             by_signature.setdefault(event.signature.id, []).append(event)
     folded = []
     for same in by_signature.values():

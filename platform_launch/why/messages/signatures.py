@@ -14,6 +14,7 @@ from platform_launch.events import Event
 from platform_launch.files import yaml_values
 from platform_launch.why.lines.line import Location, shown
 from platform_launch.why.lines.literals import PatternSet, branches
+from platform_launch.why.messages.sizes import amount
 
 _FOLDER = Path(__file__).with_name("known")
 # Of two signatures of one rank that a line shows equally, the one that is read first is taken.
@@ -219,11 +220,12 @@ class Catalogue:
 
 
 def _counts(comparison: str, found: re.Match[str]) -> bool:
-    """Tell whether the numbers ``have`` and ``want`` of a match compare as the signature asks."""
+    """Tell whether two numbers or sizes of a match compare as the signature asks."""
     if not comparison:
         return True
-    have, want = int(found["have"]), int(found["want"])
-    return have > want if comparison == "more" else have < want
+    one, sign, other = comparison.split()
+    first, second = amount(found[one]), amount(found[other])
+    return first > second if sign == ">" else first < second
 
 
 def _place_and_details(found: re.Match[str]) -> tuple[Location, tuple[tuple[str, str], ...]]:

@@ -65,6 +65,7 @@ Resource usage summary:
                 "asked": "2.00 GiB",
                 "capacity": "79.1 GiB",
                 "free": "0.5 GiB",
+                "used": "78.5 GiB",
                 "allocated": "70.0 GiB",
                 "unallocated": "7.1 GiB",
             },
@@ -72,7 +73,13 @@ Resource usage summary:
         (
             OLDER_OOM,
             "cuda_out_of_memory",
-            {"asked": "20.00 MiB", "capacity": "10.76 GiB", "free": "15.44 MiB", "allocated": "9.58 GiB"},
+            {
+                "asked": "20.00 MiB",
+                "capacity": "10.76 GiB",
+                "free": "15.44 MiB",
+                "allocated": "9.58 GiB",
+                "reserved": "9.69 GiB",
+            },
         ),
         (
             WATCHDOG,

@@ -28,3 +28,28 @@ def test_an_allocation_larger_than_the_gpu_is_no_lack_of_memory(
     verdict = explain_text(uncaught(form.format(device, asked, capacity, "5.00 GiB"), "[rank3]: "))
     assert (verdict.cause, verdict.where.rank, verdict.where.gpu) == (cause, 3, "1")
     assert verdict.fix.startswith("Smaller batch") == (cause != "oversized_allocation")
+
+
+def test_every_gpu_of_a_line_that_holds_two_messages_is_named(explain_text: Explain) -> None:
+    said = "HIP out of memory. Tried to allocate 1.00 GiB (GPU {}; 31.98 GiB total capacity; {} GiB already allocated; 0 bytes free; 31.80 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"  # noqa: E501
+    verdict = explain_text(f"gn5: RuntimeErrorRuntimeError: : {said.format(6, 31)}{said.format(2, 30)}\n")
+    assert (verdict.cause, verdict.where.host, verdict.where.gpu) == ("device_out_of_memory", "gn5", "6")
+    assert verdict.details["allocated"] == "31 GiB"
+    assert [str(one) for one in verdict.notes] == ["the same on GPU 2"]
+    traceback = uncaught(f"RuntimeError: {said.format(6, 31)}{said.format(2, 30)}")
+    assert [str(one) for one in explain_text(traceback).notes] == ["the same on GPU 2"]
+
+
+def test_processes_that_the_message_lists_are_a_detail(explain_text: Explain) -> None:
+    said = NEW.format("CUDA", "64.00 MiB", "23.60 GiB", "11.00 MiB")
+    said += " Process 4711 has 9.50 GiB memory in use. Process 815 has 310.00 MiB memory in use."
+    said += " Including non-PyTorch memory, this process has 13.70 GiB memory in use."
+    verdict = explain_text(uncaught(said))
+    assert verdict.details["processes"] == "4711 has 9.50 GiB, 815 has 310.00 MiB"
+    assert verdict.details["used"] == "13.70 GiB"
+
+
+def test_a_size_that_the_driver_could_not_tell_is_no_detail(explain_text: Explain) -> None:
+    said = NEW.format("CUDA", "64.00 MiB", "23.60 GiB", "11.00 MiB")
+    said += " Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use."
+    assert "used" not in explain_text(uncaught(said)).details

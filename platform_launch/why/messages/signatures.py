@@ -56,11 +56,12 @@ _PLACES: dict[str, Callable[[str], Any]] = {
     "gpu": lambda gpu: found[1].lower() if (found := _BUS_ADDRESS.fullmatch(gpu)) else gpu,
 }
 
-# A detail of which each line names one more.
-_LISTED = "missing ranks"
+# Details of which each place names one more.
+_LISTED = frozenset({"missing ranks", "processes"})
 _DETAIL_NAMES = {
     "have": "counted",
-    "missing": _LISTED,
+    "missing": "missing ranks",
+    "process": "processes",
     "want": "expected",
     "waited_for": "waited for",
     "peer_operation": "peer's operation",
@@ -115,6 +116,7 @@ class Signature:
     because: str = ""
     everywhere: str = ""
     patterns: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     below: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
@@ -138,7 +140,7 @@ class Signature:
 class Match:
     """A signature in a line: where in its text, the place that the words name, and what else they tell.
 
-    ``others`` are further places of the same kind, which the lines below name one by one.
+    ``others`` are further places of the same kind, which its line or those below name one by one.
     """
 
     signature: Signature
@@ -178,7 +180,8 @@ class Catalogue:
         for index in self._patterns.candidates(text):
             found, signature = self._patterns.patterns[index].search(text), self._owners[index]
             if found is not None and _counts(signature.count, found):
-                return Match(signature, found.start(), *_place_and_details(found))
+                match = Match(signature, found.start(), *_place_and_details(found))
+                return _told(match, signature.beside, (text[found.start() :],))
         return None
 
     def match_of(self, signature: Signature, text: str) -> Match | None:
@@ -188,20 +191,7 @@ class Catalogue:
 
     def goes_on(self, match: Match, texts: Iterable[str]) -> Match:
         """Return a match with what the lines that follow its line tell besides."""
-        told = dict(match.details)
-        named = [match.where]
-        for text in texts:
-            for found in (found for one in match.signature.below for found in re.finditer(one, text)):
-                where, details = _place_and_details(found)
-                if named[0].filled(where) == where.filled(named[0]):
-                    named[0] = named[0].filled(where)
-                elif where not in named:
-                    named.append(where)
-                for name, value in details:
-                    earlier = told.setdefault(name, value)
-                    if name == _LISTED:
-                        told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
-        return replace(match, where=named[0], details=tuple(told.items()), others=tuple(named[1:]))
+        return _told(match, match.signature.below, texts)
 
     def of_event(self, said: Event) -> Signature | None:
         """Return what an event of this launcher means, by its id and perhaps fields (``id name=value``)."""
@@ -217,6 +207,24 @@ class Catalogue:
     def of_exit_code(self, code: int) -> Signature | None:
         """Return what an exit code means by itself (-9 and 137: killed), None for an ordinary one."""
         return self._by_exit_code.get(code)
+
+
+def _told(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
+    """Return a match with the places and details that further patterns find."""
+    told = dict(match.details)
+    named = [match.where, *match.others]
+    for text in texts:
+        for found in (found for one in patterns for found in re.finditer(one, text)):
+            where, details = _place_and_details(found)
+            if named[0].filled(where) == where.filled(named[0]):
+                named[0] = named[0].filled(where)
+            elif where not in named:
+                named.append(where)
+            for name, value in details:
+                earlier = told.setdefault(name, value)
+                if name in _LISTED:
+                    told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
+    return replace(match, where=named[0], details=tuple(told.items()), others=tuple(named[1:]))
 
 
 def _counts(comparison: str, found: re.Match[str]) -> bool:

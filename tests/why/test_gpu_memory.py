@@ -53,3 +53,35 @@ def test_a_size_that_the_driver_could_not_tell_is_no_detail(explain_text: Explai
     said = NEW.format("CUDA", "64.00 MiB", "23.60 GiB", "11.00 MiB")
     said += " Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use."
     assert "used" not in explain_text(uncaught(said)).details
+
+
+@pytest.mark.parametrize(
+    ("told", "held"),
+    [
+        (" Including non-PyTorch memory, this process has 8.00 GiB memory in use.", "30.8 GiB"),
+        (" Including non-PyTorch memory, this process has 38.10 GiB memory in use.", ""),
+        (" Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use.", ""),
+        (" Of the allocated memory 7.00 GiB is allocated by PyTorch", ""),
+        (
+            " 7.00 GiB is allocated by PyTorch, with 1.00 GiB allocated in private pools, and 512.00 MiB is reserved by PyTorch but unallocated.",  # noqa: E501
+            "31.3 GiB",
+        ),
+        ("", ""),
+    ],
+)
+def test_what_others_hold_is_said_where_it_is_much(explain_text: Explain, told: str, held: str) -> None:
+    said = NEW.format("CUDA", "64.00 MiB", "39.50 GiB", "720.00 MiB") + told
+    verdict = explain_text(uncaught(said, "[rank2]: "))
+    assert verdict.cause == "cuda_out_of_memory"
+    assert verdict.details.get("others hold", "") == held
+    assert [one.values.get("held") for one in verdict.noted if one.id == "others-hold"] == [held][
+        : bool(held)
+    ]
+
+
+@pytest.mark.parametrize(("free", "held"), [("25.00 MiB", "6.0 GiB"), ("5.90 GiB", "")])
+def test_what_others_hold_follows_from_what_pytorch_reserved(
+    explain_text: Explain, free: str, held: str
+) -> None:
+    said = OLD.format("CUDA", "64.00 MiB", "15.50 GiB", free)
+    assert explain_text(uncaught(said)).details.get("others hold", "") == held

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from platform_launch.why.answer.gpu_memory import held_by_others
 from platform_launch.why.answer.place import (
     common_place,
     fill_place,
@@ -83,6 +84,9 @@ def verdict_of(
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
+    if held := held_by_others(details):
+        details["others hold"] = held
+        notes.append(note("others-hold", held=held, capacity=details["capacity"]))
     if rule:
         meaning, fix = advice(rule.id, words)
     else:

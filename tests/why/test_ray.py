@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.why.conftest import Explain, uncaught
+from tests.why.conftest import Explain, progress, uncaught
 
 
 def test_error_while_ray_unpacks_a_task_is_not_a_cluster_that_did_not_come_up(explain_text: Explain) -> None:
@@ -120,3 +120,29 @@ def test_process_of_another_version_than_the_cluster_is_named(explain_text: Expl
         "This process on node 10.0.3.7 was started with:\n    Ray: 2.40.0\n    Python: 3.11.4\n"
     )
     assert (verdict.cause, verdict.where.host) == ("ray_versions", "10.0.3.7")
+
+
+def test_request_that_no_node_of_ray_has_is_no_lack_of_machines_in_a_cloud(explain_text: Explain) -> None:
+    said = "(autoscaler +9s) Error: No available node types can fulfill resource request {}. Add some.\n"
+    pinned = explain_text(said.format("{'node:10.9.0.4': 0.001, 'CPU': 1.0}"))
+    assert (pinned.cause, pinned.where.host) == ("ray_node_absent", "10.9.0.4")
+    anywhere = explain_text(said.format("{'GPU': 8.0}"))
+    assert (anywhere.cause, anywhere.where.host) == ("ray_resources", None)
+
+
+def test_wait_for_a_placement_group_with_the_drivers_node_does_not_tell_that_it_is_absent(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "Waiting for creating a placement group of specs for 40 seconds. "
+        "specs=[{'node:10.9.0.4': 0.001, 'GPU': 1.0}, {'GPU': 1.0}].\n"
+    )
+    assert verdict.cause == "ray_resources"
+
+
+def test_node_of_ray_that_joined_late_is_no_failure(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "(autoscaler +9s) Error: No available node types can fulfill resource request "
+        "{'node:10.9.0.4': 0.001, 'GPU': 1.0}. Add suitable ones.\n" + progress(30)
+    )
+    assert verdict.cause is None

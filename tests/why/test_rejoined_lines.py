@@ -81,3 +81,13 @@ def test_lines_of_several_hosts_that_were_glued_together_are_told_apart(explain_
         "/opt/env/bin/python: No such file or directory pdsh@login: 10.16.2.18: ssh exited with exit code 1\n"
     )
     assert (verdict.cause, verdict.where.host) == ("command_missing", "10.16.2.18")
+
+
+def test_apostrophes_are_no_quotes_that_a_terminal_tore(explain_text: Explain) -> None:
+    error = "FATAL:   Couldn't determine user account information: user: unknown userid 20417"
+    verdict = explain_text(
+        "WARNING: Could not lookup the current user's information: user: unknown userid 20417\n"
+        f"{error}\nsrun: error: gn-12: tasks 0-3: Exited with exit code 255\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("container_user", "gn-12")
+    assert (verdict.evidence[0].line, verdict.evidence[0].text) == (2, error)

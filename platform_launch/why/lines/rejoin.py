@@ -21,6 +21,8 @@ _BEGINS = re.compile(
     r'Traceback \(|\s+File "|\[rank\d|[\w.-]{1,40}: (?:error|warning|task)\b|\[?\d{4}-\d\d-\d\d[ T]'
     r"|\w*(?:Error|Exception): "
 )
+# An apostrophe, which is no quote: couldn't, the user's.
+_APOSTROPHE = re.compile(r"(?<=[A-Za-z]{2})'(?=(?:s|t|re|ve|ll|d|m)\b)")
 _PAIRS = (("'", "'"), ('"', '"'), ("(", ")"), ("[", "]"), ("<", ">"), ("{", "}"))
 # A console wraps a message between words, and leaves the space at the end of the line.
 _WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{24,} |.{0,60}\*{3} (?:JOB|STEP) [^*]{1,200} ")
@@ -115,6 +117,7 @@ def _goes_on(text: str, below: str) -> bool:
 
 def _tears(text: str, below: str) -> bool:
     """Tell whether quotes or brackets that a line opens are closed in the one below."""
+    text, below = _APOSTROPHE.sub("", text), _APOSTROPHE.sub("", below)
     for opening, closing in _PAIRS:
         if opening == closing and text.count(opening) % 2 and below.count(opening) % 2:
             return True

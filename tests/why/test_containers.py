@@ -1,0 +1,53 @@
+"""What containers and their runtimes say where a job does not start in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.why.conftest import Explain, progress
+
+ABSENT = "cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            f"srun: error: plugin_load_from_file: dlopen(/slurm/hash_k12.so): libjson-c.so.5: {ABSENT}",
+            "slurm_libraries",
+        ),
+        (
+            f"/host/bin/srun: error while loading shared libraries: libslurmfull.so: {ABSENT}",
+            "slurm_libraries",
+        ),
+        (
+            f"srun: error: plugin_load_from_file: dlopen(/slurm/mpi_pmix.so): libpmix.so.2: {ABSENT}",
+            "library_missing",
+        ),
+        (
+            f"slurmstepd: error: plugin_load_from_file: dlopen(/slurm/a.so): libpmix.so.2: {ABSENT}",
+            "library_missing",
+        ),
+        (f"./solve: error while loading shared libraries: libhdf5.so.200: {ABSENT}", "library_missing"),
+    ],
+)
+def test_library_that_srun_lacks_is_told_from_one_of_a_program_or_of_mpi(
+    explain_text: Explain, line: str, cause: str
+) -> None:
+    assert explain_text(f"{line}\n").cause == cause
+
+
+def test_plugin_that_srun_cannot_load_is_no_job_that_was_refused(explain_text: Explain) -> None:
+    verdict = explain_text(
+        f"srun: error: plugin_load_from_file: dlopen(/slurm/hash_k12.so): libjson-c.so.5: {ABSENT}\n"
+        "srun: fatal: Can't find plugin for hash/k12\n"
+    )
+    assert (verdict.cause, verdict.noted) == ("slurm_libraries", ())
+    assert explain_text("srun: fatal: No command given to execute.\n").cause == "slurm_refused"
+
+
+def test_library_that_a_query_to_slurm_lacked_before_the_training_ran_is_no_failure(
+    explain_text: Explain,
+) -> None:
+    query = f"squeue: error while loading shared libraries: libslurmfull.so: {ABSENT}\n"
+    assert explain_text(query + progress(30)).cause is None

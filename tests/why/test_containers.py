@@ -51,3 +51,28 @@ def test_library_that_a_query_to_slurm_lacked_before_the_training_ran_is_no_fail
 ) -> None:
     query = f"squeue: error while loading shared libraries: libslurmfull.so: {ABSENT}\n"
     assert explain_text(query + progress(30)).cause is None
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("[ERROR] Command not found: nvidia-container-cli, see https://example.org", "container_gpu_tool"),
+        ('exec: "nvidia-container-cli": executable file not found in $PATH', "container_gpu_tool"),
+        ("nvidia-container-cli: initialization error: nvml error: driver not loaded", "container_gpu"),
+        ('exec: "nvidia-container-runtime-hook": executable file not found in $PATH', "container_gpu"),
+    ],
+)
+def test_node_without_nvidias_program_for_containers_is_told_from_one_where_it_failed(
+    explain_text: Explain, line: str, cause: str
+) -> None:
+    said = "slurmstepd: error: pyxis:"
+    start = f"{said} container start failed with error code: 1\n{said} printing enroot log file:\n"
+    hook = f"{said}     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\n"
+    assert explain_text(f"{start}{said}     {line}\n{hook}").cause == cause
+
+
+def test_runtime_that_looked_in_vain_for_nvidias_program_and_went_on_is_no_failure(
+    explain_text: Explain,
+) -> None:
+    probe = "INFO:    Command not found: nvidia-container-cli, using the legacy binding of --nv\n"
+    assert explain_text(probe + progress(30)).cause is None

@@ -76,3 +76,33 @@ def test_runtime_that_looked_in_vain_for_nvidias_program_and_went_on_is_no_failu
 ) -> None:
     probe = "INFO:    Command not found: nvidia-container-cli, using the legacy binding of --nv\n"
     assert explain_text(probe + progress(30)).cause is None
+
+
+def test_program_that_crashed_in_a_hook_is_why_the_container_did_not_start(explain_text: Explain) -> None:
+    said = "4: slurmstepd: error: pyxis:"
+    start = f"{said} container start failed with error code: 1\n{said} printing enroot log file:\n"
+    crash = "/etc/enroot/hooks.d/20-users.sh: line 7: 4711 Aborted      (core dumped) newusers -r < list"
+    verdict = explain_text(f"{start}{said}     {crash}\n")
+    assert (verdict.cause, verdict.where.task) == ("container_hook", 4)
+    assert (verdict.details["hook"], verdict.details["reason"]) == ("20-users.sh", "Aborted")
+    pipe = f"{said}     /etc/enroot/hooks.d/20-users.sh: line 8: 12 Broken pipe      yes\n"
+    ended = f'{said}          13 Killed                  | pwck -R "${{ENROOT_ROOTFS}}"\n'
+    verdict = explain_text(f"{start}{pipe}{ended}")
+    assert (verdict.cause, verdict.details["program"]) == ("container_hook", "pwck")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/etc/enroot/hooks.d/20-users.sh: line 8: 12 Broken pipe      yes",
+        "[INFO] /etc/enroot/hooks.d/20-users.sh exited with return code 0",
+    ],
+)
+def test_hook_that_did_its_work_is_no_failure(explain_text: Explain, line: str) -> None:
+    assert explain_text(f"{line}\n{progress(30)}").cause is None
+    assert explain_text(f"{line}\n{progress(3)}Segmentation fault (core dumped)\n").cause == "segfault"
+
+
+def test_crash_of_a_script_that_is_no_hook_is_a_crash(explain_text: Explain) -> None:
+    verdict = explain_text("/work/hooks/run.sh: line 8: 12 Segmentation fault      (core dumped) ./solve\n")
+    assert verdict.cause == "segfault"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.why.conftest import Explain, uncaught
+from tests.why.conftest import Explain, progress, uncaught
 
 LSF = """Sender: LSF System <lsf@gpu-7>
 Subject: Job 4711: <tune> in cluster <c> Exited
@@ -303,3 +303,21 @@ def test_hosts_between_which_open_mpi_has_no_network_are_named(explain_text: Exp
     )
     assert (verdict.cause, verdict.where.host) == ("mpi_no_transport", "gn-7")
     assert (verdict.details["peer"], verdict.details["tried"]) == ("gn-1", "self vader")
+
+
+def test_host_of_the_job_that_slurm_requeues_below_a_refused_credential_refused_it(
+    explain_text: Explain,
+) -> None:
+    refused = "slurmstepd: error: Munge decode failed: Expired credential\n"
+    verifying = "slurmstepd: error: Verifying authentication credential: Expired credential\n"
+    requeued = (
+        "slurmstepd: error: *** JOB 71 ON gn21 CANCELLED AT 2031-02-03T04:05:06 DUE TO JOB REQUEUE ***\n"
+    )
+    verdict = explain_text(refused + verifying + requeued)
+    assert (verdict.cause, verdict.where.host) == ("slurm_credential", "gn21")
+    other = "srun: error: Task launch for StepId=71.0 failed on node gn30: Job credential expired\n"
+    for text in (other, other + requeued, other + requeued.replace("JOB REQUEUE", "PREEMPTION")):
+        assert explain_text(text).where.host == "gn30"
+    step = "slurmstepd: error: *** STEP 71.0 ON gn21 CANCELLED AT 2031-02-03T04:05:06 ***\n"
+    assert explain_text(refused + verifying + step).where.host is None
+    assert explain_text(refused + progress(30) + requeued).cause == "preempted"

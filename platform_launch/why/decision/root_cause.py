@@ -58,7 +58,8 @@ def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Locatio
     """Return where a cause was, of one that names no process also by what stands right below it.
 
     So C++ aborts below its own message, MPI says which rank an error of the network or an assertion ended,
-    and mpirun loses the daemon that a killed `kubectl exec` ran.
+    mpirun loses the daemon that a killed `kubectl exec` ran, and Slurm requeues a job whose start a node
+    refused.
     """
     if cause.where != Location(host=cause.where.host):
         return cause.where
@@ -66,7 +67,8 @@ def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Locatio
     if cause.shown.startswith(_OF_KUBECTL_EXEC):
         places = {where for e in below if e.signature.id == "mpi_daemon_lost" for where in e.wheres}
     else:
-        close = {"abort": _LINES_OF_AN_ABORT, **dict.fromkeys(_OF_MPI, _LINES_OF_A_STACK)}
+        requeued = {"preempted": _LINES_OF_AN_ABORT} if cause.signature.id == "slurm_credential" else {}
+        close = {"abort": _LINES_OF_AN_ABORT, **requeued, **dict.fromkeys(_OF_MPI, _LINES_OF_A_STACK)}
         places = {e.where for e in below if e.start - cause.number <= close.get(e.signature.id, 0)}
     places.discard(NOWHERE)
     place = places.pop() if len(places) == 1 else NOWHERE

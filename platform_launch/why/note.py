@@ -16,6 +16,7 @@ _DEEPEST = 4
 ENGLISH = {
     # Of the event that answers.
     "same-on": "the same on {others}",
+    "lost-by": "the connection was lost by {place}",
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",
     "others-hold": "about {held} of the GPU's {capacity} are held by other processes (or by this one outside "

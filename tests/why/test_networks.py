@@ -122,6 +122,7 @@ def test_peer_that_closed_a_connection_is_the_place(explain_text: Explain, lost:
         verdict = explain_text(log)
         assert (verdict.cause, str(verdict.where)) == ("connection_lost", "host gn7.cluster")
         assert verdict.details["peer"] == "gn7.cluster<45074>"
+        assert "the connection was lost by host gn2" in verdict.notes[0]
     # One that had lost a connection itself only followed, and a name of the own host tells nothing.
     first = "gn7:51:52 [0] NCCL WARN NET/IB : Got completion from peer 10.3.0.4<9> with error 12\n"
     assert explain_text(first + said).where.host != "gn7.cluster"

@@ -60,6 +60,7 @@ def fill_place(
     if told is not None:
         notes.append(told)
     if gone := _gone(event, nodes):
+        notes += [note("lost-by", place=where.note)] if where != NOWHERE else []
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)

@@ -61,7 +61,7 @@ _LISTED = frozenset({"missing ranks", "processes"})
 _DETAIL_NAMES = {
     "have": "counted",
     "missing": "missing ranks",
-    "process": "processes",
+    "holder": "processes",
     "want": "expected",
     "waited_for": "waited for",
     "peer_operation": "peer's operation",

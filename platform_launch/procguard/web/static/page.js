@@ -118,9 +118,7 @@ document.body.addEventListener("htmx:afterRequest", ({ detail }) => {
     const lines = answer.problems?.length ? answer.problems.map(problem) : [refused(answer)];
     if (errors) errors.replaceChildren(...lines.map((line) => element("p", line)));
     else notice(lines, true);
-    if (detail.xhr.status === 401 && location.pathname !== "/login") {
-      location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname + location.search)}`);
-    }
+    if (detail.xhr.status === 401 && location.pathname !== "/login") logInAgain();
     return;
   }
   if (source.dataset.shows) {
@@ -204,6 +202,11 @@ function connection(state) {
   if (offline) $("#offline-since").textContent = say("offline.since", { time: offlineSince.toLocaleTimeString() });
 }
 
+// The session has ended: log in, and come back to this page.
+function logInAgain() {
+  location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
 function listen() {
   clearTimeout(again);
   source?.close();
@@ -231,7 +234,7 @@ function lost() {
     // A stream that ended after its time is no trouble; one that cannot be had again is.
     try {
       const answer = await fetch("/api/v1/me");
-      if (answer.status === 401) return void location.reload();
+      if (answer.status === 401) return void logInAgain();
       if (!answer.ok) throw new Error(answer.status);
       listen();
     } catch {

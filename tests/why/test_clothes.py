@@ -224,7 +224,7 @@ def test_the_answer_does_not_depend_on_a_logs_clothes(name: str) -> None:
         plain, dressed = plain_answer(case), told(change(case.log.read_text()))
         if is_wrong(plain, dressed):
             wrong.append((case.name, dressed.cause, dressed.title))
-        elif not says_the_same(plain, dressed):
+        elif plain.kind != "unknown" and not says_the_same(plain, dressed):
             otherwise.append((case.name, dressed.kind, dressed.cause))
     assert wrong == []
     assert len(otherwise) <= len(read) * _MOST_OTHERWISE, otherwise

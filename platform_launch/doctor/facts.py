@@ -15,7 +15,6 @@ from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.plan.nccl import ports_in_use
 
 if TYPE_CHECKING:
     from platform_launch.health.reading import DeviceReading
@@ -75,9 +74,7 @@ class Facts:
     @property
     def ports_in_use(self) -> list[HcaPort]:
         """The ports that NCCL uses for this training's traffic between nodes."""
-        if not (self.is_distributed and self.has_gpus):
-            return []
-        return ports_in_use(self.plan.child_environment(self.env.inherited()), self.plan.hardware.hca_ports)
+        return self.plan.ports_in_use(self.env.inherited())
 
     def variable(self, name: str) -> str | None:
         """Return a variable as the training will see it: set outside, or by this launcher."""

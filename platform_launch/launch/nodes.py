@@ -24,7 +24,6 @@ from platform_launch.launch.watched_training import LaunchContext, WatchedTraini
 from platform_launch.observe import FOLDER_VARIABLE
 from platform_launch.observe.memory import MemoryHeld
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.plan.nccl import ports_in_use
 from platform_launch.plan.request import Request
 from platform_launch.supervise import DEFAULT_GRACE_S, Command
 from platform_launch.supervise.signals import SignalInbox
@@ -142,13 +141,12 @@ def _hang_options(
 def health_options(plan: LaunchPlan, env: Environment, interval_s: float) -> HealthOptions:
     """Return the devices that the training uses: its GPUs, and the ports that carry its traffic."""
     machine = plan.hardware
-    ports = ports_in_use(plan.child_environment(env.inherited()), machine.hca_ports)
     return HealthOptions(
         interval_s,
         plan.topology.node_rank,
         env.hostname,
         () if machine.assumed else machine.gpus.devices,
-        tuple(ports) if plan.topology.nnodes > 1 else (),
+        tuple(plan.ports_in_use(env.inherited())),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.environment import Environment
-from platform_launch.hardware import Hardware
+from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan import found_variables, launchers, nccl, processes
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import Request
@@ -50,6 +50,12 @@ class LaunchPlan:
         gone = {removal.name for removal in self.removed}
         kept = {name: value for name, value in inherited.items() if name not in gone}
         return kept | {variable.name: variable.value for variable in self.env}
+
+    def ports_in_use(self, inherited: Mapping[str, str]) -> list[HcaPort]:
+        """Return the RDMA ports that carry this training's traffic between nodes: NCCL's, so GPUs' alone."""
+        if self.topology.nnodes == 1 or not self.hardware.gpus.devices:
+            return []
+        return nccl.ports_in_use(self.child_environment(inherited), self.hardware.hca_ports)
 
     def as_dict(self) -> dict[str, object]:
         """Return the JSON form of ``--print-env --format json`` and of the launch record."""

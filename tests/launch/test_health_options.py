@@ -33,6 +33,10 @@ def test_the_ports_that_are_watched_are_those_that_carry_the_training(
     assert watched(machine(8, hca_ports=PORTS), env) == expected
 
 
+def test_a_training_on_cpus_is_not_unfit_for_a_port_that_only_gpus_would_use() -> None:
+    assert watched(machine(0, hca_ports=PORTS), {}) == []
+
+
 def test_a_gb200_with_a_port_that_went_down_is_not_unfit_where_its_traffic_uses_tcp() -> None:
     gb200 = machine(4, name="NVIDIA GB200", hca_ports=PORTS)
     assert watched(gb200, {}) == []

@@ -85,7 +85,10 @@ class CollectiveWorkers:
         try:
             self._stdin.write(json.dumps(orders).encode() + b"\n")
             line = self._line(time.monotonic() + self._task.collective_limit_s + _MARGIN_S)
-            return [_share(share) for share in json.loads(line)]
+            shares = [_share(share) for share in json.loads(line)]
+            if len(shares) == len(orders):
+                return shares
+            problem = f"{len(shares)} of {len(orders)} processes of the collective say how it went"
         except TimeoutError:
             problem = f"the collective did not end within {self._task.collective_limit_s:g} s"
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

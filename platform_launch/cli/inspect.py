@@ -43,7 +43,7 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
         try:
             answer = control.ask(path)
         except (OSError, ValueError) as error:
-            problems.append(f"{path.parent.name}: {error or 'no answer in time'}")
+            problems.append(f"{path.parent.name}: {error}")
             continue
         if answer is not None:
             answers.append(answer)

@@ -81,7 +81,7 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
         "ranks_from",
         "assume_gpus",
     ):
-        if values[name]:
+        if values[name] is not None and values[name] is not False:  # rank 0 is a rank
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} cannot be used with simulate", _INSTEAD.get(name, _PLACES))
     options = list(run_options)

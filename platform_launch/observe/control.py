@@ -86,7 +86,7 @@ def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
         while chunk := connection.recv(1024 * 1024):
             data += chunk
             if time.monotonic() > deadline or len(data) > _MOST_BYTES:
-                raise TimeoutError
+                raise TimeoutError(f"no whole answer in {limit_s:g} s and {_MOST_BYTES >> 20} MiB")
     if not data:  # it ended when it was asked
         return None
     try:

@@ -153,7 +153,7 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
         (["procguard", "sever"], "Did you mean 'server'?"),
         (["job", "slurmm"], "Invalid value for 'TARGET'"),
         (["simulate", "--nodez", "2"], "No such option"),
-        (["simulate", "--node-rank", "1"], "--node-rank cannot be used with simulate"),
+        (["simulate", "--node-rank", "0"], "--node-rank cannot be used with simulate"),
     ],
 )
 def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], said: str) -> None:

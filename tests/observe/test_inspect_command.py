@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli import main
+from platform_launch.observe import control
 from platform_launch.observe.control import ControlSocket
 
 
@@ -23,9 +24,9 @@ def launches(temporary: Path, *answers: dict[str, object]) -> Iterator[None]:
         for number, answer in enumerate(answers):
             folder = temporary / f"platform_launch_{os.geteuid()}" / f"observe{number}"
             folder.mkdir(parents=True)
-            control = ControlSocket(folder, lambda answer=answer: answer)  # type: ignore[misc]
-            stack.callback(control.stop)
-            control.start()
+            listening = ControlSocket(folder, lambda answer=answer: answer)  # type: ignore[misc]
+            stack.callback(listening.stop)
+            listening.start()
         yield
 
 
@@ -71,6 +72,16 @@ def test_a_launch_that_ends_while_launches_are_found_is_passed_over(
         assert main(["inspect"]) == 0
     shown = capsys.readouterr().out
     assert ("a.log" in shown, "b.log" in shown) == (True, False)
+
+
+def test_a_launch_whose_answer_has_no_end_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(control, "_MOST_BYTES", 0)
+    with launches(tmp_path, answer("gn6", 1, log="a.log")):
+        assert main(["inspect"]) == 70
+    assert "observe0: no whole answer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("data", "code"), [(b"", 66), (b'{"nodes": [', 70), (b"[" * 99_999, 70)])

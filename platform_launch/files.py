@@ -61,6 +61,16 @@ def write_new(path: Path, content: str | bytes, *, mode: int | None = None) -> N
         os.link(new, path)  # unlike a rename, refuses to replace
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, which a single write need not: a signal or a disk that fills up ends it early.
+
+    Raises OSError.
+    """
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
 def create_new(paths: Iterable[Path]) -> tuple[int, Path]:
     """Create the first of these files that is not there yet; return its descriptor and its path.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 
 from platform_launch import streams
+from platform_launch.files import write_all
 
 ENTRY = "_helper"
 PACKAGE = Path(__file__).resolve().parent
@@ -78,7 +79,5 @@ class MessageOutlet:
 
     def send(self, message: bytes) -> None:
         """Write one message whole, from any thread."""
-        data = message + b"\n"
         with self._lock, suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            write_all(self._descriptor, message + b"\n")

@@ -18,6 +18,7 @@ from typing import Any
 
 from platform_launch.errors import InputError
 from platform_launch.events import Event, event
+from platform_launch.files import write_all
 from platform_launch.text import Phrase, one_line
 
 FILE_VARIABLE = "PLATFORM_LAUNCH_QUARANTINE"
@@ -155,7 +156,7 @@ def _append(path: Path, document: Mapping[str, object]) -> None:
             size = os.fstat(descriptor).st_size
             # Whoever wrote before may have been killed in the middle of a line.
             torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" + line if torn else line)
+            write_all(descriptor, b"\n" + line if torn else line)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -99,3 +99,19 @@ def test_the_command_adds_lists_and_releases(
     assert main(["quarantine", "release", "gn3"]) == 66
     monkeypatch.delenv("PLATFORM_LAUNCH_QUARANTINE")
     assert main(["quarantine", "list"]) == 64
+
+
+def test_a_line_for_which_the_disk_has_no_room_is_no_success_and_spoils_no_other(file: Path) -> None:
+    quarantine.add(file, QuarantinedNode("gn6", 0.0, None, "XID 79"))
+    code = (
+        "import resource, sys; from pathlib import Path; from platform_launch.health import quarantine\n"
+        "file = Path(sys.argv[1]); room = file.stat().st_size + 10\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))\n"
+        "quarantine.add(file, quarantine.QuarantinedNode('gn7', 0.0, None, 'XID 48'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False
+    )
+    assert "InputError: the quarantine file" in done.stderr
+    quarantine.add(file, QuarantinedNode("gn8", 0.0, None, "XID 48"))
+    assert [node.node for node in quarantine.read(file)] == ["gn6", "gn8"]

@@ -6,13 +6,13 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from signal import SIGKILL
 from threading import Event, Lock, Thread
 
 from platform_launch import helper
-from platform_launch.errors import LaunchError
+from platform_launch.files import write_all
 from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.messages import InvalidMessageError, Message, decode, encode
@@ -52,36 +52,30 @@ class HelperLink:
         self._still_s = still_s
         self._lock = Lock()
         self._closed = Event()
-        its_stdin, self._to = os.pipe2(os.O_CLOEXEC)
-        self._from, its_stdout = os.pipe2(os.O_CLOEXEC)
-        try:
-            command = Command(helper.command("rendezvous"), without_lookups({**environment, **ENVIRONMENT}))
+        command = Command(helper.command("rendezvous"), without_lookups({**environment, **ENVIRONMENT}))
+        with ExitStack() as undoing, ExitStack() as its_own:  # no descriptor, process or thread may be left
+            its_stdin, self._to = os.pipe2(os.O_CLOEXEC)
+            its_own.callback(os.close, its_stdin)
+            undoing.callback(self._shut)
+            self._from, its_stdout = os.pipe2(os.O_CLOEXEC)
+            its_own.callback(os.close, its_stdout)
+            undoing.callback(os.close, self._from)
             self.pid = start(command, {0: its_stdin, 1: its_stdout})
-        except LaunchError:
-            os.close(self._to)
-            os.close(self._from)
-            raise
-        finally:
-            os.close(its_stdin)
-            os.close(its_stdout)
-        self.send(task)
-        self._thread = Thread(target=self._listen, args=(heard,), name="rendezvous", daemon=True)
-        try:
+            its_own.close()
+            undoing.callback(os.waitpid, self.pid, 0)
+            undoing.callback(self._kill)
+            self.send(task)
+            Thread(target=self._give_signs_of_life, name="alive", daemon=True).start()
+            self._thread = Thread(target=self._listen, args=(heard,), name="rendezvous", daemon=True)
             self._thread.start()
-        except RuntimeError:  # no thread is left: nor may a helper be that nobody hears
-            self._kill()
-            os.waitpid(self.pid, 0)
-            self._shut()
-            os.close(self._from)
-            raise
-        Thread(target=self._give_signs_of_life, name="alive", daemon=True).start()
+            undoing.pop_all()
 
     def send(self, message: Message) -> None:
         """Tell the helper process something; nothing happens when it is gone."""
         data = encode(message) + b"\n"
         with self._lock, suppress(OSError):
             if not self._closed.is_set():
-                os.write(self._to, data)
+                write_all(self._to, data)
 
     def close(self) -> None:
         """Let the helper process end, and reap it."""

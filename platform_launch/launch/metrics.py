@@ -47,6 +47,14 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Refuse a client while there are too many others."""
         return self._free.acquire(blocking=False)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer one client in a thread; where none can be started, its place is free again."""
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            self._free.release()
+            raise  # to be hung up on
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one client."""
         try:

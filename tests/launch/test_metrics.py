@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
@@ -115,6 +117,25 @@ def test_clients_that_never_ask_cannot_hold_more_than_a_few_threads() -> None:
         until(lambda: _answers(server.port))
     finally:
         server.stop()
+
+
+def test_a_client_for_whom_no_thread_can_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MetricsServer(("127.0.0.1", 0), lambda: RunReporter().report(of_all_nodes=False))
+    server.start()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(socketserver.threading, "Thread", _NoThread)  # type: ignore[attr-defined]
+            for _ in range(9):
+                with socket.create_connection(("127.0.0.1", server.port)) as client:
+                    assert client.recv(1) == b""
+        assert ("steps_total",) in scrape(server.port)
+    finally:
+        server.stop()
+
+
+class _NoThread(threading.Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
 
 
 def _answers(port: int) -> bool:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -433,3 +433,45 @@ def test_a_server_that_does_not_answer_holds_nothing_up(server: WireServer, node
     server.hang.clear()  # not before: no heartbeat had an answer until the training had ended
     assert node.process.wait(LIMIT_S) == 0
     assert server.beats > beats
+
+
+class AsksOnce(WireServer):
+    """A server that is lost once it has asked what a worker's ranks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks = self.asked = False
+        self.missed_beats = self.looks = 0
+
+    def answer(
+        self, path: str, query: Mapping[str, list[str]], body: bytes, bearer: str
+    ) -> tuple[int, object]:
+        lost = 503, {"error": "lost", "hint": ""}
+        if path.endswith("/ranks"):
+            self.looks += 1
+            return lost
+        if not self.asks or not path.endswith("/heartbeat"):
+            return super().answer(path, query, body, bearer)
+        if self.asked:
+            self.missed_beats += 1
+            return lost
+        self.asked = True
+        status, document = super().answer(path, query, body, bearer)
+        assert isinstance(document, dict)
+        return status, {**document, "questions": {"0": "question-1"}}
+
+
+def test_a_training_is_looked_at_once_for_a_server_that_is_lost_before_it_has_the_answer(
+    node: AgentNode,
+) -> None:
+    server = AsksOnce()
+    server.start()
+    try:
+        node.start(server.url)
+        started(server, 1, SLEEP)
+        server.wait(WorkerState.RUNNING, 1)
+        server.asks = True
+        until(lambda: server.looks and server.missed_beats >= 5)
+        assert server.looks == 1
+    finally:
+        server.stop()

@@ -60,10 +60,11 @@ class Exchange:
         with self._changed:
             return self._orders, self._sent_at
 
-    def questions(self) -> Mapping[int, str]:
-        """Return what somebody wants to see of workers, by number."""
+    def take_questions(self) -> Mapping[int, str]:
+        """Return what somebody wants to see of workers, by number: once, as answers repeat it."""
         with self._changed:
-            return self._questions
+            questions, self._questions = self._questions, {}
+            return questions
 
     def wait(self, limit_s: float, *, for_change: bool) -> bool:
         """Wait; end at once when closed, and with ``for_change`` when there is news. False when closed."""

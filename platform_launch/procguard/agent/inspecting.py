@@ -57,7 +57,7 @@ class Inspector:
         try:
             seen = inspect_run(self._state.runs(number)[-1], number, question)
             self._connection.send_ranks(seen)
-        except RequestError:  # the next heartbeat asks again, and says what is wrong
+        except RequestError:  # the next answer to a heartbeat asks again
             self._answered.pop(number, None)
         except (OSError, IndexError) as error:  # its run is gone, or the disk is in trouble
             self._log("WARN", f"worker {number}: its ranks cannot be looked at: {error}")

@@ -128,7 +128,7 @@ class Agent:
     def _step(self, exchange: Exchange, *, leaving: bool = False) -> None:
         """Let each worker take a step, and offer what is now to the server."""
         orders, _ = exchange.orders()
-        self._inspector.answer_new(exchange.questions())
+        self._inspector.answer_new(exchange.take_questions())
         for worker in self._workers:
             worker.order = orders.get(worker.number)
             worker.advance(leaving=leaving)

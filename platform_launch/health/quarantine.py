@@ -96,7 +96,7 @@ def _in_force(lines: Iterable[str], now: float, unread: list[int]) -> tuple[Quar
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            node = str(entry["node"])
+            node = _text(entry["node"])
             if entry["event"] == "released":
                 found.pop(node, None)
             elif entry["event"] == "quarantined":

@@ -18,7 +18,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from platform_launch.hardware import running
 from platform_launch.procguard.agent.launch import MARKER
-from platform_launch.procguard.api.wire import Heartbeat, JoinRequest, WorkerOrder, WorkerReport, WorkerState
+from platform_launch.procguard.api.wire import (
+    Heartbeat,
+    JoinRequest,
+    QuarantineReport,
+    WorkerOrder,
+    WorkerReport,
+    WorkerState,
+)
 from tests.lab.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +45,7 @@ class WireServer:
         self.credential = "credential-1"
         self.taken = False
         self.beats = 0
+        self.quarantines: list[QuarantineReport | None] = []
         self._http: _Http | None = None
         self._port = 0
         self._encryption: tuple[Path, Path] | None = None
@@ -101,6 +109,7 @@ class WireServer:
             self.reports[report.number] = report
             self.seen.append(report)
         self.beats += 1
+        self.quarantines.append(beat.quarantine)
         orders = {
             number: order.model_copy(
                 update={"log_offset": len(self.logs.get((number, order.generation), b""))}

@@ -13,6 +13,8 @@ from platform_launch.health import quarantine
 from platform_launch.health.quarantine import QuarantinedNode
 from platform_launch.procguard.agent.quarantine import QuarantineWatch
 from platform_launch.procguard.api.wire import Heartbeat
+from tests.lab.waiting import until
+from tests.procguard.agent_lab import node_in, serving
 
 BEGAN = time.time() - 60
 
@@ -79,3 +81,25 @@ def test_sentences_in_sentences_without_end_keep_no_agent_from_its_heartbeats(fi
     read = Heartbeat.model_validate_json(beat.model_dump_json()).quarantine
     assert read is not None
     assert (read.reason, read.reason_sentence) == ("fan", None)
+
+
+def test_the_first_heartbeat_knows_of_it_already(file: Path, tmp_path: Path) -> None:
+    quarantine.add(file, QuarantinedNode("gn6", BEGAN, None, "XID 79"))
+    with serving() as server, node_in(tmp_path / "node") as node:
+        node.start(server.url, "--quarantine", str(file))
+        until(lambda: server.beats)
+        first = server.quarantines[0]
+    assert first is not None
+    assert first.since == BEGAN
+
+
+def test_a_name_that_is_no_text_is_told_as_one(file: Path) -> None:
+    entry = {"event": "quarantined", "node": "gn\ud800", "since": BEGAN, "gpus": ["GPU-7a"]}
+    file.write_text(json.dumps(entry) + "\n")
+    node = watch(file)
+    node.poll(file)
+    assert node.held is not None
+    assert node.held.name == "gn\\ud800"
+    node.release(BEGAN)
+    node.poll(file)
+    assert node.held is None

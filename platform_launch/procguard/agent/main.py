@@ -66,9 +66,9 @@ class Agent:
             exchange = Exchange(inbox.wake)
             beats = HeartbeatSender(self._connection, exchange, self._log)
             shipping = Shipping(self._connection, exchange, self._logs)
+            self._quarantine.start()
             self._step(exchange)
             self._monitor.start()
-            self._quarantine.start()
             threads = [threading.Thread(target=work, daemon=True) for work in (beats.run, shipping.run)]
             for thread in threads:
                 thread.start()

@@ -13,6 +13,8 @@ from platform_launch.procguard.api.wire import QuarantineReport
 from platform_launch.sentences import Sentence
 
 _EVERY_S = 10.0
+# A first heartbeat that does not know yet would tell the server that the node is released.
+_FIRST_S = 2.0
 
 
 class QuarantineWatch:
@@ -36,11 +38,13 @@ class QuarantineWatch:
         self._logged = ""
         self._wanted: float | None = None
         self._release_requested = threading.Event()
+        self._has_looked = threading.Event()
 
     def start(self) -> None:
-        """Look from now on, as long as the process lives."""
+        """Look from now on, as long as the process lives; the first look is waited for, but not for long."""
         if self._file is not None:
             threading.Thread(target=self._run, args=(self._file,), daemon=True).start()
+            self._has_looked.wait(_FIRST_S)
 
     def release(self, since: float | None) -> None:
         """Have the quarantine ended that began then; the same wish is carried out once."""
@@ -83,6 +87,7 @@ class QuarantineWatch:
     def _run(self, file: Path) -> None:
         while True:
             self.poll(file)
+            self._has_looked.set()
             self._release_requested.wait(_EVERY_S)
             self._release_requested.clear()
 

@@ -4,7 +4,7 @@ import re
 import time
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
 from tests.lab.waiting import until
@@ -14,6 +14,15 @@ HOSTILE = (
     b"\x1b[31mred\x1b[0m <script>document.title='owned'</script><img src=x onerror=alert(1)> "
     b"\x1b]0;title\x07 \xe2\x80\xaeturned \xff\n"
 )
+
+
+def click_twice(page: Page, button: str, fetches: str) -> int:
+    """Click as an impatient person does; return how often what is wanted was asked for."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("button", name=button).evaluate("(one) => { one.click(); one.click(); }")
+    until(lambda: page.evaluate("0") == 0 and asked)
+    return sum(fetches in url for url in asked)
 
 
 def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
@@ -77,6 +86,13 @@ def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[
     page.get_by_label("Run").select_option("1")
     expect(lines.last).to_contain_text("while paused")
 
+    agent.write(1, b"".join(b"step %d\n" % number for number in range(2, 1501)))
+    page.goto("/workers/gn39-1/log")
+    expect(lines).to_have_count(1000)
+    assert click_twice(page, "Load older lines", "offset=0&") == 1
+    expect(lines.first).to_contain_text("the second run")
+    expect(lines).to_have_count(1500)
+
 
 def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:
     server.group("merged", ["gn6-0", "gn7-0"], GroupSettings(master_addr="gn6"))
@@ -98,7 +114,7 @@ def test_the_log_of_a_group(visit: Visit, server: Lab, agents: dict[str, Agent])
     lines = page.locator("#log-lines .line")
     expect(lines.last).to_contain_text("ConnectionError: peer has gone")
     expect(lines.nth(-2)).to_contain_text("1 · gn7-0the end")
-    page.get_by_role("button", name="Load older lines").click()
+    assert click_twice(page, "Load older lines", "before=") == 1
     expect(lines.first.locator(".strong.ink1")).to_have_text("red")
     expect(lines).to_have_count(705)
     page.get_by_label("Errors only").check()

@@ -106,7 +106,7 @@
     }
   }
 
-  older.addEventListener("click", () => attempt(async () => {
+  logText.onClick(older, () => attempt(async () => {
     following = false;
     const mine = request;
     const page = await ask({ before });
@@ -117,8 +117,10 @@
     sayState();
     pane.scrollTop += pane.scrollHeight - height;
   }));
-  further.addEventListener("click", () => attempt(async () => {
+  logText.onClick(further, () => attempt(async () => {
+    const mine = request;
     const page = await ask({ after });
+    if (mine !== request) return;
     text.append(...rows(page.lines));
     after = page.after;
     further.hidden = !page.more;

@@ -264,7 +264,7 @@
     history.replaceState(null, "", permalink(line));
   }
 
-  older.addEventListener("click", () => attempt(async () => {
+  logText.onClick(older, () => attempt(async () => {
     following = false;
     const from = Math.max(0, begin - WINDOW);
     const window = await ask({ offset: from, limit: Math.max(16, begin - from) });

@@ -135,6 +135,17 @@ const logText = (() => {
     });
   }
 
+  // A button that fetches more: a second click, before what the first one fetched is there, would fetch it again.
+  function onClick(button, fetchMore) {
+    let underWay = false;
+    button.addEventListener("click", async () => {
+      if (underWay) return;
+      underWay = true;
+      await fetchMore();
+      underWay = false;
+    });
+  }
+
   // Asks the API. What it refuses is an Error with its words.
   async function ask(address, query) {
     const answer = await fetch(`${address}?${new URLSearchParams(query)}`);
@@ -147,5 +158,5 @@ const logText = (() => {
     return answer.json();
   }
 
-  return { shown, rewritten, inBytes, sought, onSearch, ask };
+  return { shown, rewritten, inBytes, sought, onSearch, onClick, ask };
 })();

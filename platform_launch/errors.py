@@ -12,6 +12,8 @@ import errno
 import os
 from collections.abc import Collection
 
+from platform_launch.text import Phrase
+
 
 class LaunchError(Exception):
     """A launch that must not start. ``exit_code`` 70: a fault of the launcher itself.
@@ -120,11 +122,16 @@ def of_file(error: OSError) -> InputError | None:
     None where it is a fault of this project.
     """
     if error.filename is None and error.errno in _FULL:
-        return InputError(f"the output cannot be written: {error.strerror}", "free room where it goes")
+        return InputError(
+            Phrase("the output cannot be written: {problem}", problem=error.strerror),
+            "free room where it goes",
+        )
     if error.filename is None or error.errno not in _CLOSED:
         return None
-    todo = "free room there" if error.errno in _FULL else "correct the path or its permissions"
-    return InputError(f"{os.fsdecode(error.filename)}: {error.strerror}", todo)
+    todo = Phrase("free room there" if error.errno in _FULL else "correct the path or its permissions")
+    return InputError(
+        Phrase("{path}: {problem}", path=os.fsdecode(error.filename), problem=error.strerror), todo
+    )
 
 
 def shown(value: str, longest: int = 120) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import click
 from rich.console import Console
 from rich.prompt import Prompt
 
+from platform_launch.console.languages import phrase_words
 from platform_launch.console.screen import columns
 from platform_launch.errors import InputError, UsageError
+from platform_launch.text import Phrase
 
 
 class Dialogue:
@@ -28,9 +30,9 @@ class Dialogue:
     def say(self, text: str) -> None:
         """Show a line to whoever answers."""
         if self.open:
-            self._console.print(text, markup=False)
+            self._console.print(phrase_words(text), markup=False)
 
-    def choose(self, flag: str, question: str, choices: dict[str, str], default: str | None) -> str:
+    def choose(self, flag: str, question: str, choices: Mapping[str, str], default: str | None) -> str:
         """Return one of ``choices`` (answer → what it means), by its number or its name.
 
         Without a terminal and a default this ends the dialogue: nothing else can be asked before.
@@ -40,11 +42,11 @@ class Dialogue:
                 self._missing.append(f"{flag} ({', '.join(choices)})")
                 self.settle()
             return str(default)
-        self._console.print(question, markup=False)
+        self._console.print(phrase_words(question), markup=False)
         for number, (name, meaning) in enumerate(choices.items(), 1):
-            self._console.print(f"  {number}  {name:<18} {meaning}", markup=False)
+            self._console.print(f"  {number}  {name:<18} {phrase_words(meaning)}", markup=False)
         numbered = dict(zip(map(str, range(1, len(choices) + 1)), choices, strict=False))
-        answer = self._prompt("choice", default or "1", [*numbered, *choices])
+        answer = self._prompt(Phrase("choice"), default or "1", [*numbered, *choices])
         return numbered.get(answer, answer)
 
     def ask(self, flag: str, question: str, default: str | None, check: Callable[[str], object]) -> str:
@@ -58,26 +60,26 @@ class Dialogue:
             try:
                 check(answer)
             except InputError as error:
-                self._console.print(f"  {error.message}", style="yellow", markup=False)
+                self._console.print(f"  {phrase_words(error.message)}", style="yellow", markup=False)
                 if error.hint:
-                    self._console.print(f"  {error.hint}", style="yellow", markup=False)
+                    self._console.print(f"  {phrase_words(error.hint)}", style="yellow", markup=False)
             else:
                 return answer
 
     def confirm(self, question: str) -> None:
         """Go on after a yes, or at once where nothing was asked. Raises click.Abort after a no."""
         if self.open and self.asked:
-            click.confirm(question, default=True, abort=True, err=True)
+            click.confirm(phrase_words(question), default=True, abort=True, err=True)
 
     def agrees(self, question: str) -> bool:
         """Return the answer to yes or no; no where nobody can be asked."""
-        return self.open and click.confirm(question, default=False, err=True)
+        return self.open and click.confirm(phrase_words(question), default=False, err=True)
 
     def _prompt(self, question: str, default: str | None, choices: list[str] | None = None) -> str:
         self.asked = True
         try:
             answer = Prompt.ask(
-                question,
+                phrase_words(question),
                 console=self._console,
                 choices=choices,
                 show_choices=False,
@@ -92,7 +94,10 @@ class Dialogue:
         """Raise UsageError when questions remained that nobody could be asked."""
         if self._missing:
             raise UsageError(
-                f"no terminal to ask on, and no {', '.join(self._missing)}: expected every answer as a flag",
+                Phrase(
+                    "no terminal to ask on, and no {missing}: expected every answer as a flag",
+                    missing=", ".join(self._missing),
+                ),
                 "add them, or run this on a terminal",
             )
 

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from platform_launch.console.languages import phrase_words, rank_words
 from platform_launch.errors import InputError
-from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words
+from platform_launch.observe.collectives import WaitReport, compare, ranks_in_words, ranks_named
 from platform_launch.observe.dumps import (
     RankTrace,
     find_dumps,
     looks_like_dump,
     read_dump,
 )
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, padded
 from platform_launch.why.sources import logs_in
 
 
@@ -39,22 +40,23 @@ class DumpReading:
     def lines(self) -> list[str]:
         """Return the answer for a terminal, one fact a line."""
         report = self.report
-        facts = [("suspects", ranks_in_words(report.suspect_ranks) if report.suspect_ranks else "")]
-        if not report.suspect_ranks:
-            facts = [
-                (
-                    "suspects",
-                    f"none: nobody waits for another in the dumps of {counted(len(self.dumps), 'rank')}",
-                )
-            ]
+        nobody = Phrase(
+            "none: nobody waits for another in the dumps of {ranks}", ranks=counted(len(self.dumps), "rank")
+        )
+        suspects = _named(report.suspect_ranks) if report.suspect_ranks else nobody
+        facts: list[tuple[str, str]] = [(Phrase("suspects:"), suspects)]
         telling = [w for w in report.waiting if {*w.behind, *w.stopped, *w.differ} & {*report.suspect_ranks}]
-        facts += [("waiting", str(waiting)) for waiting in telling or report.waiting]
+        facts += [
+            (Phrase("waiting:"), rank_words((waiting.sentence(),), str(waiting)))
+            for waiting in telling or report.waiting
+        ]
         if telling and len(telling) < len(report.waiting):
-            facts.append(("besides", f"{len(report.waiting) - len(telling)} more (--format json names them)"))
+            more = Phrase("{more} more (--format json names them)", more=len(report.waiting) - len(telling))
+            facts.append((Phrase("besides:"), more))
         if report.missing_ranks:
-            facts.append(("no dump", ranks_in_words(report.missing_ranks)))
-        facts += [("unreadable", problem) for problem in self.unreadable]
-        return [f"{label + ':':<11} {text}" for label, text in facts]
+            facts.append((Phrase("no dump:"), _named(report.missing_ranks)))
+        facts += [(Phrase("unreadable:"), problem) for problem in self.unreadable]
+        return [f"{padded(phrase_words(label), 11)} {phrase_words(text)}" for label, text in facts]
 
 
 def split(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
@@ -78,18 +80,27 @@ def read(paths: Sequence[Path]) -> DumpReading:
     nameless = next((path for path in paths if path.is_file() and path not in dumps.values()), None)
     if nameless is not None:
         raise InputError(
-            f"{nameless} is a flight recorder dump of no known rank: expected a name "
-            "that ends with its rank, each rank once (…_rank7, …7.json)",
+            Phrase(
+                "{path} is a flight recorder dump of no known rank: expected a name that ends "
+                "with its rank, each rank once (…_rank7, …7.json)",
+                path=nameless,
+            ),
             "rename it, or name the folder that all dumps of the launch lie in",
         )
     traces: dict[int, RankTrace] = {}
-    problems = []
+    problems: list[str] = []
     for rank, path in dumps.items():
         try:
             traces[rank] = read_dump(path, rank)
-        except (InputError, OSError) as error:
+        except InputError as error:
+            problems.append(error.message)
+        except OSError as error:
             problems.append(str(error))
     return DumpReading(dumps, compare(traces, max(dumps, default=-1) + 1), tuple(problems))
+
+
+def _named(ranks: Iterable[int]) -> str:
+    return rank_words((ranks_named(ranks),), ranks_in_words(ranks))
 
 
 def _holds_logs(folder: Path) -> bool:

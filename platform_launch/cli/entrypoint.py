@@ -6,6 +6,7 @@ import click
 
 from platform_launch.errors import InstallationError
 from platform_launch.project import project_root
+from platform_launch.text import Phrase
 
 
 @click.command("entrypoint")
@@ -18,7 +19,7 @@ def command() -> int:
     script = project_root() / "start_multinode_platform.sh"
     if not script.is_file():
         raise InstallationError(
-            f"{script} does not exist: expected it beside the package",
+            Phrase("{script} does not exist: expected it beside the package", script=script),
             "reinstall platform-launch; `platform-launch run` needs no script",
         )
     click.echo(script)

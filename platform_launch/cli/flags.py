@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from platform_launch.cli import completion
-from platform_launch.errors import UsageError, shown
+from platform_launch.errors import UsageError, shown, shown_list
+from platform_launch.text import Phrase
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,8 +26,20 @@ class WholeNumber(click.IntRange):
         except (TypeError, ValueError):
             number = None
         if number is None or not _within(number, self):
-            raise _refused(value, "a whole number", self, param, ctx)
+            raise _refused(value, "a whole number", _limits(self), param, ctx)
         return number
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
+    """One of some words; a refusal says what was read and what is expected."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the word. Raises UsageError."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            known = Phrase("one of {known}", known=shown_list(self.choices))
+            raise _refused(value, known, "", param, ctx) from error
 
 
 class Number(click.FloatRange):
@@ -39,7 +52,7 @@ class Number(click.FloatRange):
         except (TypeError, ValueError):
             number = math.nan
         if not (math.isfinite(number) and _within(number, self)):
-            raise _refused(value, "a number", self, param, ctx)
+            raise _refused(value, "a number", _limits(self), param, ctx)
         return number
 
 
@@ -49,24 +62,31 @@ def _within(number: float, allowed: WholeNumber | Number) -> bool:
     return low and (most is None or number <= most)
 
 
-def _refused(
-    value: Any,
-    what: str,
-    allowed: WholeNumber | Number,
-    param: click.Parameter | None,
-    ctx: click.Context | None,
-) -> UsageError:
+def _limits(allowed: WholeNumber | Number) -> str:
     least, most = allowed.min, allowed.max
     if least is not None and most is not None:
-        limits = f" from {least} to {most}"
-    elif least is not None:
-        limits = f" above {least}" if allowed.min_open else f", {least} or more"
-    else:
-        limits = ""
+        return Phrase(" from {least} to {most}", least=least, most=most)
+    if least is None:
+        return ""
+    return Phrase(" above {least}" if allowed.min_open else ", {least} or more", least=least)
+
+
+def _refused(
+    value: Any, what: str, limits: str, param: click.Parameter | None, ctx: click.Context | None
+) -> UsageError:
     option = max(param.opts, key=len) if isinstance(param, click.Option) else ""
     flag = option or (param.human_readable_name if param else "")
-    hint = f"{ctx.command_path} --help lists the options" if ctx else ""
-    return UsageError(f"{flag} {shown(str(value))}: expected {what}{limits}".lstrip(), hint)
+    hint = (
+        Phrase("{where} --help lists the {listed}", where=ctx.command_path, listed="options") if ctx else ""
+    )
+    refused = Phrase(
+        "{flag} {value}: expected {what}{limits}",
+        flag=flag,
+        value=shown(str(value)),
+        what=what,
+        limits=limits,
+    )
+    return UsageError(refused, hint)
 
 
 def flags(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -105,5 +125,5 @@ log_dir_option = click.option(
 )
 
 json_or_table = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format", "form", type=OneOf(["table", "json"]), default="table", show_default=True
 )

@@ -11,36 +11,38 @@ import click
 
 from platform_launch import hardware, jobs
 from platform_launch.cli.dialogue import Dialogue, first_found
+from platform_launch.cli.flags import OneOf
 from platform_launch.cli.init_hosts import master_of, read_hosts, settle_hosts, start_or_show
 from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, said_by_flags, warn
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.jobs.description import Value, check, write
 from platform_launch.jobs.names import check_name, suggest_name
 from platform_launch.project import project_root
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined
 
 KINDS = {
-    "one-node": "train on this machine",
-    "several-nodes": "machines without a scheduler: by hand, or all over ssh",
-    "slurm": "submit a batch script",
-    "kubernetes": "submit a manifest: Job, JobSet, Kubeflow, Volcano …",
-    "debug": "all nodes wait, and node 0 runs again and again on them",
-    "check": "no job yet: test this node alone, or all together",
-    "trouble": "a job failed, hangs or does not start: what to look at",
+    "one-node": Phrase("train on this machine"),
+    "several-nodes": Phrase("machines without a scheduler: by hand, or all over ssh"),
+    "slurm": Phrase("submit a batch script"),
+    "kubernetes": Phrase("submit a manifest: Job, JobSet, Kubeflow, Volcano …"),
+    "debug": Phrase("all nodes wait, and node 0 runs again and again on them"),
+    "check": Phrase("no job yet: test this node alone, or all together"),
+    "trouble": Phrase("a job failed, hangs or does not start: what to look at"),
 }
 TARGETS = {
-    "kubernetes": "Indexed Job: plain Kubernetes",
-    "jobset": "JobSet: all nodes start again together",
-    "pytorchjob": "Kubeflow training-operator",
-    "trainjob": "Kubeflow Trainer v2",
-    "leaderworkerset": "LeaderWorkerSet",
-    "volcano": "Volcano Job",
-    "kubebrain": "KubeBrain TrainingJob",
+    "kubernetes": Phrase("Indexed Job: plain Kubernetes"),
+    "jobset": Phrase("JobSet: all nodes start again together"),
+    "pytorchjob": Phrase("Kubeflow training-operator"),
+    "trainjob": Phrase("Kubeflow Trainer v2"),
+    "leaderworkerset": Phrase("LeaderWorkerSet"),
+    "volcano": Phrase("Volcano Job"),
+    "kubebrain": Phrase("KubeBrain TrainingJob"),
 }
 _SCHEDULERS = (("sbatch", "slurm"), ("kubectl", "kubernetes"))
 _SUBMITTED = ("slurm", "kubernetes")
@@ -48,20 +50,32 @@ _JOB_FILE = "job.yaml"
 # What needs no answers: commands that can be pasted, each with what it is for.
 _WITHOUT_QUESTIONS = {
     "check": (
-        ("which node of which job the variables here say this is:", "platform-launch topology"),
-        ("what a launch would run here, and why, without running it:", "platform-launch run --print-env"),
+        (Phrase("which node of which job the variables here say this is:"), "platform-launch topology"),
         (
-            "this node alone: driver, GPUs, torch, memory, ports (--jax for JAX):",
+            Phrase("what a launch would run here, and why, without running it:"),
+            "platform-launch run --print-env",
+        ),
+        (
+            Phrase("this node alone: driver, GPUs, torch, memory, ports (--jax for JAX):"),
             "platform-launch doctor --local",
         ),
-        ("all nodes together, as each node's command: network, collectives:", "platform-launch doctor"),
-        ("two nodes that train on this machine, GPUs or not:", "platform-launch simulate --nodes 2"),
+        (
+            Phrase("all nodes together, as each node's command: network, collectives:"),
+            "platform-launch doctor",
+        ),
+        (Phrase("two nodes that train on this machine, GPUs or not:"), "platform-launch simulate --nodes 2"),
     ),
     "trouble": (
-        ("the newest launch failed: the first cause over all nodes, and its fix:", "platform-launch why"),
-        ("its logs, all nodes in one; --follow while it runs:", "platform-launch logs --level WARN"),
-        ("it runs and does nothing: what every rank is doing now:", "platform-launch inspect"),
-        ("it does not start: variables, driver, network, as each node's command:", "platform-launch doctor"),
+        (
+            Phrase("the newest launch failed: the first cause over all nodes, and its fix:"),
+            "platform-launch why",
+        ),
+        (Phrase("its logs, all nodes in one; --follow while it runs:"), "platform-launch logs --level WARN"),
+        (Phrase("it runs and does nothing: what every rank is doing now:"), "platform-launch inspect"),
+        (
+            Phrase("it does not start: variables, driver, network, as each node's command:"),
+            "platform-launch doctor",
+        ),
     ),
 }
 
@@ -69,10 +83,10 @@ _WITHOUT_QUESTIONS = {
 @click.command("init", cls=ScriptArguments)
 @click.option(
     "--kind",
-    type=click.Choice(list(KINDS)),
+    type=OneOf(list(KINDS)),
     help="Where the job runs; check and trouble: no job, but what to look at.",
 )
-@click.option("--target", type=click.Choice(list(TARGETS)), help="With --kind kubernetes: what runs it.")
+@click.option("--target", type=OneOf(list(TARGETS)), help="With --kind kubernetes: what runs it.")
 @job_options
 @click.option(
     "--hosts",
@@ -118,15 +132,19 @@ def command(
         ("--master-addr", master_addr, "several-nodes"),
     ):
         if value is not None and (kind := kind or of_kind) != of_kind:
-            raise UsageError(f"{flag} belongs to --kind {of_kind}, not to {kind}")
+            raise UsageError(
+                Phrase(
+                    "{flag} belongs to --kind {of_kind}, not to {kind}", flag=flag, of_kind=of_kind, kind=kind
+                )
+            )
     if kind is None:
         scheduler = first_found(_SCHEDULERS, env.get("PATH"))
         kind = dialogue.choose(
-            "--kind", "Where does the job run?", KINDS, scheduler if dialogue.open else None
+            "--kind", Phrase("Where does the job run?"), KINDS, scheduler if dialogue.open else None
         )
     if kind in _WITHOUT_QUESTIONS:
         for purpose, line in _WITHOUT_QUESTIONS[kind]:
-            click.echo(f"# {purpose}\n{line}")
+            click.echo(f"# {phrase_words(purpose)}\n{line}")
         return 0
     told = description(flags, ctx.meta["script_args"])
     target = _target(kind, target, dialogue)
@@ -147,7 +165,7 @@ def command(
 def _target(kind: str, target: str | None, dialogue: Dialogue) -> str | None:
     """Return what renders this kind of job; None where no scheduler takes a file."""
     if kind == "kubernetes":
-        return target or dialogue.choose("--target", "What runs it there?", TARGETS, "kubernetes")
+        return target or dialogue.choose("--target", Phrase("What runs it there?"), TARGETS, "kubernetes")
     return "slurm" if kind == "slurm" else None
 
 
@@ -160,7 +178,7 @@ def _complete(
         # A login machine may have none while its nodes do; where this machine is a node, none is none.
         if gpus or kind not in _SUBMITTED:
             told["gpus_per_node"] = str(gpus)
-            dialogue.say(f"GPUs per node: {gpus}, as on this machine (--gpus-per-node)")
+            dialogue.say(Phrase("GPUs per node: {gpus}, as on this machine (--gpus-per-node)", gpus=gpus))
     if kind == "one-node":
         told.setdefault("nodes", "1")
     if kind != "kubernetes":
@@ -172,25 +190,27 @@ def _complete(
             told[key] = dialogue.ask(flag, question, default, fits)
     for key, question, flag in _optional_questions(kind):
         if key not in told:
-            answer = dialogue.ask(flag, f"{question} (Enter: none)", "", partial(_check_optional, key))
+            answer = dialogue.ask(
+                flag, Phrase("{question} (Enter: none)", question=question), "", partial(_check_optional, key)
+            )
             if answer:
                 told[key] = _optional(key, answer)
 
 
 def _optional_questions(kind: str) -> list[tuple[str, str, str]]:
     """Return key, question and flag of what a job may do without."""
-    questions = [
+    questions: list[tuple[str, str, str]] = [
         (
             "script",
-            "Your training script, where the job sees it; else the shipped one trains",
+            Phrase("Your training script, where the job sees it; else the shipped one trains"),
             "--script",
         ),
-        ("arguments", "Arguments of the script", "--"),
+        ("arguments", Phrase("Arguments of the script"), "--"),
     ]
     if kind == "kubernetes":
         questions += [
-            ("volumes", "Volume with your data, as claim:/path or /folder/of/node:/path", "--volume"),
-            ("secret_env", "Variable out of a Secret, as NAME=SECRET:KEY", "--secret-env"),
+            ("volumes", Phrase("Volume with your data, as claim:/path or /folder/of/node:/path"), "--volume"),
+            ("secret_env", Phrase("Variable out of a Secret, as NAME=SECRET:KEY"), "--secret-env"),
         ]
     return questions
 
@@ -202,7 +222,8 @@ def _optional(key: str, answer: str) -> Value:
             return shlex.split(answer)
         except ValueError as error:
             raise InputError(
-                f"arguments {shown(answer)}: {error}", "close every quote, as in a shell"
+                Phrase("arguments {text}: {problem}", text=shown(answer), problem=error),
+                "close every quote, as in a shell",
             ) from error
     if key == "volumes":
         return [answer]
@@ -222,15 +243,17 @@ def _check_optional(key: str, answer: str) -> None:
 def _questions(kind: str, directory: Path) -> list[tuple[str, str, str | None]]:
     """Return key, question and default of all that may be asked; None: there is no sensible default."""
     questions: list[tuple[str, str, str | None]] = [
-        ("name", "Name of the job", suggest_name(directory.resolve().name)),
-        ("nodes", "Number of nodes", str(jobs.Job.nodes) if kind in _SUBMITTED else None),
-        ("gpus_per_node", "GPUs per node", str(jobs.Job.gpus_per_node)),
+        ("name", Phrase("Name of the job"), suggest_name(directory.resolve().name)),
+        ("nodes", Phrase("Number of nodes"), str(jobs.Job.nodes) if kind in _SUBMITTED else None),
+        ("gpus_per_node", Phrase("GPUs per node"), str(jobs.Job.gpus_per_node)),
     ]
     if kind == "slurm":
-        questions.append(("time", "Time limit, hours:minutes:seconds", "24:00:00"))
+        questions.append(("time", Phrase("Time limit, hours:minutes:seconds"), "24:00:00"))
     if kind == "kubernetes":
-        questions.append(("image", "Container image with this project", None))
-        questions.append(("entrypoint", f"Where {ENTRYPOINT} lies in it", IMAGE_ENTRYPOINT))
+        questions.append(("image", Phrase("Container image with this project"), None))
+        questions.append(
+            ("entrypoint", Phrase("Where {entrypoint} lies in it", entrypoint=ENTRYPOINT), IMAGE_ENTRYPOINT)
+        )
     return questions
 
 
@@ -250,7 +273,8 @@ def _write(
     standing = [str(directory / name) for name in files if not force and (directory / name).exists()]
     if standing and not dialogue.asked:
         raise UsageError(
-            f"{', '.join(standing)} exists: expected a new file", "choose another --directory, or add --force"
+            Phrase("{path} exists: expected a new file", path=", ".join(standing)),
+            "choose another --directory, or add --force",
         )
     console = Console()
     if target is not None:
@@ -258,13 +282,13 @@ def _write(
     if dialogue.asked:
         for name, text in files.items():
             dialogue.say(f"\n--- {directory / name}\n{text}")
-    if standing and not dialogue.agrees(f"Write over {' and '.join(standing)}?"):
+    if standing and not dialogue.agrees(Phrase("Write over {files}?", files=joined(standing))):
         raise click.Abort
     if files and not standing:
-        dialogue.confirm(f"Write {' and '.join(files)}?")
+        dialogue.confirm(Phrase("Write {files}?", files=joined(files)))
     for name, text in files.items():
         write_new(directory / name, text, force=force or bool(standing))
-        console.success(f"wrote {directory / name}")
+        console.success(Phrase("wrote {path}", path=directory / name))
 
 
 def _stands_in(path: Path, text: str) -> bool:
@@ -287,14 +311,21 @@ def _next(told: dict[str, Value], kind: str, target: str | None, directory: Path
         submit = f"{jobs.SUBMIT[target]} {shlex.quote(file)}"
         made_from = ["--file", str(directory / _JOB_FILE), "--output", file, "--force"]
         again = ["platform-launch", "job", target, *made_from]
-        return ["# submit it:", submit, f"# after a change of {_JOB_FILE}:", shlex.join(again)]
+        changed = Phrase("after a change of {file}:", file=_JOB_FILE)
+        return [_comment(Phrase("submit it:")), submit, _comment(changed), shlex.join(again)]
     job = build("slurm", told)
     entry = [job.entrypoint]
     if kind == "debug":
         return [
-            f"# on each of the {counted(job.nodes, 'node')}, as the container command:",
+            _comment(
+                Phrase("on each of the {nodes}, as the container command:", nodes=counted(job.nodes, "node"))
+            ),
             "dist-launch wait",
-            "# then on rank 0, as often as you like:",
+            _comment(Phrase("then on rank 0, as often as you like:")),
             shlex.join(["dist-launch", "run", *entry, *job.command_arguments]),
         ]
-    return ["# start it:", shlex.join([*entry, *job.command_arguments])]
+    return [_comment(Phrase("start it:")), shlex.join([*entry, *job.command_arguments])]
+
+
+def _comment(text: Phrase) -> str:
+    return f"# {phrase_words(text)}"

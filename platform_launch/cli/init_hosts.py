@@ -9,11 +9,13 @@ import click
 
 from platform_launch.cli.dialogue import Dialogue
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, TopologyError, UsageError
 from platform_launch.hostlist import expand, refuse_repeats
 from platform_launch.jobs.description import Value
 from platform_launch.jobs.job import Job
+from platform_launch.text import Phrase
 
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
@@ -36,11 +38,15 @@ def settle_hosts(
 ) -> tuple[str, ...]:
     """Return the hosts that were named by flag or answer, and note that there are as many nodes."""
     if hosts is None:
-        question = "Hosts, as gn1,gn2 or gn[1-4], node 0 first (Enter: start each yourself)"
+        question = Phrase("Hosts, as gn1,gn2 or gn[1-4], node 0 first (Enter: start each yourself)")
         hosts = read_hosts(dialogue.ask("--hosts", question, "", read_hosts))
     nodes = told.setdefault("nodes", str(len(hosts))) if hosts else ""
     if hosts and nodes != str(len(hosts)):
-        raise UsageError(f"--nodes {nodes} and {len(hosts)} hosts: expected one host a node")
+        raise UsageError(
+            Phrase(
+                "--nodes {nodes} and {hosts} hosts: expected one host a node", nodes=nodes, hosts=len(hosts)
+            )
+        )
     return hosts
 
 
@@ -64,10 +70,15 @@ def start_or_show(
     starting: bool,
 ) -> int:
     """Start every node where that is asked for, and stay to its end; else print the command of each."""
-    if starting or (hosts and dialogue.agrees(f"Start it on {', '.join(hosts)} over ssh now?")):
+    if starting or (
+        hosts and dialogue.agrees(Phrase("Start it on {hosts} over ssh now?", hosts=", ".join(hosts)))
+    ):
         return _start(job, hosts, master_addr, env)
     for rank in range(job.nodes):
-        click.echo(f"# on {f'{hosts[rank]}, ' if hosts else ''}node {rank}:")
+        place = Phrase("on node {rank}:", rank=rank)
+        if hosts:
+            place = Phrase("on {host}, node {rank}:", host=hosts[rank], rank=rank)
+        click.echo(f"# {phrase_words(place)}")
         click.echo(shlex.join(_command(job, rank, master_addr)))
     return 0
 

@@ -12,10 +12,11 @@ import click
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined
 
 
 @click.command("inspect")
@@ -38,23 +39,28 @@ def command(stacks: bool, form: str) -> int:
 
 def ask_launches(temporary: Path) -> list[dict[str, object]]:
     """Ask the launches on this machine. Raises InputError where is none, LaunchError where none answers."""
-    answers, problems = [], []
+    answers: list[dict[str, object]] = []
+    problems: list[str] = []
     for path in control.find_sockets(temporary):
         try:
             answer = control.ask(path)
         except (OSError, ValueError) as error:
-            problems.append(f"{path.parent.name}: {error}")
+            problems.append(Phrase("{launch}: {problem}", launch=path.parent.name, problem=str(error)))
             continue
         if answer is not None:
             answers.append(answer)
     if not answers and problems:
         raise LaunchError(
-            f"the launch on this machine does not answer: {'; '.join(problems)}",
+            Phrase("the launch on this machine does not answer: {problems}", problems=joined(problems, "; ")),
             "py-spy dump --pid PID shows the stack of one process",
         )
     if not answers:
         raise InputError(
-            f"no running launch of this user was found below {temporary}: expected one without --no-observe",
+            Phrase(
+                "no running launch of this user was found below {temporary}: expected one without "
+                "--no-observe",
+                temporary=temporary,
+            ),
             "run this on a node of the job, in its container and as its user",
         )
     for problem in problems:
@@ -74,13 +80,19 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
     found, still = answer.get("nodes"), answer.get("still_s")
     nodes = found if isinstance(found, list) else []
     ranks = counted(sum(len(node["ranks"]) for node in nodes), "rank")
-    since = f"last progress {still:.0f} s ago" if isinstance(still, float) else "progress unknown"
+    since = Phrase("progress unknown")
+    if isinstance(still, float):
+        since = Phrase("last progress {still:.0f} s ago", still=still)
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
     findings = _texts(answer.get("finding_lines"))
     findings += [text[:width] for name in names for text in _texts(answer.get(name))]
-    log = f"; log {answer['log']}" if "log" in answer else ""
-    return [f"{ranks} on {counted(len(nodes), 'node')}; {since}{log}", *findings]
+    headline = Phrase(
+        "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since
+    )
+    if "log" in answer:
+        headline = Phrase("{headline}; log {log}", headline=headline, log=answer["log"])
+    return [phrase_words(headline), *findings]
 
 
 def _texts(value: object) -> list[str]:

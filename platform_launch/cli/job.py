@@ -12,17 +12,20 @@ import click
 
 from platform_launch import jobs
 from platform_launch.cli import run
+from platform_launch.cli.flags import OneOf
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.job_server_check import ask
 from platform_launch.cli.output import read_text, write_new
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.confidential import looks_secret, secret_arguments
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.health import quarantine
 from platform_launch.jobs.advice import advice
 from platform_launch.jobs.description import Value, merge, read, to_job
 from platform_launch.project import project_root
+from platform_launch.text import Phrase
 
 ENTRYPOINT = "start_multinode_platform.sh"
 IMAGE_ENTRYPOINT = f"/workspace/{ENTRYPOINT}"
@@ -31,7 +34,7 @@ _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, th
 
 
 @click.command("job", cls=ScriptArguments)
-@click.argument("target", metavar="TARGET", type=click.Choice(list(jobs.TARGETS)))
+@click.argument("target", metavar="TARGET", type=OneOf(list(jobs.TARGETS)))
 @click.option("--file", type=click.Path(path_type=Path), help="Job file; flags win over it.")
 @job_options
 @click.option("--output", type=click.Path(path_type=Path), help="Write here instead of printing.")
@@ -67,14 +70,24 @@ def command(
         _check(target, text, output, console)
     if server_check:
         ask(target, text, console)
-        console.info(f"submit it with: {jobs.SUBMIT[target]} {output or 'FILE, written by --output FILE'}")
+        console.info(
+            Phrase(
+                "submit it with: {submit} {output}",
+                submit=jobs.SUBMIT[target],
+                output=output or "FILE, written by --output FILE",
+            )
+        )
     if check or server_check:
         return 0
     if output is None:
         click.echo(text, nl=False)
     else:
         write_new(output, text, force=force)
-        console.success(f"wrote {output}; submit it with: {jobs.SUBMIT[target]} {output}")
+        console.success(
+            Phrase(
+                "wrote {output}; submit it with: {submit} {output}", output=output, submit=jobs.SUBMIT[target]
+            )
+        )
     return 0
 
 
@@ -95,7 +108,13 @@ def build(target: str, told: dict[str, Value]) -> jobs.Job:
     if grace_s is None:
         grace_s = DEFAULT_GRACE_S
     elif not grace_s <= _LONGEST_GRACE_S:
-        raise UsageError(f"--grace-period {grace_s}: expected at most {_LONGEST_GRACE_S} seconds")
+        raise UsageError(
+            Phrase(
+                "--grace-period {grace_s}: expected at most {longest_s} seconds",
+                grace_s=grace_s,
+                longest_s=_LONGEST_GRACE_S,
+            )
+        )
     kill_after_s = math.ceil(grace_s) + _KILL_MARGIN_S
     place = str(project_root() / ENTRYPOINT) if target == "slurm" else IMAGE_ENTRYPOINT
     return to_job({"entrypoint": place, **_with_quarantined(told)}, kill_after_s)
@@ -114,9 +133,13 @@ def warn(job: jobs.Job, target: str, console: Console) -> None:
     """Say what the target leaves out, and what a shared file system should show but does not."""
     left_out = jobs.unused(job, target)
     if left_out:
-        console.warn(f"{target} has no place for: {', '.join(left_out)}")
+        console.warn(
+            Phrase("{target} has no place for: {left_out}", target=target, left_out=", ".join(left_out))
+        )
     if target == "slurm" and not Path(job.entrypoint).is_file():
-        console.warn(f"{shown(job.entrypoint)} is not here: it must be on every node")
+        console.warn(
+            Phrase("{entrypoint} is not here: it must be on every node", entrypoint=shown(job.entrypoint))
+        )
     if not job.names_script:
         console.info("no script: the job trains the shipped example; --script FILE names yours")
     for text in advice(job, target):
@@ -129,14 +152,23 @@ def _warn_of_secrets(job: jobs.Job, target: str, console: Console) -> None:
     for name, value in job.env:
         if looks_secret(name, value):
             keep = (
-                f"leave it out, and set it where you call sbatch (--secret-env {name}=SECRET:KEY says so)"
+                Phrase(
+                    "leave it out, and set it where you call sbatch (--secret-env {name}=SECRET:KEY says so)",
+                    name=name,
+                )
                 if target == "slurm"
-                else f"keep it in a Secret: --secret-env {name}=SECRET:KEY"
+                else Phrase("keep it in a Secret: --secret-env {name}=SECRET:KEY", name=name)
             )
-            console.warn(f"env {name} looks like a secret, and the file shows it: {keep}")
+            console.warn(
+                Phrase("env {name} looks like a secret, and the file shows it: {keep}", name=name, keep=keep)
+            )
     for called in secret_arguments(job.command_arguments):
         console.warn(
-            f"{called} looks like a secret, and the file and ps show it: make it a variable (--secret-env)"
+            Phrase(
+                "{option} looks like a secret, and the file and ps show it: make it a variable "
+                "(--secret-env)",
+                option=called,
+            )
         )
 
 
@@ -147,7 +179,7 @@ def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
     except (click.UsageError, UsageError) as error:
         message = error.message if isinstance(error, UsageError) else error.format_message()
         raise UsageError(
-            f"options {shown(' '.join(options))}: {message}",
+            Phrase("options {options}: {message}", options=shown(" ".join(options)), message=message),
             "platform-launch run --help lists them; each is one --option=…",
         ) from error
     return context.params
@@ -156,20 +188,29 @@ def _launcher_options(options: tuple[str, ...]) -> dict[str, Any]:
 def _check(target: str, text: str, output: Path | None, console: Console) -> None:
     """Compare an existing file with what the job gives now; a difference is an InputError that shows it."""
     if output is None:
-        console.success(f"the job is valid for {target}")
+        console.success(Phrase("the job is valid for {target}", target=target))
         return
     if not output.exists():
         raise InputError(
-            f"there is no {output} to compare with", "the same command without --check writes it"
+            Phrase("there is no {output} to compare with", output=output),
+            "the same command without --check writes it",
         )
     written = read_text(output)
     if written == text:
-        console.success(f"{output} is what this job gives")
+        console.success(Phrase("{output} is what this job gives", output=output))
         return
     from difflib import unified_diff
 
     lines = unified_diff(
-        written.splitlines(), text.splitlines(), str(output), "what this job gives", lineterm="", n=1
+        written.splitlines(),
+        text.splitlines(),
+        str(output),
+        phrase_words("what this job gives"),
+        lineterm="",
+        n=1,
     )
     click.echo("\n".join(lines))
-    raise InputError(f"{output} is not what this job gives", "write it again with --output and --force")
+    raise InputError(
+        Phrase("{output} is not what this job gives", output=output),
+        "write it again with --output and --force",
+    )

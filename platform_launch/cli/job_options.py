@@ -13,6 +13,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.flags import flags
 from platform_launch.errors import UsageError, shown
 from platform_launch.jobs.description import LISTS, MAPPINGS, Value
+from platform_launch.text import Phrase
 
 job_options = flags(
     click.option("--name", metavar="NAME", help="Name of the job, its pods and its log."),
@@ -78,5 +79,7 @@ def _pair(name: str, text: str) -> tuple[str, str]:
     if not separator:
         # The text may be a secret that somebody pasted: it is not repeated.
         what = "a value" if name == "secret_env" else shown(text)
-        raise UsageError(f"--{name.replace('_', '-')} {what}: expected NAME=VALUE")
+        raise UsageError(
+            Phrase("--{flag} {what}: expected NAME=VALUE", flag=name.replace("_", "-"), what=what)
+        )
     return key, value

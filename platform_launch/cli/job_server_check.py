@@ -15,6 +15,7 @@ from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.supervise.capture import TIMED_OUT, Answer, capture
 from platform_launch.supervise.processes import Command
+from platform_launch.text import Phrase
 
 _LIMIT_S = 60.0
 _REACH = {"kubectl": ("kubectl", "get", "--raw", "/version"), "sbatch": ("sinfo", "--noheader")}
@@ -33,14 +34,19 @@ def ask(target: str, text: str, console: Console) -> None:
     env = Environment.of_this_process().inherited()
     if shutil.which(client, path=env.get("PATH", "")) is None:
         raise InstallationError(
-            f"{client} is not on PATH: --server-check asks through it",
+            Phrase("{client} is not on PATH: --server-check asks through it", client=client),
             "run it where you submit from; --check needs no scheduler",
         )
     reached = capture(Command(_REACH[client], env), timeout_s=_LIMIT_S)
     if reached.exit_code:
         _show(reached, console)
         raise UsageError(
-            f"{client} reaches no server: {' '.join(_REACH[client])} {_ended(reached)}",
+            Phrase(
+                "{client} reaches no server: {command} {ended}",
+                client=client,
+                command=" ".join(_REACH[client]),
+                ended=_ended(reached),
+            ),
             "kubectl config get-contexts lists the clusters it knows; nothing was submitted"
             if client == "kubectl"
             else "nothing was submitted",
@@ -53,10 +59,17 @@ def ask(target: str, text: str, console: Console) -> None:
     if answer.exit_code:
         command = " ".join((client, *_ASK[client]))
         raise InputError(
-            f"{_server(client, env)} does not take this job: {command} {_ended(answer)}",
+            Phrase(
+                "{server} does not take this job: {command} {ended}",
+                server=_server(client, env),
+                command=command,
+                ended=_ended(answer),
+            ),
             "its words are above; nothing was submitted",
         )
-    console.success(f"{_server(client, env)} would take this job; nothing was submitted")
+    console.success(
+        Phrase("{server} would take this job; nothing was submitted", server=_server(client, env))
+    )
 
 
 def _show(answer: Answer, console: Console) -> None:
@@ -72,10 +85,14 @@ def _server(client: str, env: dict[str, str]) -> str:
         return "Slurm"
     context = capture(Command(("kubectl", "config", "current-context"), env), timeout_s=_LIMIT_S)
     name = "".join(character for character in context.stdout if character.isprintable())
-    return f"the cluster of context {name}" if name and not context.exit_code else "the cluster"
+    return (
+        Phrase("the cluster of context {name}", name=name)
+        if name and not context.exit_code
+        else Phrase("the cluster")
+    )
 
 
 def _ended(answer: Answer) -> str:
     if answer.exit_code == TIMED_OUT:
-        return f"did not answer in {_LIMIT_S:g} s"
-    return f"returned {answer.exit_code}"
+        return Phrase("did not answer in {limit:g} s", limit=_LIMIT_S)
+    return Phrase("returned {code}", code=answer.exit_code)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from platform_launch.cli import completion, options
-from platform_launch.cli.flags import Number, flags
+from platform_launch.cli.flags import Number, OneOf, flags
 from platform_launch.hardware.storage import own_temporary_folder
 from platform_launch.plan.request import LAUNCHERS, Request
 from platform_launch.project import logs_folder, project_root
@@ -21,7 +21,7 @@ launch_options = flags(
     options.topology_options,
     click.option(
         "--launcher",
-        type=click.Choice(LAUNCHERS),
+        type=OneOf(LAUNCHERS),
         default=LAUNCHERS[0],
         show_default=True,
         help="Who starts this node's processes; python starts a single one.",

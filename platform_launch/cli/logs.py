@@ -11,7 +11,7 @@ import click
 
 from platform_launch import streams
 from platform_launch.cli import completion
-from platform_launch.cli.flags import WholeNumber, log_dir_option
+from platform_launch.cli.flags import OneOf, WholeNumber, log_dir_option
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
@@ -22,6 +22,7 @@ from platform_launch.log_view.merge import Shown, merged, opened
 from platform_launch.log_view.selection import Selection, parse_pattern
 from platform_launch.log_view.view import LogView
 from platform_launch.rendezvous.ranks import compact, in_words, parse_ranks
+from platform_launch.text import Phrase
 
 _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 
@@ -40,7 +41,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 @click.option("--node", "nodes", metavar="N", help="Only these nodes: 3, 0,2 or 0-3,7.")
 @click.option(
     "--level",
-    type=click.Choice(["INFO", "WARN", "ERROR"], case_sensitive=False),
+    type=OneOf(["INFO", "WARN", "ERROR"], case_sensitive=False),
     default="INFO",
     show_default=True,
     help="Only lines of this level or worse, of the launcher and of the training.",
@@ -90,11 +91,19 @@ def command(
     absent = [node for node in missing_nodes(launch) if chosen is None or node in chosen]
     if not logs and not follow:
         known = compact(log.node for log in launch if log.node is not None)
-        raise InputError(f"no log of node {nodes}: expected one of {known or 'logs that name no node'}")
+        raise InputError(
+            Phrase(
+                "no log of node {nodes}: expected one of {known}",
+                nodes=nodes,
+                known=known or Phrase("logs that name no node"),
+            )
+        )
     view = LogView(colours=colours, labelled=len(logs) + len(absent) > 1, cause=first_cause(launch))
     if absent:
-        where = "waiting for them" if follow else "they lie on those nodes, or were never begun"
-        Console().warn(f"no logs of {in_words(absent)} here: {where}")
+        where = (
+            Phrase("waiting for them") if follow else Phrase("they lie on those nodes, or were never begun")
+        )
+        Console().warn(Phrase("no logs of {nodes} here: {where}", nodes=in_words(absent), where=where))
     with ExitStack() as files:
         if follow:
             found = _write(

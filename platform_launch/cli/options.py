@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import WholeNumber, flags, seconds
+from platform_launch.cli.flags import OneOf, WholeNumber, flags, seconds
 from platform_launch.console import languages
 from platform_launch.errors import UsageError
 from platform_launch.launch.options import TogetherFlags
+from platform_launch.text import Phrase
 from platform_launch.topology import Overrides
 
 _HIGHEST_PORT = 65535
@@ -46,7 +47,7 @@ assume_gpus = click.option(
 
 lang_option = click.option(
     "--lang",
-    type=click.Choice(languages.LANGUAGES),
+    type=OneOf(languages.LANGUAGES),
     expose_value=False,
     is_eager=True,
     callback=lambda _ctx, _option, value: languages.choose(value) if value else None,
@@ -65,11 +66,14 @@ def _metrics_address(
     try:
         ip_address(host)
     except ValueError:
-        raise click.BadParameter(
-            f"{host!r} is no address: expected PORT or ADDRESS:PORT, e.g. 0.0.0.0:9400"
+        raise UsageError(
+            Phrase(
+                "--metrics-port: {host!r} is no address: expected PORT or ADDRESS:PORT, e.g. 0.0.0.0:9400",
+                host=host,
+            )
         ) from None
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _HIGHEST_PORT):
-        raise click.BadParameter(f"{port!r} is no port: expected 0–65535")
+        raise UsageError(Phrase("--metrics-port: {port!r} is no port: expected 0–65535", port=port))
     return host, int(port)
 
 
@@ -106,7 +110,7 @@ together_options = flags(
     ),
     click.option(
         "--on-hang",
-        type=click.Choice(["report", "stop", "restart"]),
+        type=OneOf(["report", "stop", "restart"]),
         default="report",
         show_default=True,
         help="When nothing moves any more: say who is stuck, end the job, or use a restart.",
@@ -167,6 +171,10 @@ def _check_spares(spares: int, together: TogetherFlags) -> None:
         )
     if spares and not together.max_restarts:
         raise UsageError(
-            f"--spares {spares} without --max-restarts: a spare takes a place when the training starts again",
+            Phrase(
+                "--spares {spares} without --max-restarts: a spare takes a place when the training "
+                "starts again",
+                spares=spares,
+            ),
             "add --max-restarts, e.g. 3, and let the training resume from its last checkpoint",
         )

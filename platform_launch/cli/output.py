@@ -10,6 +10,7 @@ import click
 
 from platform_launch import files
 from platform_launch.errors import InputError, UsageError
+from platform_launch.text import Phrase
 
 
 def write_new(path: Path, text: str, *, force: bool) -> None:
@@ -21,15 +22,18 @@ def write_new(path: Path, text: str, *, force: bool) -> None:
         (files.write_whole if force else files.write_new)(path, text)
     except FileExistsError as error:
         raise UsageError(
-            f"{path} exists: expected a new file", "choose another name, or add --force"
+            Phrase("{path} exists: expected a new file", path=path), "choose another name, or add --force"
         ) from error
     except FileNotFoundError as error:
+        make_it = f"mkdir -p {quote(str(path.parent))}"
         raise InputError(
-            f"{path} cannot be written: there is no folder {path.parent}",
-            f"mkdir -p {quote(str(path.parent))}",
+            Phrase("{path} cannot be written: there is no folder {parent}", path=path, parent=path.parent),
+            make_it,
         ) from error
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(
+            Phrase("{path} cannot be written: {problem}", path=path, problem=error.strerror)
+        ) from error
 
 
 def print_json(document: object) -> None:
@@ -42,6 +46,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror)
+        ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: expected UTF-8") from error
+        raise InputError(Phrase("{path} is not a text file: expected UTF-8", path=path)) from error

@@ -6,7 +6,9 @@ import click
 
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
+from platform_launch.console.languages import phrase_words
 from platform_launch.platforms import PLATFORMS
+from platform_launch.text import Phrase
 
 
 @click.command("platforms")
@@ -18,4 +20,5 @@ def command(form: str) -> None:
         return
     for platform in PLATFORMS:
         click.echo(f"{platform.name:<17} {platform.title}")
-        click.echo(f"{'':<17} recognised by {platform.recognised_by}")
+        mark = Phrase("recognised by {mark}", mark=phrase_words(platform.recognised_by))
+        click.echo(f"{'':<17} {phrase_words(mark)}")

@@ -15,6 +15,7 @@ from platform_launch.console import Console
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError, LaunchError, UsageError, of_file, shown, shown_list
 from platform_launch.helper import PACKAGE
+from platform_launch.text import Phrase, either
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -56,8 +57,11 @@ class Commands(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(name, self._modules, 1)
-            also = f" Did you mean '{near[0]}'?" if near else ""
-            raise click.UsageError(f"No such command '{name}'.{also}", ctx)
+            also = Phrase(" Did you mean {near}?", near=near[0]) if near else ""
+            raise UsageError(
+                Phrase("No such command '{name}'.{also}", name=name, also=also),
+                Phrase("{where} --help lists the {listed}", where=ctx.command_path, listed="commands"),
+            )
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -83,7 +87,11 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
     if not PACKAGE.is_dir():
         return show(
             InstallationError(
-                f"{PACKAGE} is no folder: expected files that processes can be started from, not an archive",
+                Phrase(
+                    "{folder} is no folder: expected files that processes can be started from, not an "
+                    "archive",
+                    folder=PACKAGE,
+                ),
                 "install the package with pip, or unpack the archive",
             )
         )
@@ -99,20 +107,38 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
         if message.startswith("Usage: "):  # a group without a command: its help, since click 8.2 as an error
             click.echo(message, err=True)
             return UsageError.exit_code
+        if isinstance(error, click.BadOptionUsage):
+            message = Phrase("{option} is used with too few or too many values", option=error.option_name)
         if error.ctx is None:  # click's parser knows no command
-            return show(UsageError(message, f"{name} COMMAND --help lists the options of a command"))
+            return show(
+                UsageError(message, Phrase("{name} COMMAND --help lists the options of a command", name=name))
+            )
         where, of = error.ctx.command_path, error.ctx.command
         listed = "commands" if isinstance(of, click.Group) else "options"
         if isinstance(error, click.MissingParameter) and error.param is not None:
             kind, option = error.param.type, isinstance(error.param, click.Option)
             missing = max(error.param.opts, key=len) if option else error.param.human_readable_name
-            expected = f": expected {shown_list(kind.choices)}" if isinstance(kind, click.Choice) else ""
-            message = f"{missing} is missing{expected}"
+            message = Phrase("{missing} is missing", missing=missing)
+            if isinstance(kind, click.Choice):
+                message = Phrase(
+                    "{missing} is missing: expected {known}",
+                    missing=missing,
+                    known=shown_list(kind.choices),
+                )
+        elif isinstance(error, click.NoSuchOption):
+            message = no_such_option(error)
         if message.startswith(_STRAY):
             stray = message.partition("(")[2].rpartition(")")[0]
             taken = " ".join((where, *of.collect_usage_pieces(error.ctx)))
-            message = f"{shown(stray)} is more than {where} takes: expected {taken}"
-        return show(UsageError(message, f"{where} --help lists the {listed}"))
+            message = Phrase(
+                "{stray} is more than {where} takes: expected {taken}",
+                stray=shown(stray),
+                where=where,
+                taken=taken,
+            )
+        return show(
+            UsageError(message, Phrase("{where} --help lists the {listed}", where=where, listed=listed))
+        )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -129,6 +155,13 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
             sys.stdout = None
         return show(known)
     return code if isinstance(code, int) else 0
+
+
+def no_such_option(error: click.NoSuchOption) -> Phrase:
+    """Return what click says of an option that a command does not know, and the one that was meant."""
+    near = error.possibilities or ()
+    also = Phrase(" Did you mean {near}?", near=either(near)) if near else ""
+    return Phrase("No such option: {option}.{also}", option=error.option_name, also=also)
 
 
 def show(error: LaunchError) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli import completion
-from platform_launch.cli.flags import Number
+from platform_launch.cli.flags import Number, OneOf
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
@@ -35,7 +35,8 @@ def needed_file(flag: Path | None) -> Path:
     path = quarantine_file(Environment.of_this_process(), flag)
     if path is None:
         raise UsageError(
-            "no quarantine file was named: expected --quarantine FILE", f"or set {FILE_VARIABLE}"
+            "no quarantine file was named: expected --quarantine FILE",
+            Phrase("or set {variable}", variable=FILE_VARIABLE),
         )
     return path
 
@@ -54,7 +55,7 @@ def command() -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "names", "json"]),
+    type=OneOf(["table", "names", "json"]),
     default="table",
     show_default=True,
     help="names: separated by commas, for sbatch --exclude.",
@@ -84,10 +85,12 @@ def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: flo
     path, now = needed_file(quarantine), time.time()
     for node in nodes:
         if "," in node or not node.strip() or not node.isprintable():
-            raise UsageError(f"{node!r} is no node's name: expected one name an argument")
+            raise UsageError(Phrase("{node!r} is no node's name: expected one name an argument", node=node))
     for node in nodes:
         add_node(path, QuarantinedNode(node, now, None if hours is None else now + hours * 3600, reason))
-    Console().success(f"{path}: {counted(len(nodes), 'node')} put in quarantine")
+    Console().success(
+        Phrase("{path}: {nodes} put in quarantine", path=path, nodes=counted(len(nodes), "node"))
+    )
     return 0
 
 
@@ -100,12 +103,18 @@ def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
     held = {node.node for node in read(path)}
     unknown = [node for node in nodes if node not in held]
     if unknown:
-        known = f"expected one of {shown_list(sorted(held))}" if held else "no node is in quarantine there"
+        known = (
+            Phrase("expected one of {names}", names=shown_list(sorted(held)))
+            if held
+            else Phrase("no node is in quarantine there")
+        )
         raise InputError(
-            f"{path} does not hold {shown_list(unknown)}: {known}",
+            Phrase(
+                "{path} does not hold {unknown}: {known}", path=path, unknown=shown_list(unknown), known=known
+            ),
             "platform-launch quarantine list shows them",
         )
     for node in nodes:
         release_node(path, node, "by hand")
-    Console().success(f"{path}: {counted(len(nodes), 'node')} released")
+    Console().success(Phrase("{path}: {nodes} released", path=path, nodes=counted(len(nodes), "node")))
     return 0

@@ -10,6 +10,8 @@ import click
 
 from platform_launch import hardware
 from platform_launch.cli import completion, launch_options, options
+from platform_launch.cli.flags import OneOf
+from platform_launch.cli.program import no_such_option
 from platform_launch.console import Console
 from platform_launch.console.screen import columns
 from platform_launch.environment import Environment
@@ -17,6 +19,7 @@ from platform_launch.errors import UsageError, shown
 from platform_launch.events import Event
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.platforms import detect
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,14 +51,17 @@ class ScriptArguments(click.Command):
             if "unexpected extra argument" in error.message:
                 stray = error.message.partition("(")[2].rpartition(")")[0]
                 raise UsageError(
-                    f"{shown(stray)} is more than this command takes",
+                    Phrase("{stray} is more than this command takes", stray=shown(stray)),
                     "name a script with --script FILE; its own arguments follow after --",
                 ) from error
             if isinstance(error, click.NoSuchOption) and cut == len(args):
                 raise UsageError(
-                    error.format_message(),
-                    "--help lists the options; those of your script follow after --, e.g. "
-                    f"--script train.py -- {error.option_name} …",
+                    no_such_option(error),
+                    Phrase(
+                        "--help lists the options; those of your script follow after --, e.g. --script "
+                        "train.py -- {option} …",
+                        option=error.option_name,
+                    ),
                 ) from error
             raise
 
@@ -72,7 +78,7 @@ class ScriptArguments(click.Command):
 )
 @click.option("--print-env", is_flag=True, help="Print what would run and why, and run nothing.")
 @options.assume_gpus
-@click.option("--format", "form", type=click.Choice(["table", "shell", "json"]), help="With --print-env.")
+@click.option("--format", "form", type=OneOf(["table", "shell", "json"]), help="With --print-env.")
 def command(
     form: str | None,
     print_env: bool,
@@ -86,8 +92,10 @@ def command(
     if rehearsing and not print_env:
         given = " and ".join(rehearsing)
         raise UsageError(
-            f"{given} without --print-env: expected --print-env, which prints what would run",
-            f"add --print-env to rehearse, or leave {given} out to launch",
+            Phrase(
+                "{given} without --print-env: expected --print-env, which prints what would run", given=given
+            ),
+            Phrase("add --print-env to rehearse, or leave {given} out to launch", given=given),
         )
     if print_env and ranks_from is not None:
         raise UsageError(

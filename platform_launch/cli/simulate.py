@@ -20,6 +20,7 @@ from platform_launch.launch.launch import BRIEF
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import LAUNCHERS
 from platform_launch.project import project_root
+from platform_launch.text import Phrase
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -83,7 +84,9 @@ def command(nodes: int, run_options: tuple[str, ...]) -> int:
     ):
         if values[name] is not None and values[name] is not False:  # rank 0 is a rank
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} cannot be used with simulate", _INSTEAD.get(name, _PLACES))
+            raise UsageError(
+                Phrase("{flag} cannot be used with simulate", flag=flag), _INSTEAD.get(name, _PLACES)
+            )
     options = list(run_options)
     root = project_root()
     if values["launcher"] == LAUNCHERS[0] and values["script"] is None and values["config"] is None:

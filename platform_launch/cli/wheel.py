@@ -10,8 +10,10 @@ import click
 
 from platform_launch.cli.flags import Number, WholeNumber, json_or_table
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InstallationError
+from platform_launch.text import Phrase, padded
 from platform_launch.wheels import installing
 from platform_launch.wheels.report import NodeReport, differences, read
 
@@ -95,7 +97,7 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
     if compare is not None:
         found = differences(read(compare[0]), read(compare[1]))
         for difference in found:
-            click.echo(difference)
+            click.echo(phrase_words(difference))
         if not found:
             console.success("the two nodes have the same DeepSpeed, torch, CUDA and ops")
         return InstallationError.exit_code if found else 0
@@ -109,16 +111,23 @@ def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | N
 
 
 def _print(node: NodeReport) -> None:
-    gpus = ", ".join(f"{count} × {name}" for name, count in Counter(node.gpus).items()) or "none"
-    rows = (
-        ("deepspeed", f"{node.deepspeed}, {node.backend} backend"),
-        ("torch", f"{node.torch}, {f'CUDA {node.cuda}' if node.cuda else 'no CUDA'}, Python {node.python}"),
+    gpus = ", ".join(f"{count} × {name}" for name, count in Counter(node.gpus).items()) or Phrase("none")
+    cuda = Phrase("CUDA {version}", version=node.cuda) if node.cuda else Phrase("no CUDA")
+    rows: tuple[tuple[str, str], ...] = (
+        ("deepspeed", Phrase("{version}, {backend} backend", version=node.deepspeed, backend=node.backend)),
+        (
+            "torch",
+            Phrase("{torch}, {cuda}, Python {python}", torch=node.torch, cuda=cuda, python=node.python),
+        ),
         ("GPUs", gpus),
         # The first of DeepSpeed's remarks; --format json has all of them.
         *(
-            (f"op {op}", f"{state} {node.problems.get(op, '').split(';')[0]}")
+            (
+                Phrase("op {name}", name=op),
+                Phrase("{state} {problem}", state=state, problem=node.problems.get(op, "").split(";")[0]),
+            )
             for op, state in node.ops.items()
         ),
     )
     for name, value in rows:
-        click.echo(f"{name:<26} {value}".rstrip())
+        click.echo(f"{padded(phrase_words(name), 26)} {phrase_words(value)}".rstrip())

@@ -14,6 +14,7 @@ from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.errors import InputError, UsageError, shown_list
 from platform_launch.project import logs_folder
+from platform_launch.text import Phrase
 from platform_launch.why import LogSource, Verdict, explain, explain_paths, hang_records
 from platform_launch.why.hang_records import HangRecord
 
@@ -40,7 +41,12 @@ def command(logs: tuple[str, ...], job: str | None, log_dir: Path | None, form: 
     """
     if logs and log_dir is not None:
         raise UsageError(
-            f"--log-dir {log_dir} beside {shown_list(logs)}: expected one of them", "name the folder alone"
+            Phrase(
+                "--log-dir {log_dir} beside {logs}: expected one of them",
+                log_dir=log_dir,
+                logs=shown_list(logs),
+            ),
+            "name the folder alone",
         )
     if log_dir is not None:
         logs = (str(log_dir),)
@@ -97,7 +103,7 @@ def _folders(logs: tuple[str, ...]) -> list[Path]:
     folder = logs_folder()
     if not folder.exists():
         raise InputError(
-            f"no launch has left a log yet: there is no folder {folder}",
+            Phrase("no launch has left a log yet: there is no folder {folder}", folder=folder),
             "name the logs, or the folder that `run` was given: platform-launch why --log-dir FOLDER",
         )
     return [folder]

@@ -10,6 +10,7 @@ from pathlib import Path
 from platform_launch.errors import InputError
 from platform_launch.events import Event
 from platform_launch.project import logs_folder
+from platform_launch.text import Phrase
 from platform_launch.topology import node_prefix
 from platform_launch.why.sources import events_of, logs_in, node_of, started_of
 
@@ -70,7 +71,7 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
     paths: list[Path] = []
     if not names and not folder.exists():
         raise InputError(
-            f"no launch has left a log yet: there is no folder {folder}",
+            Phrase("no launch has left a log yet: there is no folder {folder}", folder=folder),
             "name the logs, or the folder that `run` was given: platform-launch logs --log-dir FOLDER",
         )
     for name in names or (str(folder),):
@@ -78,13 +79,17 @@ def find_logs(names: Sequence[str], folder: Path | None = None) -> list[NodeLog]
             paths += logs_in([Path(name)])
         elif not folder.is_dir():
             raise InputError(
-                f"{name!r} is no file, and there is no folder {folder} with logs of jobs",
+                Phrase(
+                    "{name!r} is no file, and there is no folder {folder} with logs of jobs",
+                    name=name,
+                    folder=folder,
+                ),
                 "give the logs themselves: platform-launch logs FILE…",
             )
         elif "/" in name:
             raise InputError(
-                f"{name} does not exist: expected a log, a folder of logs or a job's name",
-                f"the names of jobs are those of the logs in {folder}",
+                Phrase("{name} does not exist: expected a log, a folder of logs or a job's name", name=name),
+                Phrase("the names of jobs are those of the logs in {folder}", folder=folder),
             )
         else:
             paths += logs_in([folder], job=name)

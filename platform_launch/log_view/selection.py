@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import UsageError
 from platform_launch.log_view.entry import LogEntry, rank_of_level
+from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def parse_pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise UsageError(
-            f"--grep {text!r} is no regular expression of Python's: {error}",
+            Phrase(
+                "--grep {text!r} is no regular expression of Python's: {problem}", text=text, problem=error
+            ),
             "put a backslash before signs that are meant as they are: ( [ { . * + ? | ^ $",
         ) from error

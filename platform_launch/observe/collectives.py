@@ -53,20 +53,27 @@ class Waiting:
         }
 
     def __str__(self) -> str:
-        group = f"group {self.group.name}" if self.group.name else "the group of all"
-        described = f" ({self.group.description})" if self.group.description else ""
-        caller = f", called at {self.operation.frame}" if self.operation.frame else ""
-        text = f"{ranks_in_words(self.ranks)} in {self.operation} of {group}{described}{caller}"
-        reasons = [
-            f"{ranks_in_words(ranks)} {what}"
-            for ranks, what in (
-                (self.behind, "not there yet"),
-                (self.stopped, "there, but stuck in an earlier one"),
-                (self.differ, "at another operation under the same number"),
+        return english(self.sentence())
+
+    def sentence(self) -> Sentence:
+        """Return who waits where, and for whom."""
+        what = sentence("of-all", operation=str(self.operation))
+        if self.group.name:
+            described = f" ({self.group.description})" if self.group.description else ""
+            what = sentence("of-group", operation=str(self.operation), group=f"{self.group.name}{described}")
+        if self.operation.frame:
+            what = sentence("called-at", what=what, frame=self.operation.frame)
+        told = sentence("are-in", who=ranks_named(self.ranks), what=what)
+        reasons: list[str | Sentence] = [
+            sentence(code, who=ranks_named(ranks))
+            for code, ranks in (
+                ("not-come", self.behind),
+                ("stuck-before", self.stopped),
+                ("elsewhere", self.differ),
             )
             if ranks
         ]
-        return f"{text}; {', '.join(reasons)}" if reasons else text
+        return sentence("waiting-for", told=told, others=reasons) if reasons else told
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from platform_launch.errors import InputError
+from platform_launch.text import Phrase
 
 # Two thousand entries with stacks stay far below this.
 _LARGEST_DUMP = 256 * 1024 * 1024
@@ -109,11 +110,17 @@ def looks_like_dump(path: Path) -> bool:
 def read_dump(path: Path, rank: int) -> RankTrace:
     """Read one rank's dump. Raises InputError, or OSError where the file cannot be read."""
     if path.stat().st_size > _LARGEST_DUMP:
-        raise InputError(f"{path} is larger than {_LARGEST_DUMP >> 20} MiB: expected a dump of one rank")
+        raise InputError(
+            Phrase(
+                "{path} is larger than {largest} MiB: expected a dump of one rank",
+                path=path,
+                largest=_LARGEST_DUMP >> 20,
+            )
+        )
     try:
         return parse_dump(path.read_bytes(), rank)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(Phrase("{path}: {problem}", path=path, problem=error.message)) from None
 
 
 def parse_dump(data: bytes, rank: int) -> RankTrace:
@@ -141,7 +148,7 @@ def _load(data: bytes) -> object:
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"it is not whole JSON: {error}") from None
+            raise InputError(Phrase("it is not whole JSON: {problem}", problem=error)) from None
     # A launch that watches its ranks asks for JSON, and has no use for pickles.
     from platform_launch.observe.plain_pickle import load
 

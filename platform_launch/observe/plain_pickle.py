@@ -6,6 +6,7 @@ import io
 import pickle
 
 from platform_launch.errors import InputError
+from platform_launch.text import Phrase
 
 
 def load(data: bytes) -> object:
@@ -15,9 +16,15 @@ def load(data: bytes) -> object:
     except InputError:
         raise
     except Exception as error:  # a broken pickle raises nearly anything
-        raise InputError(f"it is no whole pickle: {type(error).__name__}: {error}") from None
+        raise InputError(
+            Phrase("it is no whole pickle: {kind}: {problem}", kind=type(error).__name__, problem=error)
+        ) from None
 
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> object:
-        raise InputError(f"it names {module}.{name}: expected plain dictionaries and lists")
+        raise InputError(
+            Phrase(
+                "it names {module}.{name}: expected plain dictionaries and lists", module=module, name=name
+            )
+        )

@@ -24,6 +24,14 @@ WORDS: Mapping[str, str] = {
     "of-group": "{operation} of group {group}",
     "from-frame": "{what} ({frame})",
     "for-ranks": "{what} for {who}",
+    # Who waits in a process group, by the dumps of the flight recorder.
+    "are-in": "{who} in {what}",
+    "of-all": "{operation} of the group of all",
+    "called-at": "{what}, called at {frame}",
+    "not-come": "{who} not there yet",
+    "stuck-before": "{who} there, but stuck in an earlier one",
+    "elsewhere": "{who} at another operation under the same number",
+    "waiting-for": "{told}; {others}",
     # What a process is.
     "state-stopped": "stopped",
     "state-traced": "stopped by a debugger",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from platform_launch.errors import UsageError, shown
+from platform_launch.text import Phrase, joined
 
 if TYPE_CHECKING:
     from platform_launch.rendezvous.fingerprint import Fingerprint
@@ -22,18 +23,19 @@ def parse_ranks(text: str) -> set[int]:
         digits = all(word.isascii() and word.isdigit() and len(word) <= 6 for word in (first, last))
         if not digits or int(first) > int(last):
             raise UsageError(
-                f"{shown(text)} does not name nodes: expected ranks like 0,2-3", "ranks count from 0"
+                Phrase("{text} does not name nodes: expected ranks like 0,2-3", text=shown(text)),
+                "ranks count from 0",
             )
         ranks |= set(range(int(first), int(last) + 1))
     return ranks
 
 
-def in_words(ranks: Iterable[int]) -> str:
+def in_words(ranks: Iterable[int]) -> Phrase:
     """Say ranks as a person would: ``node 4, node 9``, or ``nodes 1-15, 20`` where they are many."""
     known = sorted(set(ranks))
     if len(known) <= _ONE_BY_ONE:
-        return ", ".join(f"node {rank}" for rank in known) or "no node"
-    return f"nodes {compact(known)}"
+        return joined(Phrase("node {rank}", rank=rank) for rank in known) if known else Phrase("no node")
+    return Phrase("nodes {ranks}", ranks=compact(known))
 
 
 def compact(ranks: Iterable[int]) -> str:
@@ -52,16 +54,27 @@ def absent_ranks(present: Mapping[int, Fingerprint], nnodes: int) -> list[int]:
     return [rank for rank in range(nnodes) if rank not in present]
 
 
-def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int, float]) -> str:
+def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int, float]) -> Phrase:
     """Say who is absent: ``2 of 16 absent: node 4, node 9; never heard from``.
 
     ``last_seen_s`` maps the ranks that were here before to how many seconds ago that was.
     """
-    seen = [f"node {rank} {last_seen_s[rank]:.0f} s ago" for rank in absent if rank in last_seen_s]
-    if any(rank not in last_seen_s for rank in absent):
-        seen.append("the others never")
-    heard = f"last heard from {', '.join(seen)}" if last_seen_s.keys() & set(absent) else "never heard from"
-    return f"{len(absent)} of {nnodes} absent: {in_words(absent)}; {heard}"
+    seen = [
+        Phrase("node {rank} {silent:.0f} s ago", rank=rank, silent=last_seen_s[rank])
+        for rank in absent
+        if rank in last_seen_s
+    ]
+    heard = Phrase("never heard from")
+    if seen:
+        others = [Phrase("the others never")] if len(seen) < len(absent) else []
+        heard = Phrase("last heard from {nodes}", nodes=joined([*seen, *others]))
+    return Phrase(
+        "{count} of {nodes} absent: {names}; {heard}",
+        count=len(absent),
+        nodes=nnodes,
+        names=in_words(absent),
+        heard=heard,
+    )
 
 
 def looks_like_processes(present: Mapping[int, Fingerprint], nnodes: int) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from platform_launch.supervise.processes import Command, shell_code
+from platform_launch.text import Phrase
 
 # The code timeout(1) gives.
 TIMED_OUT = 124
@@ -24,9 +25,13 @@ class Answer:
     def failure(self, limit_s: float) -> str:
         """Say how it failed: that its time was over, or its exit code and the last line that it wrote."""
         if self.exit_code == TIMED_OUT:
-            return f"no answer within {limit_s:g} s"
-        last = self.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        return f"exit code {self.exit_code}, {last[0][:300]}"
+            return Phrase("no answer within {limit:g} s", limit=limit_s)
+        last = self.stderr.strip().splitlines()[-1:] or [Phrase("it said nothing")]
+        return Phrase(
+            "exit code {code}, {last}",
+            code=self.exit_code,
+            last=last[0] if len(last[0]) <= 300 else last[0][:300],
+        )
 
 
 def capture(command: Command, *, timeout_s: float) -> Answer:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from platform_launch.errors import LaunchError
+from platform_launch.text import Phrase
 
 
 def start_detached(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
@@ -32,7 +33,9 @@ def start_detached(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise LaunchError(f"cannot start {argv[0]}: {reason}") from error
+        raise LaunchError(
+            Phrase("cannot start {program}: {reason}", program=argv[0], reason=reason)
+        ) from error
 
 
 def reap_detached(pids: Iterable[int]) -> set[int]:

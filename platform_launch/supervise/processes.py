@@ -18,6 +18,7 @@ from pathlib import Path
 
 from platform_launch.errors import InstallationError, LaunchError
 from platform_launch.process_stat import read_stat
+from platform_launch.text import Phrase
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TETHER = Path(__file__).with_name("tether.py")
@@ -48,7 +49,13 @@ def start(command: Command, descriptors: Mapping[int, int]) -> int:
             setsid=True,
         )
     except OSError as error:
-        raise LaunchError(f"cannot start a process for {command.argv[0]}: {error.strerror}") from error
+        raise LaunchError(
+            Phrase(
+                "cannot start a process for {program}: {problem}",
+                program=command.argv[0],
+                problem=error.strerror,
+            )
+        ) from error
 
 
 def fill_closed_descriptors() -> None:
@@ -74,7 +81,7 @@ def expect_null_device() -> None:
         os.close(os.open(os.devnull, os.O_RDWR))
     except OSError as error:
         raise InstallationError(
-            f"{os.devnull} cannot be opened: {error.strerror}",
+            Phrase("{file} cannot be opened: {problem}", file=os.devnull, problem=error.strerror),
             "give the container or chroot a /dev; its runtime makes one",
         ) from error
 

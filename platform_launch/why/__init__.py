@@ -41,6 +41,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from platform_launch.errors import InputError
+from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import Verdict
 from platform_launch.why.decision.judge import judge
 from platform_launch.why.lines.opening import OpenedLog
@@ -74,7 +75,9 @@ def explain(sources: Iterable[LogSource], oom_kills: int | None = None) -> Verdi
             remarks += reader.remarks()
             last_lines += reader.last_line()
         except OSError as error:
-            raise InputError(f"{source.name} cannot be read: {error.strerror}") from error
+            raise InputError(
+                Phrase("{name} cannot be read: {problem}", name=source.name, problem=error.strerror)
+            ) from error
     verdict = judge(nodes, catalogue(), oom_kills)
     if verdict.kind == "nothing":
         remarks += last_lines[:_MOST_LAST_LINES]

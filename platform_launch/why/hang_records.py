@@ -12,6 +12,7 @@ from pathlib import Path
 from platform_launch.console.languages import current, event_line
 from platform_launch.errors import InputError
 from platform_launch.events import event
+from platform_launch.text import Phrase
 from platform_launch.why.answer.verdict import label
 from platform_launch.why.sources import events_of, logs_in
 
@@ -105,11 +106,18 @@ def read_record(path: Path) -> HangRecord:
             tuple(tuple(documents) for documents in hang.get("line_sentences", ())),
         )
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror)
+        ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"{path} is no record of a hang ({type(error).__name__}: {error}): expected the JSON that the "
-            "hang monitor writes beside a log",
+            Phrase(
+                "{path} is no record of a hang ({kind}: {problem}): expected the JSON that the "
+                "hang monitor writes beside a log",
+                path=path,
+                kind=type(error).__name__,
+                problem=error,
+            ),
             "name the log, or its folder",
         ) from error
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, shown_list
 from platform_launch.events import Event, beside, read
+from platform_launch.text import Phrase
 from platform_launch.why.lines.line import Location
 from platform_launch.why.lines.location_patterns import FILE_NODE, FILE_RANK
 from platform_launch.why.lines.opening import holds_no_text
@@ -94,7 +95,9 @@ def logs_in(paths: Sequence[Path], job: str | None = None) -> list[Path]:
         elif path.exists():
             found.append(path)
         else:
-            raise InputError(f"{path} does not exist: expected a log or a folder of logs", "")
+            raise InputError(
+                Phrase("{path} does not exist: expected a log or a folder of logs", path=path), ""
+            )
     return list(dict.fromkeys(found))
 
 
@@ -108,16 +111,25 @@ def _of_folder(folder: Path, job: str | None) -> list[Path]:
         logs = logs or sorted(path for path in folder.glob("*/*") if path.is_file() and _is_log(path))
         named, logs = logs, [log for log in logs if not holds_no_text(log)]
     if job is not None and not ours:
-        raise InputError(f"{folder} holds no log of a job of this launcher", "name the files themselves")
+        raise InputError(
+            Phrase("{folder} holds no log of a job of this launcher", folder=folder),
+            "name the files themselves",
+        )
     if not logs and not ours and named:
         raise InputError(
-            f"{folder} holds no text that is named like a log: {shown_list([log.name for log in named])} "
-            f"{'holds' if len(named) == 1 else 'hold'} bytes that are none",
+            Phrase(
+                "what is named like a log in {folder} holds bytes that are no text: {names}",
+                folder=folder,
+                names=shown_list([log.name for log in named]),
+            ),
             "name the files themselves",
         )
     if not logs:
         raise InputError(
-            f"{folder} holds no *.log: expected a folder of logs (*.log, *.out, *.err, *.txt; packed too)",
+            Phrase(
+                "{folder} holds no *.log: expected a folder of logs (*.log, *.out, *.err, *.txt; packed too)",
+                folder=folder,
+            ),
             "name the files themselves",
         )
     return logs
@@ -162,7 +174,15 @@ def _latest(logs: list[Path], job: str | None, folder: Path) -> list[Path]:
     if job is None:
         job = max(ours, key=lambda one: one[0]["started"])[0]["job"]
     elif job not in names:
-        raise InputError(f"{folder} holds no log of the job {job!r}: it holds logs of {', '.join(names)}", "")
+        raise InputError(
+            Phrase(
+                "{folder} holds no log of the job {job!r}: it holds logs of {names}",
+                folder=folder,
+                job=job,
+                names=", ".join(names),
+            ),
+            "",
+        )
     launches: dict[int, list[tuple[str, Path]]] = {}
     for found, log in ours:
         if found["job"] == job:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.cli import main
 from tests.conftest import FakeNvml
 from tests.lab.nvml import fake
 from tests.lab.waiting import LIMIT_S
@@ -127,40 +128,52 @@ def test_a_refused_topology_is_an_error_with_a_hint() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["run", "--nodez", "2"], "No such option"),
-        (["run", "train.py"], "name a script with --script"),
-        (["run", "--assume-gpus", "8xH100"], "--print-env"),
-        (["run", "--nnodes", "two"], "error: --nnodes 'two': expected a whole number, 1 or more\n"),
-        (["run", "--master-port", "99999999"], "'99999999': expected a whole number from 1 to 65535\n"),
-        (["run", "--hang-after", "nan"], "error: --hang-after 'nan': expected a number, 0 or more\n"),
-        (["quarantine", "add", "--hours", "0", "gn1"], "--hours '0': expected a number above 0\n"),
-        (["procguard", "ctl", "runs", "g", "0"], "error: NUMBER '0': expected a whole number, 1 or more\n"),
-        (
-            ["topology", "one", "two"],
-            "is more than platform-launch topology takes: expected platform-launch topology [OPTIONS]\n",
-        ),
-        (["job"], "error: TARGET is missing: expected slurm, kubernetes, jobset,"),
-        (["quarantine", "add", "gn1"], "error: --reason is missing\n"),
-        (["run", "--nnodes"], "hint:  platform-launch COMMAND --help lists the options of a command\n"),
-        (["job", "slurm", "train.py"], "error: 'train.py' is more than this command takes\n"),
-        (["run", "--platform", "nonsense"], "nonsense"),
-        (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
-        (["walk"], "No such command 'walk'.\nhint:  platform-launch --help lists the commands"),
-        (["rum"], "Did you mean 'run'?"),
-        (["procguard", "sever"], "Did you mean 'server'?"),
-        (["job", "slurmm"], "Invalid value for 'TARGET'"),
-        (["simulate", "--nodez", "2"], "No such option"),
-        (["simulate", "--node-rank", "0"], "--node-rank cannot be used with simulate"),
-    ],
-)
+WRONG_COMMAND_LINES = [
+    (["run", "--nodez", "2"], "No such option"),
+    (["run", "train.py"], "name a script with --script"),
+    (["run", "--assume-gpus", "8xH100"], "--print-env"),
+    (["run", "--nnodes", "two"], "error: --nnodes 'two': expected a whole number, 1 or more\n"),
+    (["run", "--master-port", "99999999"], "'99999999': expected a whole number from 1 to 65535\n"),
+    (["run", "--hang-after", "nan"], "error: --hang-after 'nan': expected a number, 0 or more\n"),
+    (["quarantine", "add", "--hours", "0", "gn1"], "--hours '0': expected a number above 0\n"),
+    (["procguard", "ctl", "runs", "g", "0"], "error: NUMBER '0': expected a whole number, 1 or more\n"),
+    (
+        ["topology", "one", "two"],
+        "is more than platform-launch topology takes: expected platform-launch topology [OPTIONS]\n",
+    ),
+    (["job"], "error: TARGET is missing: expected slurm, kubernetes, jobset,"),
+    (["quarantine", "add", "gn1"], "error: --reason is missing\n"),
+    (["run", "--nnodes"], "hint:  platform-launch COMMAND --help lists the options of a command\n"),
+    (["job", "slurm", "train.py"], "error: 'train.py' is more than this command takes\n"),
+    (["run", "--platform", "nonsense"], "nonsense"),
+    (["run", "--print-env", "--assume-gpus", "8xFoo"], "8xFoo"),
+    (["walk"], "No such command 'walk'.\nhint:  platform-launch --help lists the commands"),
+    (["rum"], "Did you mean run?"),
+    (["procguard", "sever"], "Did you mean server?"),
+    (["job", "slurmm"], "error: TARGET 'slurmm': expected one of slurm, kubernetes,"),
+    (["simulate", "--nodez", "2"], "No such option"),
+    (["simulate", "--node-rank", "0"], "--node-rank cannot be used with simulate"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG_COMMAND_LINES)
 def test_a_wrong_command_line_is_one_error_and_one_hint(arguments: list[str], said: str) -> None:
     done = launch(*arguments)
     assert done.returncode == 64
     assert said in done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize("arguments", [arguments for arguments, _ in WRONG_COMMAND_LINES])
+def test_a_wrong_command_line_is_refused_in_chinese_too(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PLATFORM_LAUNCH_LANG", "zh")
+    assert main(arguments) == 64
+    error, hint = capfd.readouterr().err.splitlines()
+    _, _, words = error.removeprefix("error: ").partition("：")
+    for said in (words, hint):
+        assert re.search(r"[\u4e00-\u9fff]", said), said
 
 
 @pytest.mark.parametrize("arguments", [["why"], ["logs"], ["wheel", "install"], ["run", "--script"]])

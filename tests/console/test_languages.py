@@ -201,7 +201,12 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
 
 PACKAGE = Path(languages.__file__).parents[1]
 # Where everything that a person reads is a phrase.
-ROOMS = ("doctor", "health", "plan", "platforms", "hardware")
+ROOMS = (
+    *("cli", "doctor", "hardware", "health"),
+    *("log_view", "observe", "plan", "platforms", "supervise"),
+)
+# Programs for another Python, and ProcGuard's command line.
+LEFT_OUT = ("probes", "procguard", "ctl")
 LAUNCH = (
     *("attempt.py", "cost.py", "health_watch.py", "launch.py", "publishing.py"),
     *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
@@ -211,11 +216,15 @@ FILES = [
         file
         for room in ROOMS
         for file in sorted(PACKAGE.glob(f"{room}/**/*.py"))
-        if file.parent.name != "probes"
+        if file.parent.name not in LEFT_OUT
     ),
-    *(PACKAGE / name for name in ("environment.py", "files.py", "hostlist.py", "topology.py")),
+    *(PACKAGE / name for name in ("environment.py", "files.py", "hostlist.py", "topology.py", "errors.py")),
     *(PACKAGE / "launch" / name for name in LAUNCH),
-    *(PACKAGE / "rendezvous" / name for name in ("authentication.py", "port_discovery.py")),
+    *(PACKAGE / "rendezvous" / name for name in ("authentication.py", "port_discovery.py", "ranks.py")),
+    *(
+        PACKAGE / "why" / name
+        for name in ("__init__.py", "hang_records.py", "sources.py", "lines/opening.py")
+    ),
 ]
 REFUSALS = {"LaunchError", *(family.__name__ for family in LaunchError.__subclasses__())}
 # Which arguments of a call are read by a person.
@@ -228,9 +237,18 @@ SPOKEN = {
     "_variable": (2,),
     "Phrase": (0,),
     "PlanWarning": (2,),
+    "Requirement": (0, 1, 2, 4),
     "Removal": (1,),
-    "console.info": (0,),
+    **dict.fromkeys((f"console.{level}" for level in ("info", "warn", "success", "error")), (0,)),
+    "Console().info": (0,),
+    "Console().warn": (0,),
+    "Console().success": (0,),
     "console.stage": (),
+    "output.say": (1,),
+    "phrase_words": (0,),
+    "say": (1,),
+    "self._output.say": (1,),
+    "self._say": (1,),
     "reading.mark_process": (0, 1),
     "reading.refuse": (1, 2),
     "reading.warnings.append": (0,),
@@ -250,7 +268,7 @@ def _texts(tree: ast.AST) -> Iterator[str]:
 def _spoken(tree: ast.AST) -> Iterator[str]:
     """Yield what a person may read: the words of phrases, and texts without values where a person reads."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg in ("hint", "address_hint"):
+        if isinstance(node, ast.keyword) and node.arg in ("hint", "address_hint", "mend"):
             assert not isinstance(node.value, ast.JoinedStr), f"{ast.unparse(node)}: expected a Phrase"
             if isinstance(node.value, ast.Constant):
                 yield str(node.value.value)

@@ -101,7 +101,7 @@ def test_kubernetes_is_asked_for_step_by_step(folder: Path) -> None:
     terminal.answer("Volume with your data", "data:/data")
     terminal.answer("Variable out of a Secret", "hf_value")
     terminal.answer("expected NAME=SECRET:KEY", "HF_TOKEN=hub:token")
-    terminal.answer("Write job.yaml and jobset.yaml?", "yes")
+    terminal.answer("Write job.yaml, jobset.yaml?", "yes")
     assert terminal.end() == 0
     for shown in ("2 × 8 GPUs and no RDMA", "the path of the script is relative", "kind: JobSet"):
         assert shown in terminal.screen

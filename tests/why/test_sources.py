@@ -67,7 +67,7 @@ def test_of_a_folder_what_is_called_like_a_log_and_is_none_is_left_out(tmp_path:
     program = tmp_path / "dmesg"
     program.write_bytes(Path("/bin/true").read_bytes())
     (tmp_path / "noise.out").write_bytes(bytes(range(256)) * 40)
-    with pytest.raises(InputError, match=r"holds no text that is named like a log: dmesg, noise\.out hold"):
+    with pytest.raises(InputError, match=r"holds bytes that are no text: dmesg, noise\.out"):
         logs_in([tmp_path])
     log, packed = tmp_path / "a.log", tmp_path / "b.log.gz"
     log.write_text("ValueError: one\n")

@@ -10,6 +10,7 @@ from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
 from platform_launch.environment import Environment
+from platform_launch.text import Phrase
 
 
 @click.command("hosts")
@@ -20,9 +21,10 @@ def command(form: str) -> int:
     if form == "json":
         print_json([asdict(member) for member in cluster.members])
         return 0
-    rows = [("node", "host", "address", "SSH", "")]
+    titles = (Phrase("node"), Phrase("host"), Phrase("address"), "SSH", "")
+    rows: list[tuple[str, ...]] = [titles]
     for member in cluster.members:
-        here = "this node" if member.rank == cluster.rank else ""
+        here = Phrase("this node") if member.rank == cluster.rank else ""
         rows.append((member.alias, member.host, member.address, f"{member.ssh_user}:{member.ssh_port}", here))
     own.table(rows)
     return 0

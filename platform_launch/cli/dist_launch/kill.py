@@ -8,9 +8,10 @@ import click
 
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
+from platform_launch.console.languages import phrase_words
 from platform_launch.errors import NodesAbsentError
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 
 @click.command("kill")
@@ -25,23 +26,24 @@ def command(force: bool, name: str | None, grace_s: float, **flags: Any) -> int:
     for node in answered:
         place = cluster.members[node["rank"]].place
         if "problem" in node:
-            click.echo(f"{place}: not reached: {node['problem']}", err=True)
+            problem = Phrase("{place}: not reached: {problem}", place=place, problem=node["problem"])
+            click.echo(phrase_words(problem), err=True)
             worst = NodesAbsentError.exit_code
             continue
         for line in _lines(node["answer"]):
-            click.echo(f"{place}: {line}")
+            click.echo(f"{place}: {phrase_words(line)}")
         if node["answer"]["left"]:
             worst = worst or 1
     return worst
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
-    ended = [f"ended pid {process['pid']} ({process['command']})" for process in answer["ended"]]
+    ended = [Phrase("ended pid {pid} ({command})", **process) for process in answer["ended"]]
     stuck = [
-        f"alive after SIGKILL, stuck in a driver or file system: pid {process['pid']} ({process['command']})"
+        Phrase("alive after SIGKILL, stuck in a driver or file system: pid {pid} ({command})", **process)
         for process in answer["left"]
     ]
-    return [*(ended or ["nothing ran"]), *stuck, *_gpu_lines(answer["gpus"])]
+    return [*(ended or [Phrase("nothing ran")]), *stuck, *_gpu_lines(answer["gpus"])]
 
 
 def _gpu_lines(gpus: dict[str, Any]) -> list[str]:
@@ -49,4 +51,6 @@ def _gpu_lines(gpus: dict[str, Any]) -> list[str]:
         return [gpus["problem"]]
     if gpus["held"]:
         return list(gpus["held"])
-    return [f"GPU memory is free ({counted(gpus['count'], 'GPU')})"] if gpus["count"] else []
+    return (
+        [Phrase("GPU memory is free ({gpus})", gpus=counted(gpus["count"], "GPU"))] if gpus["count"] else []
+    )

@@ -17,7 +17,7 @@ from platform_launch.cli import completion
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import seconds
 from platform_launch.console import Console
-from platform_launch.console.languages import event_line
+from platform_launch.console.languages import event_line, phrase_words
 from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.dist_launch.cluster import WaitingCluster
 from platform_launch.dist_launch.job_request import JobRequest
@@ -25,6 +25,7 @@ from platform_launch.dist_launch.run_ending import run_ending
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise.watch import DEFAULT_GRACE_S
+from platform_launch.text import Phrase, padded
 
 _LONGEST_LINE = 4096
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
@@ -92,7 +93,9 @@ def command(
     ssh = own.ssh(env, flags)
     folder, cluster = own.cluster(env)
     if not _NAME.fullmatch(name):
-        raise UsageError(f"--name {shown(name)}: expected letters, digits and ._-, 40 at most")
+        raise UsageError(
+            Phrase("--name {name}: expected letters, digits and ._-, 40 at most", name=shown(name))
+        )
     path = _script(script)
     job = JobRequest(
         name=name,
@@ -109,7 +112,7 @@ def command(
         _describe(job, cluster, copy=copy)
         return 0
     if ssh.port is not None:
-        Console().info(f"SSH port {ssh.port} ({ssh.port_source})")
+        Console().info(Phrase("SSH port {port} ({port_source})", port=ssh.port, port_source=ssh.port_source))
     request = {"do": "run", "job": asdict(job), "archive": "", "ssh": own.as_request(ssh)}
     if not copy:
         return _closed(job, send_request(folder, request))
@@ -143,7 +146,8 @@ def _script(name: str) -> Path:
     path = Path(name).absolute()
     if not path.is_file():
         raise InputError(
-            f"there is no script {shown(name)} in {Path.cwd()}", "run takes a file; see dist-launch ssh all"
+            Phrase("there is no script {name} in {cwd}", name=shown(name), cwd=Path.cwd()),
+            "run takes a file; see dist-launch ssh all",
         )
     return path
 
@@ -154,13 +158,19 @@ def _interpreter(script: Path) -> tuple[str, ...]:
         with script.open("rb") as file:
             start = file.readline(_LONGEST_LINE)
     except OSError as error:
-        raise InputError(f"{script} cannot be read: {error.strerror}") from error
+        raise InputError(
+            Phrase("{script} cannot be read: {problem}", script=script, problem=error.strerror)
+        ) from error
     executed = os.access(script, os.X_OK) and start.startswith((b"#!", b"\x7fELF"))
     by_python = script.suffix == ".py" and not executed
     if start.endswith(b"\r\n") and not by_python:
+        mend = f"sed -i 's/\\r$//' {shlex.quote(str(script))}"
         raise InputError(
-            f"{script} has the line ends of Windows: a shell would read a carriage return in each line",
-            f"sed -i 's/\\r$//' {shlex.quote(str(script))}",
+            Phrase(
+                "{script} has the line ends of Windows: a shell would read a carriage return in each line",
+                script=script,
+            ),
+            mend,
         )
     return () if executed else ("python3",) if by_python else ("bash",)
 
@@ -168,18 +178,24 @@ def _interpreter(script: Path) -> tuple[str, ...]:
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not _VARIABLE.fullmatch(name) or "\0" in value:
-        raise UsageError(f"--env {shown(text)}: expected NAME=VALUE")
+        raise UsageError(Phrase("--env {text}: expected NAME=VALUE", text=shown(text)))
     return name, value
 
 
 def _describe(job: JobRequest, cluster: WaitingCluster, *, copy: bool) -> None:
     added = [f"{name}={shlex.quote(value)}" for name, value in job.variables.items()]
-    click.echo(f"command:   {shlex.join([*job.interpreter, job.script, *job.arguments])}")
-    click.echo(f"folder:    {job.directory if not copy else 'a copy of ' + str(Path(job.script).parent)}")
-    click.echo(f"variables: each node's own, and {' '.join(added) or 'nothing else'}")
-    click.echo(f"logs:      {job.log_folder}")
     chosen = cluster.chosen(job.nodes)
-    if note := job.note_on_nodes(len(chosen), len(cluster.members)):
-        click.echo(f"note:      {note}")
-    for member in chosen:
-        click.echo(f"on:        {member.place}")
+    folder = Phrase("a copy of {folder}", folder=Path(job.script).parent) if copy else job.directory
+    more = " ".join(added) or Phrase("nothing else")
+    note = job.note_on_nodes(len(chosen), len(cluster.members))
+    rows = (
+        (Phrase("command:"), shlex.join([*job.interpreter, job.script, *job.arguments])),
+        (Phrase("folder:"), folder),
+        (Phrase("variables:"), Phrase("each node's own, and {more}", more=more)),
+        (Phrase("logs:"), job.log_folder),
+        *([(Phrase("note:"), note)] if note else []),
+        *((Phrase("on:"), member.place) for member in chosen),
+    )
+    for label, text in rows:
+        said = phrase_words(text) if isinstance(text, Phrase) else text
+        click.echo(f"{padded(phrase_words(label), 10)} {said}")

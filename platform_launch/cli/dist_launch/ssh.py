@@ -13,6 +13,7 @@ from platform_launch.dist_launch.broker_client import send_request
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.rendezvous.ranks import parse_ranks
+from platform_launch.text import Phrase
 
 
 def _waiting(_ctx: click.Context) -> list[str]:
@@ -36,7 +37,8 @@ def command(nodes: str, words: tuple[str, ...], **flags: Any) -> int:
     if nodes == "all" or len(parse_ranks(nodes)) > 1:
         if not words:
             raise UsageError(
-                f"{nodes} means several nodes: expected a command for them", "name one to log in"
+                Phrase("{nodes} means several nodes: expected a command for them", nodes=nodes),
+                "name one to log in",
             )
         request = {"do": "plain", "nodes": nodes, "command": " ".join(words), "ssh": own.as_request(ssh)}
         return int(send_request(folder, request)["exit_code"])
@@ -60,5 +62,6 @@ def _become_ssh(ssh: own.Ssh, config: Any, alias: str, words: tuple[str, ...]) -
         become_ssh(config, alias, words, options=chosen, terminal=sys.stdin.isatty())
     except OSError as error:
         raise InstallationError(
-            f"OpenSSH's client cannot be started: {error.strerror}", "install openssh-client"
+            Phrase("OpenSSH's client cannot be started: {problem}", problem=error.strerror),
+            "install openssh-client",
         ) from error

@@ -9,8 +9,14 @@ import click
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
+from platform_launch.console.languages import phrase_words
 from platform_launch.errors import NodesAbsentError
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted, joined
+
+_TITLES = (
+    *(Phrase("node"), Phrase("host"), Phrase("address"), Phrase("state")),
+    *(Phrase("runs"), Phrase("since"), Phrase("GPU memory")),
+)
 
 
 @click.command("status")
@@ -22,26 +28,29 @@ def command(form: str, **flags: Any) -> int:
     if form == "json":
         print_json(answered)
     else:
-        rows = [("node", "host", "address", "state", "runs", "since", "GPU memory")]
+        rows: list[tuple[str, ...]] = [_TITLES]
         for node in answered:
             member = cluster.members[node["rank"]]
             rows.append((member.alias, member.host, member.address, *_cells(node)))
         own.table(rows)
         for node in answered:
             for problem in [node["problem"]] if "problem" in node else node["answer"]["problems"]:
-                click.echo(f"{cluster.members[node['rank']].place}: {problem}", err=True)
+                click.echo(f"{cluster.members[node['rank']].place}: {phrase_words(problem)}", err=True)
     return NodesAbsentError.exit_code if any("problem" in node for node in answered) else 0
 
 
 def _cells(node: dict[str, Any]) -> tuple[str, str, str, str]:
     if "problem" in node:
-        return "unreachable", "?", "", ""
+        return Phrase("unreachable"), "?", "", ""
     answer = node["answer"]
-    jobs = [f"{job['name']}: {counted(job['processes'], 'process')}" for job in answer["jobs"]]
+    jobs = [
+        Phrase("{name}: {processes}", name=job["name"], processes=counted(job["processes"], "process"))
+        for job in answer["jobs"]
+    ]
     since = [job["since"] for job in answer["jobs"]]
     return (
-        "waits" if answer["wait"] is not None else "wait has ended",
-        "; ".join(jobs) or "nothing",
+        Phrase("waits") if answer["wait"] is not None else Phrase("wait has ended"),
+        joined(jobs, "; ") or Phrase("nothing"),
         "; ".join(since),
         _gpus(answer["gpus"]),
     )
@@ -49,7 +58,7 @@ def _cells(node: dict[str, Any]) -> tuple[str, str, str, str]:
 
 def _gpus(gpus: list[dict[str, Any]]) -> str:
     if not gpus:
-        return "no GPU"
+        return Phrase("no GPU")
     used = sum(gpu["used_gib"] for gpu in gpus)
     size = sum(gpu["memory_gib"] or 0.0 for gpu in gpus)
-    return f"{used:.0f} of {size:.0f} GiB in use on {len(gpus)}"
+    return Phrase("{used:.0f} of {size:.0f} GiB in use on {gpus}", used=used, size=size, gpus=len(gpus))

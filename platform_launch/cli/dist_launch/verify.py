@@ -9,9 +9,13 @@ import click
 from platform_launch.cli.dist_launch import options as own
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
+from platform_launch.console.languages import phrase_words
 from platform_launch.errors import NodesAbsentError
+from platform_launch.text import Phrase
 
-_WORKS = "reached, host key as it joined with, key accepted, agent answers, wait lives, files can be written"
+_WORKS = Phrase(
+    "reached, host key as it joined with, key accepted, agent answers, wait lives, files can be written"
+)
 
 
 @click.command("verify")
@@ -27,8 +31,9 @@ def command(form: str, **flags: Any) -> int:
     else:
         for node in answered:
             for line in failed.get(node["rank"], [_WORKS]):
-                word = "FAILS" if node["rank"] in failed else "ok"
-                click.echo(f"{cluster.members[node['rank']].place}: {word}: {line}")
+                word = Phrase("FAILS") if node["rank"] in failed else Phrase("ok")
+                place = cluster.members[node["rank"]].place
+                click.echo(f"{place}: {phrase_words(word)}: {phrase_words(line)}")
     return NodesAbsentError.exit_code if failed else 0
 
 

@@ -23,6 +23,7 @@ from platform_launch.plan.nccl import nccl_variables
 from platform_launch.platforms import detect
 from platform_launch.rendezvous.authentication import read_secret
 from platform_launch.rendezvous.port_discovery import rendezvous_port
+from platform_launch.text import Phrase
 
 
 @click.command("wait")
@@ -46,17 +47,25 @@ def command(timeout_s: float, sshd: bool, **flags: Any) -> int:
     started = time.strftime("%Y%m%d-%H%M%S")
     recorder = Path.cwd() / "logs" / f"flight_dist-launch_{started}_rank"
     variables = nccl_variables(env, topology, machine, str(recorder))
-    console.info(f"node {topology.node_rank} of {topology.nnodes}, platform {topology.platform}")
+    console.info(
+        Phrase(
+            "node {rank} of {nodes}, platform {platform}",
+            rank=topology.node_rank,
+            nodes=topology.nnodes,
+            platform=topology.platform,
+        )
+    )
     for variable in variables:
-        console.info(f"{variable.name}={variable.value}  # {variable.reason}")
+        console.info(
+            Phrase(
+                "{name}={value}  # {reason}", name=variable.name, value=variable.value, reason=variable.reason
+            )
+        )
     if read_secret(env) is None and topology.nnodes > 1:
         console.info(
-            "no PLATFORM_LAUNCH_SECRET: "
-            + (
-                "only the key that SSH_PUBLIC_KEY names may log in"
-                if named_key
-                else "the first key that comes from rank 0 may log in to the others"
-            )
+            "no PLATFORM_LAUNCH_SECRET: only the key that SSH_PUBLIC_KEY names may log in"
+            if named_key
+            else "no PLATFORM_LAUNCH_SECRET: the first key that comes from rank 0 may log in to the others"
         )
     return wait(
         WaitSettings(
@@ -85,7 +94,7 @@ def _look(env: Environment, master_addr: str, console: Console) -> Hardware:
     try:
         return hardware.detect(env, master_addr=master_addr)
     except HardwareError as error:
-        console.warn(f"waiting in spite of this: {error.message}")
+        console.warn(Phrase("waiting in spite of this: {message}", message=error.message))
         return hardware.detect(env, master_addr=master_addr, assume="cpu")
 
 
@@ -115,8 +124,8 @@ def _user(named: str | None) -> str:
         return pwd.getpwnam(named.strip()).pw_name if named else pwd.getpwuid(os.geteuid()).pw_name
     except KeyError as error:
         raise UsageError(
-            f"SSH_USER={named!r}: no such user on this node"
+            Phrase("SSH_USER={user!r}: no such user on this node", user=named)
             if named
-            else f"user {os.geteuid()} has no name here",
+            else Phrase("user {user} has no name here", user=os.geteuid()),
             "name a user that exists on every node, or add this one to /etc/passwd",
         ) from error

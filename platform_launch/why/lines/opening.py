@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from platform_launch.errors import InputError
 from platform_launch.extras import pip_install
+from platform_launch.text import Phrase
 from platform_launch.why.lines.scan import Readable
 
 _BLOCK_BYTES = 1 << 20
@@ -22,13 +23,13 @@ _GZIP, _XZ, _BZIP2, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zX", b"BZh", b"\x28\xb5\x2f
 _PACKED = (_GZIP, _XZ, _BZIP2, _ZSTANDARD)
 # What looks like a file of logs by its name and is none.
 _NO_TEXT = {
-    b"PK\x03\x04": ("a zip archive", "unpack it first"),
-    b"7z\xbc\xaf": ("a 7z archive", "unpack it first"),
-    b"Rar!": ("a rar archive", "unpack it first"),
-    b"\x7fELF": ("a program or a core file", "give the log beside it"),
-    b"\x89HDF": ("an HDF5 file", "give the log beside it"),
-    b"\x89PNG": ("a picture", "give the log as text"),
-    b"%PDF": ("a PDF", "give the log as text"),
+    b"PK\x03\x04": (Phrase("a zip archive"), Phrase("unpack it first")),
+    b"7z\xbc\xaf": (Phrase("a 7z archive"), Phrase("unpack it first")),
+    b"Rar!": (Phrase("a rar archive"), Phrase("unpack it first")),
+    b"\x7fELF": (Phrase("a program or a core file"), Phrase("give the log beside it")),
+    b"\x89HDF": (Phrase("an HDF5 file"), Phrase("give the log beside it")),
+    b"\x89PNG": (Phrase("a picture"), Phrase("give the log as text")),
+    b"%PDF": (Phrase("a PDF"), Phrase("give the log as text")),
 }
 # Bytes of text in any encoding, and zeros, which a full or crashed file system leaves in a log.
 _TEXT = bytes({0, 8, 9, 10, 11, 12, 13, 27} | set(range(32, 127)) | set(range(128, 256)))
@@ -77,7 +78,9 @@ class OpenedLog:
             start = self._stream.read(_BLOCK_BYTES) if head else b""
         except OSError as error:
             self.close()
-            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+            raise InputError(
+                Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror or error)
+            ) from error
         except BaseException as error:
             self.close()
             if isinstance(error, _BROKEN):
@@ -137,14 +140,20 @@ class OpenedLog:
             import zstandard
         except ImportError:
             raise InputError(
-                f"{self._path} is packed with zstd, and the Python package zstandard is not installed",
-                f"{pip_install('zstandard')}, or: zstd -dc FILE | platform-launch why -",
+                Phrase(
+                    "{path} is packed with zstd, and the Python package zstandard is not installed",
+                    path=self._path,
+                ),
+                Phrase(
+                    "{install}, or: zstd -dc FILE | platform-launch why -", install=pip_install("zstandard")
+                ),
             ) from None
         return _Zstandard(raw, zstandard.ZstdDecompressor, zstandard.ZstdError)
 
     def _broken(self, error: BaseException) -> InputError:
         return InputError(
-            f"{self._path} cannot be unpacked: {error}", "the file is cut short or damaged; copy it again"
+            Phrase("{path} cannot be unpacked: {problem}", path=self._path, problem=error),
+            "the file is cut short or damaged; copy it again",
         )
 
     def _refuse_other_files(self, start: bytes) -> None:
@@ -152,14 +161,22 @@ class OpenedLog:
             if start.startswith(magic):
                 self.close()
                 raise InputError(
-                    f"{self._path} is {what}: expected a log (text, .gz, .xz, .bz2 or .zst)", hint
+                    Phrase(
+                        "{path} is {what}: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                        path=self._path,
+                        what=what,
+                    ),
+                    hint,
                 )
 
     def _refuse_other_bytes(self, head: bytes) -> None:
         if self._decoder is None and _is_strange(head):
             self.close()
             raise InputError(
-                f"{self._path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                Phrase(
+                    "{path} holds bytes that are no text: expected a log (text, .gz, .xz, .bz2 or .zst)",
+                    path=self._path,
+                ),
                 "give the log beside it",
             )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from platform_launch.cli.flags import Number, WholeNumber, flags
+from platform_launch.cli.flags import Number, OneOf, WholeNumber, flags
 from platform_launch.cli.output import print_json
 from platform_launch.cli.procguard.ctl.client import GROUPS, NODES, WORKERS, ApiClient, connected, segment
 from platform_launch.errors import UsageError
@@ -15,8 +15,8 @@ _settings = flags(
     click.option("--master-addr", metavar="NODE", shell_complete=NODES, help="The node that rank 0 runs on."),
     click.option("--master-port", type=WholeNumber(1, 65535)),
     click.option("--world-size", metavar="N|all", help="Processes; `all`: as many as there are workers."),
-    click.option("--backend", type=click.Choice(["nccl", "gloo"])),
-    click.option("--kind", type=click.Choice(["process", "node"]), help="What a worker is."),
+    click.option("--backend", type=OneOf(["nccl", "gloo"])),
+    click.option("--kind", type=OneOf(["process", "node"]), help="What a worker is."),
     click.option("--command", metavar="COMMAND", help="As typed in a shell; empty: each agent's own."),
     click.option("--directory", metavar="FOLDER", help="Where it starts, from each agent's own directory."),
     click.option(

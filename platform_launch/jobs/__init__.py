@@ -21,6 +21,7 @@ from platform_launch.jobs import (
 )
 from platform_launch.jobs.description import KEYS
 from platform_launch.jobs.job import Job
+from platform_launch.text import Phrase
 
 __all__ = ["SUBMIT", "TARGETS", "Job", "render", "unused"]
 
@@ -46,13 +47,20 @@ SUBMIT = {target: "sbatch" if target == "slurm" else "kubectl apply -f" for targ
 def render(job: Job, target: str) -> str:
     """Return the text that submits ``job`` to ``target``, and name what has no place there."""
     if target not in TARGETS:
-        raise UsageError(f"target {shown(target)}: expected one of {', '.join(TARGETS)}")
+        raise UsageError(
+            Phrase(
+                "target {target}: expected one of {targets}", target=shown(target), targets=", ".join(TARGETS)
+            )
+        )
     if target != "slurm":
         names.check_name(job.name)
     if job.spares and target not in WITH_SPARES:
         raise UsageError(
-            f"target {target} with spares: its controller ends or starts all nodes when one is lost",
-            f"expected one of {', '.join(WITH_SPARES)}, or no spares",
+            Phrase(
+                "target {target} with spares: its controller ends or starts all nodes when one is lost",
+                target=target,
+            ),
+            Phrase("expected one of {targets}, or no spares", targets=", ".join(WITH_SPARES)),
         )
     left_out = unused(job, target)
     notes = (

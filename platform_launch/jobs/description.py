@@ -17,6 +17,7 @@ from platform_launch.errors import InputError, shown
 from platform_launch.files import not_yaml
 from platform_launch.jobs.job import Job, Rdma, SecretVariable, Volume
 from platform_launch.jobs.manifest import dump
+from platform_launch.text import Phrase
 
 Value = Union[str, "list[str]", "dict[str, str]"]
 Description = Mapping[str, Value]
@@ -36,7 +37,9 @@ def read(text: str, source: str) -> dict[str, Value]:
     except yaml.YAMLError as error:
         raise InputError(not_yaml(source, error)) from error
     if not isinstance(loaded, dict):
-        raise InputError(f"{source} is not a job: expected keys such as name, nodes and image")
+        raise InputError(
+            Phrase("{source} is not a job: expected keys such as name, nodes and image", source=source)
+        )
     for key, value in loaded.items():
         _check_shape(key, value, source)
     return loaded
@@ -63,7 +66,8 @@ def to_job(description: Description, grace_s: int) -> Job:
     for required in ("name", "entrypoint"):
         if not description.get(required):
             raise InputError(
-                f"the job has no {required}", f"add --{required}, or {required}: to the job file"
+                Phrase("the job has no {required}", required=required),
+                Phrase("add --{required}, or {required}: to the job file", required=required),
             )
     values: dict[str, Any] = {}
     for key, value in description.items():
@@ -92,7 +96,13 @@ def seconds(text: str, key: str = "time") -> int:
     else:
         total = 0
     if total < 1:
-        raise InputError(f"{key} {shown(text)} is not a time: expected hours:minutes:seconds, as in 20:00:00")
+        raise InputError(
+            Phrase(
+                "{key} {text} is not a time: expected hours:minutes:seconds, as in 20:00:00",
+                key=key,
+                text=shown(text),
+            )
+        )
     return total
 
 
@@ -101,7 +111,10 @@ def volume(text: str) -> Volume:
     parts = text.split(":")
     if len(parts) not in (2, 3) or parts[2:] not in ([], ["ro"], ["rw"]):
         raise InputError(
-            f"volume {shown(text)}: expected claim:/path or /folder/of/node:/path, and :ro if read-only"
+            Phrase(
+                "volume {text}: expected claim:/path or /folder/of/node:/path, and :ro if read-only",
+                text=shown(text),
+            )
         )
     return Volume(parts[0], parts[1], parts[2:] == ["ro"])
 
@@ -110,23 +123,33 @@ def _check_shape(key: object, value: object, source: str) -> None:
     if not isinstance(key, str) or key not in _FIELDS:
         near = difflib.get_close_matches(str(key), _FIELDS, n=1)
         raise InputError(
-            f"{source}: unknown key {shown(str(key))}",
-            f"did you mean {near[0]}?" if near else f"known: {', '.join(_FIELDS)}",
+            Phrase("{source}: unknown key {key}", source=source, key=shown(str(key))),
+            Phrase("did you mean {near}?", near=near[0])
+            if near
+            else Phrase("known: {keys}", keys=", ".join(_FIELDS)),
         )
     if key in LISTS:
         fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        expected = "a list of texts"
+        expected = Phrase("a list of texts")
     elif key in MAPPINGS:
         fits = isinstance(value, dict) and all(
             isinstance(item, str) for pair in value.items() for item in pair
         )
-        expected = "a mapping of texts"
+        expected = Phrase("a mapping of texts")
     else:
-        fits, expected = isinstance(value, str), "one text or number"
+        fits, expected = isinstance(value, str), Phrase("one text or number")
     if not fits:
-        of_many = "a list" if isinstance(value, list) else "a mapping"
+        of_many = Phrase("a list" if isinstance(value, list) else "a mapping")
         found = shown(value) if isinstance(value, str) else of_many
-        raise InputError(f"{source}: {key} is {found}: expected {expected}")
+        raise InputError(
+            Phrase(
+                "{source}: {key} is {found}: expected {expected}",
+                source=source,
+                key=key,
+                found=found,
+                expected=expected,
+            )
+        )
 
 
 def _text(key: str, value: Value) -> str:  # noqa: ARG001
@@ -138,7 +161,15 @@ def _number(minimum: int, maximum: int) -> Callable[[str, Value], int]:
         text = str(value).strip()
         if text.isascii() and text.isdigit() and len(text) <= 9 and minimum <= int(text) <= maximum:
             return int(text)
-        raise InputError(f"{key} {shown(text)}: expected a whole number from {minimum} to {maximum}")
+        raise InputError(
+            Phrase(
+                "{key} {text}: expected a whole number from {minimum} to {maximum}",
+                key=key,
+                text=shown(text),
+                minimum=minimum,
+                maximum=maximum,
+            )
+        )
 
     return convert
 
@@ -146,7 +177,7 @@ def _number(minimum: int, maximum: int) -> Callable[[str, Value], int]:
 def _truth(key: str, value: Value) -> bool:
     text = str(value).strip().lower()
     if text not in ("true", "yes", "on", "false", "no", "off"):
-        raise InputError(f"{key} {shown(str(value))}: expected true or false")
+        raise InputError(Phrase("{key} {value}: expected true or false", key=key, value=shown(str(value))))
     return text in ("true", "yes", "on")
 
 
@@ -162,7 +193,11 @@ def _secrets(key: str, value: Value) -> tuple[SecretVariable, ...]:
         if not separator:
             # Not the value itself: it may be the secret.
             raise InputError(
-                f"{key} of {shown(name)}: expected secret:key, the place of the value in a Secret"
+                Phrase(
+                    "{key} of {name}: expected secret:key, the place of the value in a Secret",
+                    key=key,
+                    name=shown(name),
+                )
             )
         found.append(SecretVariable(name, secret, entry))
     return tuple(found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from platform_launch.errors import InputError, shown
 from platform_launch.jobs import names
 from platform_launch.plan.training import lacks_script
+from platform_launch.text import Phrase
 
 GPU_RESOURCE = "nvidia.com/gpu"
 DEFAULT_NOTICE_S = 120
@@ -24,11 +25,11 @@ class Volume:
     read_only: bool = False
 
     def __post_init__(self) -> None:
-        names.check_folder(self.path, "volume path")
+        names.check_folder(self.path, Phrase("volume path"))
         if self.on_node:
-            names.check_folder(self.source, "volume source")
+            names.check_folder(self.source, Phrase("volume source"))
         else:
-            names.check_object_name(self.source, "volume claim")
+            names.check_object_name(self.source, Phrase("volume claim"))
 
     @property
     def on_node(self) -> bool:
@@ -63,10 +64,13 @@ class Rdma:
     count: int = 1
 
     def __post_init__(self) -> None:
-        names.check_resource(self.resource, "RDMA resource")
+        names.check_resource(self.resource, Phrase("RDMA resource"))
         if self.resource == GPU_RESOURCE:
             raise InputError(
-                f"RDMA resource {GPU_RESOURCE} is the GPUs: expected one like rdma/hca_shared_devices_a",
+                Phrase(
+                    "RDMA resource {resource} is the GPUs: expected one like rdma/hca_shared_devices_a",
+                    resource=GPU_RESOURCE,
+                ),
                 "GPUs are said by gpus_per_node",
             )
 
@@ -120,7 +124,11 @@ class Job:
         names.check_plain(self.name, "name")  # stricter for what is not Slurm: see render
         if self.spares and self.nodes < 2:
             raise InputError(
-                f"spares {self.spares} beside {self.nodes} node: expected at least 2 nodes that train",
+                Phrase(
+                    "spares {spares} beside {nodes} node: expected at least 2 nodes that train",
+                    spares=self.spares,
+                    nodes=self.nodes,
+                ),
                 "with one node nobody is left when it is lost; raise nodes, or leave the spares out",
             )
         names.check_path(self.entrypoint, "entrypoint")
@@ -128,13 +136,21 @@ class Job:
         self._check_texts()
         if self.memory_gib is not None and self.shm >= self.memory_gib:
             raise InputError(
-                f"shm_gib {self.shm} does not fit into memory_gib {self.memory_gib}: "
-                "shared memory counts towards the limit",
+                Phrase(
+                    "shm_gib {shm} does not fit into memory_gib {memory}: shared memory counts "
+                    "towards the limit",
+                    shm=self.shm,
+                    memory=self.memory_gib,
+                ),
                 "raise memory_gib, or lower shm_gib",
             )
         if self.time_limit_s is not None and self.time_limit_s <= self.notice_s:
             raise InputError(
-                f"time {self.time_limit_s} s is over before the notice {self.notice_s} s ahead of its end",
+                Phrase(
+                    "time {limit_s} s is over before the notice {notice_s} s ahead of its end",
+                    limit_s=self.time_limit_s,
+                    notice_s=self.notice_s,
+                ),
                 "raise time, or lower notice",
             )
 
@@ -187,12 +203,12 @@ class Job:
         if self.account is not None:
             names.check_directive(self.account, "account")
         for key, value in self.node_selector:
-            names.check_qualified(key, "node label")
-            names.check_label_value(value, f"value of node label {key}")
+            names.check_qualified(key, Phrase("node label"))
+            names.check_label_value(value, Phrase("value of node label {key}", key=key))
         for key in self.tolerations:
-            names.check_qualified(key, "taint")
+            names.check_qualified(key, Phrase("taint"))
         for node in self.exclude:
-            names.check_plain(node, "node")
+            names.check_plain(node, Phrase("node"))
         if self.quarantine is not None:
             names.check_path(self.quarantine, "quarantine")
 
@@ -202,17 +218,20 @@ class Job:
         for name in own:
             names.check_variable(name)
             if own.count(name) > 1:
-                raise InputError(f"environment variable {name} is set twice: expected once")
+                raise InputError(Phrase("environment variable {name} is set twice: expected once", name=name))
         for name, value in self.env:
-            names.check_text(value, f"environment variable {name}")
+            names.check_text(value, Phrase("environment variable {name}", name=name))
         if self.script == "":
             raise InputError("script is empty: expected the path of a file")
         for text in (self.script or "", *self.options, *self.arguments):
-            names.check_text(text, "argument")
+            names.check_text(text, Phrase("argument"))
         if not self.names_script and lacks_script(None, self.arguments):
             raise InputError(
-                f"the job has no script, and its arguments begin with {shown(self.arguments[0])}: expected "
-                "arguments of a script that is named",
+                Phrase(
+                    "the job has no script, and its arguments begin with {first}: expected "
+                    "arguments of a script that is named",
+                    first=shown(self.arguments[0]),
+                ),
                 "add --script FILE, or script: FILE to the job file; without one a shipped example trains, "
                 "which takes options only",
             )
@@ -225,5 +244,9 @@ class Job:
         for place in places:
             if places.count(place) > 1 or place in _TAKEN:
                 raise InputError(
-                    f"volume path {place!r} is taken: expected each once, and none of {', '.join(_TAKEN)}"
+                    Phrase(
+                        "volume path {place!r} is taken: expected each once, and none of {taken}",
+                        place=place,
+                        taken=", ".join(_TAKEN),
+                    )
                 )

@@ -17,6 +17,7 @@ import re
 import unicodedata
 
 from platform_launch.errors import InputError, shown
+from platform_launch.text import Phrase
 
 LONGEST_NAME = 45
 """Leaves room for what controllers append, at most ``-node-0-9999-abcde``, in the 63 characters of DNS."""
@@ -56,9 +57,13 @@ def check_name(name: str) -> str:
     if len(name) <= LONGEST_NAME and _NAME.fullmatch(name):
         return name
     raise InputError(
-        f"name {shown(name)} cannot name hosts: expected at most {LONGEST_NAME} of a–z, 0–9 and -, "
-        "a letter first and no - last",
-        f"for example {suggest_name(name)}",
+        Phrase(
+            "name {name} cannot name hosts: expected at most {longest} of a–z, 0–9 and -, "
+            "a letter first and no - last",
+            name=shown(name),
+            longest=LONGEST_NAME,
+        ),
+        Phrase("for example {name}", name=suggest_name(name)),
     )
 
 
@@ -74,32 +79,48 @@ def suggest_name(text: str) -> str:
 
 def check_object_name(name: str, what: str) -> str:
     """Return the name of an existing object: a claim, a Secret (DNS-1123 subdomain)."""
-    return _match(name, what, _SUBDOMAIN, _LONGEST_SUBDOMAIN, "a–z, 0–9, - and ., as kubectl lists it")
+    return _match(
+        name, what, _SUBDOMAIN, _LONGEST_SUBDOMAIN, Phrase("a–z, 0–9, - and ., as kubectl lists it")
+    )
 
 
 def check_namespace(name: str) -> str:
     """Return a namespace (DNS-1123 label)."""
-    return _match(name, "namespace", _DNS_LABEL, _LONGEST_LABEL, "at most 63 of a–z, 0–9 and -, no dot")
+    return _match(
+        name, "namespace", _DNS_LABEL, _LONGEST_LABEL, Phrase("at most 63 of a–z, 0–9 and -, no dot")
+    )
 
 
 def check_queue(name: str) -> str:
     """Return the name of a LocalQueue, which becomes the value of a label, or of a Volcano queue."""
-    return _match(name, "queue", _SUBDOMAIN, _LONGEST_LABEL, "at most 63 of a–z, 0–9, - and .")
+    return _match(name, "queue", _SUBDOMAIN, _LONGEST_LABEL, Phrase("at most 63 of a–z, 0–9, - and ."))
 
 
 def check_secret_key(key: str) -> str:
     """Return a key of a Secret."""
     return _match(
-        key, "key of the Secret", _SECRET_KEY, _LONGEST_SUBDOMAIN, "letters, digits, -, _ and ., not .. first"
+        key,
+        Phrase("key of the Secret"),
+        _SECRET_KEY,
+        _LONGEST_SUBDOMAIN,
+        Phrase("letters, digits, -, _ and ., not .. first"),
     )
 
 
 def check_variable(name: str) -> str:
     """Return the name of an environment variable that the job may set itself."""
-    _match(name, "environment variable", _VARIABLE, 253, "letters, digits and _, no digit first")
+    _match(
+        name,
+        Phrase("environment variable"),
+        _VARIABLE,
+        253,
+        Phrase("letters, digits and _, no digit first"),
+    )
     if name in _TOPOLOGY_NAMES or name.startswith(_TOPOLOGY_PREFIXES):
         raise InputError(
-            f"{name} is set by the scheduler or by this manifest: expected another variable",
+            Phrase(
+                "{name} is set by the scheduler or by this manifest: expected another variable", name=name
+            ),
             "leave it out; nodes and GPUs are said by nodes and gpus_per_node",
         )
     return name
@@ -112,7 +133,11 @@ def check_qualified(name: str, what: str) -> str:
     if fits and (not slash or (len(domain) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(domain))):
         return name
     raise InputError(
-        f"{what} {shown(name)}: expected a form like nvidia.com/gpu.product, at most 63 behind the /"
+        Phrase(
+            "{what} {name}: expected a form like nvidia.com/gpu.product, at most 63 behind the /",
+            what=what,
+            name=shown(name),
+        )
     )
 
 
@@ -123,7 +148,7 @@ def check_label_value(value: str, what: str) -> str:
 
 def check_plain(name: str, what: str) -> str:
     """Return the name of a node or a job, as every scheduler writes it."""
-    expected = "at most 63 letters, digits, -, _ and ., a letter or digit at both ends"
+    expected = Phrase("at most 63 letters, digits, -, _ and ., a letter or digit at both ends")
     return _match(name, what, _LABEL_VALUE, _LONGEST_LABEL, expected)
 
 
@@ -133,7 +158,11 @@ def check_resource(name: str, what: str) -> str:
     quota = f"{_QUOTA_PREFIX}{domain}"
     if not slash or name.startswith(_QUOTA_PREFIX) or len(quota) > _LONGEST_SUBDOMAIN or _NATIVE in name:
         raise InputError(
-            f"{what} {shown(name)}: expected a device plugin's resource, as in rdma/hca_shared_devices_a",
+            Phrase(
+                "{what} {name}: expected a device plugin's resource, as in rdma/hca_shared_devices_a",
+                what=what,
+                name=shown(name),
+            ),
             "kubectl describe node lists them under Allocatable",
         )
     return check_qualified(name, what)
@@ -141,20 +170,24 @@ def check_resource(name: str, what: str) -> str:
 
 def check_image(image: str) -> str:
     """Return an image reference."""
-    return _match(image, "image", _IMAGE, 500, "a form like registry.example/team/image:tag, in lower case")
+    return _match(
+        image, "image", _IMAGE, 500, Phrase("a form like registry.example/team/image:tag, in lower case")
+    )
 
 
 def check_path(path: str, what: str) -> str:
     """Return an absolute path without colons, which separate the parts of a volume."""
     check_text(path, what)
-    return _match(path, what, _PATH, 4096, "an absolute path without :")
+    return _match(path, what, _PATH, 4096, Phrase("an absolute path without :"))
 
 
 def check_folder(path: str, what: str) -> str:
     """Return the path of a folder to mount, or to mount at."""
     check_path(path, what)
     if ".." in path.split("/"):
-        raise InputError(f"{what} {shown(path)} holds '..': expected the path it leads to")
+        raise InputError(
+            Phrase("{what} {path} holds '..': expected the path it leads to", what=what, path=shown(path))
+        )
     return path
 
 
@@ -165,7 +198,7 @@ def check_directive(value: str, what: str) -> str:
         what,
         _DIRECTIVE,
         256,
-        "letters, digits and _ . , : @ % + = / -, as a #SBATCH line cannot quote",
+        Phrase("letters, digits and _ . , : @ % + = / -, as a #SBATCH line cannot quote"),
     )
 
 
@@ -174,7 +207,12 @@ def check_text(text: str, what: str) -> str:
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\n":
             raise InputError(
-                f"{what} {shown(text)} holds {character!r}: expected text without control characters",
+                Phrase(
+                    "{what} {text} holds {character!r}: expected text without control characters",
+                    what=what,
+                    text=shown(text),
+                    character=character,
+                ),
                 "remove it; line feeds and tabs are allowed",
             )
     return text
@@ -183,4 +221,6 @@ def check_text(text: str, what: str) -> str:
 def _match(value: str, what: str, pattern: re.Pattern[str], longest: int, expected: str) -> str:
     if len(value) <= longest and pattern.fullmatch(value):
         return value
-    raise InputError(f"{what} {shown(value)}: expected {expected}")
+    raise InputError(
+        Phrase("{what} {value}: expected {expected}", what=what, value=shown(value), expected=expected)
+    )

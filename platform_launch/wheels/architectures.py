@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from platform_launch.errors import UsageError, shown
 from platform_launch.hardware.capability import CAPABILITIES, capability_of
+from platform_launch.text import Phrase
 
 Capability = tuple[int, int]
 
@@ -49,7 +50,14 @@ def parse(text: str, source: str = "--arch") -> tuple[Architecture, ...]:
     words = [word.strip() for word in re.split(r"[;,]", text)]
     found = [_parse_one(word, f"{source} {shown(text)}") for word in words if word]
     if not found:
-        raise UsageError(f"{source} {shown(text)} names no architecture: expected e.g. 8.0;9.0", _EXAMPLES)
+        raise UsageError(
+            Phrase(
+                "{source} {text} names no architecture: expected e.g. 8.0;9.0",
+                source=source,
+                text=shown(text),
+            ),
+            _EXAMPLES,
+        )
     return tuple(sorted(set(found)))
 
 
@@ -60,8 +68,13 @@ def _parse_one(word: str, read: str) -> Architecture:
     capability = capability_of(word)
     if capability is None:
         raise UsageError(
-            f"{read}: {shown(word)} is neither an architecture (MAJOR.MINOR, such as 9.0 or "
-            f"9.0+PTX) nor a GPU known here: {', '.join(CAPABILITIES)}",
+            Phrase(
+                "{read}: {word} is neither an architecture (MAJOR.MINOR, such as 9.0 or 9.0+PTX) "
+                "nor a GPU known here: {known}",
+                read=read,
+                word=shown(word),
+                known=", ".join(CAPABILITIES),
+            ),
             _EXAMPLES,
         )
     return Architecture(*capability)

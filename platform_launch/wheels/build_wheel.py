@@ -14,12 +14,13 @@ from pathlib import Path
 
 from platform_launch import files, hardware
 from platform_launch.console import Console
+from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
 from platform_launch.errors import InputError, InstallationError, UsageError
 from platform_launch.hardware import Hardware
 from platform_launch.hardware.processor import instructions
 from platform_launch.hardware.revision import git_revision
-from platform_launch.text import iso_utc
+from platform_launch.text import Phrase, iso_utc, joined
 from platform_launch.wheels import architectures, building, note, ops, requirements, source, target
 from platform_launch.wheels.building import Build
 from platform_launch.wheels.machine import (
@@ -83,11 +84,17 @@ def build_wheel(request: WheelRequest, env: Environment, console: Console) -> Pa
         found, elsewhere = ops.find(names, tree, aim, tools.interpreter.executable, variables)
         for absent in elsewhere:
             console.warn(
-                f"DeepSpeed's {aim.backend} backend has no op {absent}: nothing to compile, left out"
+                Phrase(
+                    "DeepSpeed's {backend} backend has no op {absent}: nothing to compile, left out",
+                    backend=aim.backend,
+                    absent=absent,
+                )
             )
         _require([op.as_requirement() for op in found], console)
         if not found:
-            raise UsageError(f"--ops {request.ops} leaves nothing to compile", "name another op")
+            raise UsageError(
+                Phrase("--ops {ops} leaves nothing to compile", ops=request.ops), "name another op"
+            )
         host = tools.hardware.host
         job = Build(
             python=tools.interpreter.executable,
@@ -116,7 +123,8 @@ def _writable(output: Path) -> Iterator[Path]:
             pass
     except OSError as error:
         raise InputError(
-            f"--output {output} cannot be written: {error.strerror}", "give another folder"
+            Phrase("--output {output} cannot be written: {problem}", output=output, problem=error.strerror),
+            "give another folder",
         ) from error
     try:
         yield output
@@ -130,8 +138,11 @@ def _look(env: Environment) -> BuildTools:
     interpreter = ask_interpreter(sys.executable, env.inherited())
     if interpreter.torch is None:
         raise InstallationError(
-            f"ops are compiled against torch, and {interpreter.executable} has none that works: "
-            f"{interpreter.torch_problem}",
+            Phrase(
+                "ops are compiled against torch, and {python} has none that works: {problem}",
+                python=interpreter.executable,
+                problem=interpreter.torch_problem,
+            ),
             "install the torch that the nodes will train with, or run this with their interpreter",
         )
     return BuildTools(
@@ -144,14 +155,33 @@ def _look(env: Environment) -> BuildTools:
 
 
 def _introduce(tools: BuildTools, aim: Target, env: Environment, console: Console) -> None:
-    cuda = f"CUDA {tools.torch.cuda}" if tools.torch.cuda else "no CUDA"
-    console.info(f"torch {tools.torch.version} ({cuda}), Python {tools.interpreter.python}")
-    for_what = ", ".join(map(str, aim.architectures)) or "no GPU code"
-    console.info(f"for DeepSpeed's {aim.backend} backend, {for_what}: {aim.source}")
+    cuda = Phrase("CUDA {version}", version=tools.torch.cuda) if tools.torch.cuda else Phrase("no CUDA")
+    console.info(
+        Phrase(
+            "torch {version} ({cuda}), Python {python}",
+            version=tools.torch.version,
+            cuda=cuda,
+            python=tools.interpreter.python,
+        )
+    )
+    for_what = ", ".join(map(str, aim.architectures)) or Phrase("no GPU code")
+    console.info(
+        Phrase(
+            "for DeepSpeed's {backend} backend, {architectures}: {source}",
+            backend=aim.backend,
+            architectures=for_what,
+            source=aim.source,
+        )
+    )
     if aim.warning:
         console.warn(aim.warning)
     if ignored := sorted(filter(source.is_build_variable, env)):
-        console.warn(f"{', '.join(ignored)} of the environment is not passed on: --ops says what is compiled")
+        console.warn(
+            Phrase(
+                "{names} of the environment is not passed on: --ops says what is compiled",
+                names=", ".join(ignored),
+            )
+        )
 
 
 def _machine_requirements(
@@ -172,14 +202,21 @@ def _require(wanted: Sequence[Requirement], console: Console) -> None:
     """Say what was found of each requirement; raise InstallationError when one is not met."""
     for each in wanted:
         if each.met:
-            console.success(f"{each.name}: {each.found}")
+            console.success(Phrase("{name}: {found}", name=each.name, found=each.found))
         else:
-            console.error(f"{each.name}: {each.found}; expected {each.expected}")
+            console.error(
+                Phrase(
+                    "{name}: {found}; expected {expected}",
+                    name=each.name,
+                    found=each.found,
+                    expected=each.expected,
+                )
+            )
     unmet = [each for each in wanted if not each.met]
     if unmet:
         raise InstallationError(
-            f"a build here would fail: {', '.join(each.name for each in unmet)}",
-            "\n       ".join(f"{each.name}: {each.mend}" for each in unmet),
+            Phrase("a build here would fail: {names}", names=joined(each.name for each in unmet)),
+            joined((Phrase("{name}: {mend}", name=each.name, mend=each.mend) for each in unmet), "\n       "),
         )
 
 
@@ -194,33 +231,51 @@ def _source(
     if request.source is not None:
         is_checkout = (request.source / ".git").exists()
         revision = git_revision(request.source.absolute() / "setup.py") if is_checkout else None
-        console.info(f"source: {request.source}" + (f", commit {revision}" if revision else ""))
+        told = Phrase("source: {source}", source=request.source)
+        if revision:
+            told = Phrase("source: {source}, commit {revision}", source=request.source, revision=revision)
+        console.info(told)
         return source.copy_of(request.source, folder), f"+{revision[:7]}" if revision else ""
     version = request.version or interpreter.packages.get("deepspeed", "").partition("+")[0] or None
-    console.info(f"source: DeepSpeed {version or '(newest)'} from the package registry")
+    console.info(
+        Phrase("source: DeepSpeed {version} from the package registry", version=version or Phrase("(newest)"))
+    )
     return source.from_registry(version, interpreter.executable, variables, folder), ""
 
 
 def _build(job: Build, variables: Mapping[str, str], output: Path, console: Console) -> Path:
     log_path = output / f"deepspeed-build-{time.strftime('%Y%m%d-%H%M%S')}.log"
-    console.info(f"compiling {', '.join(op.name for op in job.ops)}, {job.jobs} at once; log: {log_path}")
+    console.info(
+        Phrase(
+            "compiling {ops}, {jobs} at once; log: {log}",
+            ops=", ".join(op.name for op in job.ops),
+            jobs=job.jobs,
+            log=log_path,
+        )
+    )
     began = time.monotonic()
-    with console.changing_line("preparing") as show:
+    with console.changing_line(phrase_words("preparing")) as show:
         wheel = building.run(
             job,
             variables,
             log_path,
             tell=console.tell,
-            progress=lambda step: show(step.in_words(len(job.ops))),
+            progress=lambda step: show(phrase_words(step.in_words(len(job.ops)))),
         )
     _, _, compiled = note.read_content(wheel)
     absent = {op.name for op in job.ops} - set(compiled)
     if absent:
         raise InstallationError(
-            f"DeepSpeed left {', '.join(sorted(absent))} out of the wheel without failing",
-            f"see why in {log_path}",
+            Phrase("DeepSpeed left {ops} out of the wheel without failing", ops=", ".join(sorted(absent))),
+            Phrase("see why in {log}", log=log_path),
         )
-    console.success(f"compiled {', '.join(compiled)} in {time.monotonic() - began:.0f} s")
+    console.success(
+        Phrase(
+            "compiled {ops} in {took:.0f} s",
+            ops=", ".join(compiled),
+            took=time.monotonic() - began,
+        )
+    )
     return wheel
 
 
@@ -250,10 +305,13 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
         instructions=tuple(sorted(instructions())),
         built=iso_utc(),
     )
-    console.info(f"what it was built for: {described.write(output)}")
+    console.info(Phrase("what it was built for: {note}", note=described.write(output)))
     by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
-    console.info(f"install it on each node: {by_hand}")
+    console.info(Phrase("install it on each node: {command}", command=by_hand))
     console.info(
-        f"on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {by_hand}"
+        Phrase(
+            "on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {command}",
+            command=by_hand,
+        )
     )
     return delivered

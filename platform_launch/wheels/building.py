@@ -17,6 +17,7 @@ from platform_launch.events import Event
 from platform_launch.supervise import DEFAULT_GRACE_S, Command, Watch
 from platform_launch.supervise.channel import Channel, open_pipe
 from platform_launch.supervise.text import LogText, WholeLines
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels.lines import BuildStep, advance, failure
 from platform_launch.wheels.machine import environment_for
 from platform_launch.wheels.ops import Op, build_variables
@@ -95,17 +96,24 @@ def run(
         watch.wait()
     if watch.stopped_by is not None:
         stopped = LaunchError(
-            f"the build was stopped by {watch.stopped_by}", f"its output so far: {log_path}"
+            Phrase("the build was stopped by {signal}", signal=watch.stopped_by),
+            Phrase("its output so far: {log}", log=log_path),
         )
         stopped.exit_code = 128 + signal.Signals[watch.stopped_by]  # as a shell has it
         raise stopped
     wheels = sorted(build.into.glob("*.whl"))
     if codes != [0] or len(wheels) != 1:
         lines, hint = failure(output.text())
-        excerpt = "\n       ".join(lines) or "it printed nothing"
+        excerpt = "\n       ".join(lines) or Phrase("it printed nothing")
         raise InstallationError(
-            f"the build failed at {output.step.op or 'its preparation'}:\n       {excerpt}",
-            "; ".join(filter(None, (hint, f"the whole output: {log.path or 'lost'}"))),
+            Phrase(
+                "the build failed at {op}:\n       {excerpt}",
+                op=output.step.op or Phrase("its preparation"),
+                excerpt=excerpt,
+            ),
+            joined(
+                filter(None, (hint, Phrase("the whole output: {log}", log=log.path or Phrase("lost")))), "; "
+            ),
         )
     return wheels[0]
 

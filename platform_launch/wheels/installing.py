@@ -12,6 +12,7 @@ from platform_launch.errors import InstallationError
 from platform_launch.hardware import Gpu
 from platform_launch.hardware.processor import instructions
 from platform_launch.supervise import Command, capture
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels import note
 from platform_launch.wheels.machine import ask_interpreter, environment_for
 from platform_launch.wheels.report import NodeReport, ask_node, warnings
@@ -28,7 +29,11 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
     reasons = note.mismatches(described, node, gpus=gpus, instructions=instructions())
     if reasons:
         raise InstallationError(
-            f"{wheel.name} was not built for this node:\n       " + "\n       ".join(reasons),
+            Phrase(
+                "{wheel} was not built for this node:\n       {reasons}",
+                wheel=wheel.name,
+                reasons=joined(reasons, "\n       "),
+            ),
             "build one on this node, or on one like it: platform-launch wheel build",
         )
     # Dependencies are left alone: a wheel must never replace a node's torch.
@@ -37,10 +42,21 @@ def install(wheel: Path, python: str, env: Environment, console: Console) -> Non
     answer = capture(command, timeout_s=_PIP_LIMIT_S)
     if answer.exit_code != 0:
         raise InstallationError(
-            f"pip could not install {wheel.name}: {answer.failure(_PIP_LIMIT_S)}",
-            f"to see all: {shlex.join(argv)}",
+            Phrase(
+                "pip could not install {wheel}: {problem}",
+                wheel=wheel.name,
+                problem=answer.failure(_PIP_LIMIT_S),
+            ),
+            Phrase("to see all: {command}", command=shlex.join(argv)),
         )
-    console.success(f"installed {wheel.name} with {', '.join(described.ops)}, for {python}")
+    console.success(
+        Phrase(
+            "installed {wheel} with {ops}, for {python}",
+            wheel=wheel.name,
+            ops=", ".join(described.ops),
+            python=python,
+        )
+    )
     warn(ask_this_node(python, env, timeout_s=300), console)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from platform_launch.text import Phrase
+
 _EXTENSION = re.compile(r"building '(?:[\w.]+\.)?(\w+?)(?:_op)?' extension")
 _NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\] .*\s-c\s+('[^']+'|\S+)")
 
@@ -21,9 +23,18 @@ class BuildStep:
 
     def in_words(self, ops_in_all: int) -> str:
         """Return it as a line."""
-        files = f": {self.done} of {self.files} files, {self.file}" if self.files else ""
         # async_io brings pin_memory along, so that there may be more ops than were asked for.
-        return f"op {self.op_number} of {max(ops_in_all, self.op_number)}, {self.op}{files}"
+        ops = max(ops_in_all, self.op_number)
+        step = Phrase("op {number} of {ops}, {op}", number=self.op_number, ops=ops, op=self.op)
+        if not self.files:
+            return step
+        return Phrase(
+            "{step}: {done} of {files} files, {file}",
+            step=step,
+            done=self.done,
+            files=self.files,
+            file=self.file,
+        )
 
 
 def advance(step: BuildStep, line: str) -> BuildStep:
@@ -42,15 +53,24 @@ def advance(step: BuildStep, line: str) -> BuildStep:
 
 # The most telling first: what the machine lacked, what the compiler said, what setup.py raised.
 _CAUSES = (
-    (r"Killed signal|fatal error: Killed|signal: 9", "memory ran out: build with fewer --jobs"),
-    (r"No space left on device", "free some disk, or point TMPDIR to a larger one"),
+    (r"Killed signal|fatal error: Killed|signal: 9", Phrase("memory ran out: build with fewer --jobs")),
+    (r"No space left on device", Phrase("free some disk, or point TMPDIR to a larger one")),
     (
         r"unsupported GNU version",
-        "use an older GCC: CC=gcc-12 CXX=g++-12; see the compiler bounds printed above",
+        Phrase("use an older GCC: CC=gcc-12 CXX=g++-12; see the compiler bounds printed above"),
     ),
-    (r"nvcc fatal\s*: Unsupported gpu architecture", "name another --arch, or use a newer CUDA toolkit"),
-    (r"fatal error: (Python|libaio|cufile)\.h", "install the development package that holds this header"),
-    (r"undefined reference|cannot find -l", "install the library's development package, or set LDFLAGS=-L…"),
+    (
+        r"nvcc fatal\s*: Unsupported gpu architecture",
+        Phrase("name another --arch, or use a newer CUDA toolkit"),
+    ),
+    (
+        r"fatal error: (Python|libaio|cufile)\.h",
+        Phrase("install the development package that holds this header"),
+    ),
+    (
+        r"undefined reference|cannot find -l",
+        Phrase("install the library's development package, or set LDFLAGS=-L…"),
+    ),
     (r":\d+: (?:fatal )?error\b|\(\d+\): error\b|: fatal error:|nvcc fatal", ""),
     (r"^\s*\w*(?:Error|Exception): ", ""),
 )

@@ -14,6 +14,7 @@ from typing import Any
 from platform_launch.errors import InstallationError
 from platform_launch.helper import answer_line
 from platform_launch.supervise import Command, capture
+from platform_launch.text import Phrase
 
 Version = tuple[int, ...]
 
@@ -93,7 +94,7 @@ def ask_interpreter(python: str, env: Mapping[str, str]) -> Interpreter:
     facts = ask_probe("machine.py", python, env)
     packages = {name: version for name, version in facts.pop("packages").items() if version}
     torch, headers = facts.pop("torch"), facts.pop("headers")
-    problem = "torch is not installed" if torch is None else torch.get("error", "")
+    problem = Phrase("torch is not installed") if torch is None else torch.get("error", "")
     return Interpreter(
         **facts,
         headers=Path(headers) if headers else None,
@@ -116,8 +117,12 @@ def ask_probe(
     if answer.exit_code == 0 and isinstance(facts, dict):
         return facts
     raise InstallationError(
-        f"{python} does not say what is installed: {answer.failure(timeout_s)}",
-        "run it by hand to see why: " + shlex.join(command.argv),
+        Phrase(
+            "{python} does not say what is installed: {problem}",
+            python=python,
+            problem=answer.failure(timeout_s),
+        ),
+        Phrase("run it by hand to see why: {command}", command=shlex.join(command.argv)),
     )
 
 
@@ -149,7 +154,9 @@ def ask_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
     words = tuple(shlex.split(command))
     answer = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
     if answer.exit_code != 0:
-        return Compiler(command, "", (), (answer.stderr.strip().splitlines() or ["it does not run"])[-1])
+        return Compiler(
+            command, "", (), (answer.stderr.strip().splitlines() or [Phrase("it does not run")])[-1]
+        )
     numbers = capture(Command((*words, "-dumpfullversion", "-dumpversion"), env), timeout_s=_LIMIT_S)
     family = "clang" if "clang" in answer.stdout else "gcc"
     return Compiler(command, family, version_numbers(numbers.stdout), _trial(words, interpreter, env))
@@ -167,7 +174,7 @@ def _trial(compiler: tuple[str, ...], interpreter: Interpreter, env: Mapping[str
     answer = capture(Command(argv, env), timeout_s=_LIMIT_S)
     if answer.exit_code == 0:
         return ""
-    lines = answer.stderr.strip().splitlines() or ["the compiler failed without a word"]
+    lines = answer.stderr.strip().splitlines() or [Phrase("the compiler failed without a word")]
     return next((line for line in lines if "error" in line), lines[-1])
 
 

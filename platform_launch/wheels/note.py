@@ -14,6 +14,7 @@ from typing import Any
 
 from platform_launch import files
 from platform_launch.errors import InputError, InstallationError
+from platform_launch.text import Phrase
 from platform_launch.wheels.architectures import Capability, parse
 from platform_launch.wheels.machine import Interpreter, version_numbers
 
@@ -63,7 +64,9 @@ def read(wheel: Path) -> WheelNote:
     """
     path = note_path(wheel)
     if not wheel.is_file():
-        raise InputError(f"there is no wheel {wheel}", "give the path that `wheel build` printed")
+        raise InputError(
+            Phrase("there is no wheel {wheel}", wheel=wheel), "give the path that `wheel build` printed"
+        )
     try:
         fields: Any = json.loads(path.read_text(encoding="utf-8"))
         for name in ("ops", "architectures", "instructions"):
@@ -71,16 +74,21 @@ def read(wheel: Path) -> WheelNote:
         note = WheelNote(**fields)
     except FileNotFoundError as error:
         raise InputError(
-            f"there is no note {path} beside the wheel: what it was built for is not known",
+            Phrase("there is no note {path} beside the wheel: what it was built for is not known", path=path),
             "copy it together with the wheel; a wheel from elsewhere is installed with pip alone",
         ) from error
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{path} cannot be read as the note of a wheel: {error}", "copy it again from where it was built"
+            Phrase("{path} cannot be read as the note of a wheel: {problem}", path=path, problem=error),
+            "copy it again from where it was built",
         ) from error
     if sha256(wheel) != note.sha256:
         raise InputError(
-            f"{wheel} is not the wheel that {path.name} describes: their SHA-256 differ",
+            Phrase(
+                "{wheel} is not the wheel that {name} describes: their SHA-256 differ",
+                wheel=wheel,
+                name=path.name,
+            ),
             "one of the two was replaced or cut short: copy both again",
         )
     return note
@@ -112,7 +120,8 @@ def read_content(wheel: Path) -> tuple[str, str, tuple[str, ...]]:
         return values["version"], values["accelerator_name"], ops
     except (OSError, KeyError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
         raise InstallationError(
-            f"{wheel} does not say which ops it has: {error!r}", "build it again"
+            Phrase("{wheel} does not say which ops it has: {problem!r}", wheel=wheel, problem=error),
+            "build it again",
         ) from error
 
 
@@ -120,34 +129,62 @@ def mismatches(
     note: WheelNote, node: Interpreter, *, gpus: Sequence[Capability], instructions: frozenset[str]
 ) -> list[str]:
     """Return why a wheel would not work on a node, one sentence each; none when it fits."""
-    found = [
-        f"{what}: the wheel is built for {wanted}, this node has {here}"
+    found: list[str] = [
+        Phrase(
+            "{what}: the wheel is built for {wanted}, this node has {here}",
+            what=what,
+            wanted=wanted,
+            here=here,
+        )
         for what, wanted, here in (
             ("Python", note.python_tag, node.python_tag),
-            ("platform", note.platform_tag, node.platform_tag),
+            (Phrase("platform"), note.platform_tag, node.platform_tag),
         )
         if wanted != here
     ]
     if version_numbers(node.libc.split(" ")[-1]) < version_numbers(note.libc.split(" ")[-1]):
-        found.append(f"C library: built with {note.libc}, this node has the older {node.libc}")
+        found.append(
+            Phrase(
+                "C library: built with {libc}, this node has the older {here}",
+                libc=note.libc,
+                here=node.libc,
+            )
+        )
     # ``-march=native`` may have used any of them: SIGILL, in the middle of a training.
     if lacking := sorted(set(note.instructions) - instructions):
-        found.append(f"processor: built for one that knows {', '.join(lacking)}; this one does not")
+        found.append(
+            Phrase(
+                "processor: built for one that knows {instructions}; this one does not",
+                instructions=", ".join(lacking),
+            )
+        )
     return found + _torch_mismatches(note, node) + _gpu_mismatches(note, gpus)
 
 
 def _torch_mismatches(note: WheelNote, node: Interpreter) -> list[str]:
     torch = node.torch
     if torch is None:
-        return [f"torch: built for {note.torch}, here {node.torch_problem}"]
-    found = []
+        return [
+            Phrase("torch: built for {torch}, here {problem}", torch=note.torch, problem=node.torch_problem)
+        ]
+    found: list[str] = []
     if torch.release != version_numbers(note.torch)[:2]:
         found.append(
-            f"torch: built for {note.torch}, this node has {torch.version}; "
-            "DeepSpeed refuses its ops under another minor version"
+            Phrase(
+                "torch: built for {torch}, this node has {version}; DeepSpeed refuses its ops "
+                "under another minor version",
+                torch=note.torch,
+                version=torch.version,
+            )
         )
     if torch.cuda != note.cuda:
-        found.append(f"torch's CUDA: built for {note.cuda or 'none'}, this node has {torch.cuda or 'none'}")
+        found.append(
+            Phrase(
+                "torch's CUDA: built for {cuda}, this node has {here}",
+                cuda=note.cuda or Phrase("none"),
+                here=torch.cuda or Phrase("none"),
+            )
+        )
     if torch.cxx11_abi != note.cxx11_abi:
         found.append(
             "torch's C++ ABI: the wheel and this node's torch use different ones (_GLIBCXX_USE_CXX11_ABI)"
@@ -158,13 +195,17 @@ def _torch_mismatches(note: WheelNote, node: Interpreter) -> list[str]:
 def _gpu_mismatches(note: WheelNote, gpus: Sequence[Capability]) -> list[str]:
     if note.backend == "cpu":
         return (
-            ["GPUs: built for the CPU backend, whose ops DeepSpeed ignores on a node with GPUs"]
+            [Phrase("GPUs: built for the CPU backend, whose ops DeepSpeed ignores on a node with GPUs")]
             if gpus
             else []
         )
     built = parse(";".join(note.architectures))
     return [
-        f"GPUs: built for {', '.join(note.architectures)}, which does not run on a GPU of {major}.{minor}"
+        Phrase(
+            "GPUs: built for {architectures}, which does not run on a GPU of {capability}",
+            architectures=", ".join(note.architectures),
+            capability=f"{major}.{minor}",
+        )
         for major, minor in sorted(set(gpus))
         if not any(architecture.runs_on((major, minor)) for architecture in built)
     ]

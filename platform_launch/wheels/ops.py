@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.errors import UsageError, shown
+from platform_launch.text import Phrase
 from platform_launch.wheels.architectures import arch_list
 from platform_launch.wheels.machine import ask_probe
 from platform_launch.wheels.requirements import Requirement
@@ -15,10 +16,12 @@ from platform_launch.wheels.target import Target
 
 # What DeepSpeed's own message leaves to be guessed: op → how to get what it needs.
 _MEND = {
-    "async_io": "apt-get install libaio-dev (dnf install libaio-devel): for the kernel's asynchronous I/O",
-    "gds": "install libaio-dev and GPUDirect Storage (libcufile-dev of the CUDA toolkit)",
-    "evoformer_attn": "set CUTLASS_PATH to a checkout of CUTLASS, or install nvidia-cutlass",
-    "deepspeed_ccl_comm": "install Intel oneCCL and source its setvars.sh",
+    "async_io": Phrase(
+        "apt-get install libaio-dev (dnf install libaio-devel): for the kernel's asynchronous I/O"
+    ),
+    "gds": Phrase("install libaio-dev and GPUDirect Storage (libcufile-dev of the CUDA toolkit)"),
+    "evoformer_attn": Phrase("set CUTLASS_PATH to a checkout of CUTLASS, or install nvidia-cutlass"),
+    "deepspeed_ccl_comm": Phrase("install Intel oneCCL and source its setvars.sh"),
 }
 
 
@@ -32,10 +35,10 @@ class Op:
 
     def as_requirement(self) -> Requirement:
         """Return the op as a line of what the build needs."""
-        mend = _MEND.get(self.name, f"mend that, or leave {self.name} out of --ops")
+        mend = _MEND.get(self.name, Phrase("mend that, or leave {name} out of --ops", name=self.name))
         return Requirement(
-            f"op {self.name}",
-            self.problem or "can be compiled",
+            Phrase("op {name}", name=self.name),
+            self.problem or Phrase("can be compiled"),
             "all that DeepSpeed needs to compile it",
             not self.problem,
             mend,
@@ -48,8 +51,11 @@ def parse_names(text: str) -> tuple[str, ...]:
     wrong = [name for name in names if not re.fullmatch(r"[a-z][a-z0-9_]*", name)]
     if wrong or not names:
         raise UsageError(
-            f"--ops {shown(text)}: {shown(wrong[0]) if wrong else 'nothing'} is not an op: "
-            "expected names such as cpu_adam,utils,async_io",
+            Phrase(
+                "--ops {text}: {word} is not an op: expected names such as cpu_adam,utils,async_io",
+                text=shown(text),
+                word=shown(wrong[0]) if wrong else Phrase("nothing"),
+            ),
         )
     return names
 
@@ -68,8 +74,12 @@ def find(
     unknown = [name for name in names if name not in known and name not in elsewhere]
     if unknown:
         raise UsageError(
-            f"this DeepSpeed has no op {', '.join(unknown)}: "
-            f"its {target.backend} backend has {', '.join(known)}",
+            Phrase(
+                "this DeepSpeed has no op {names}: its {backend} backend has {known}",
+                names=", ".join(unknown),
+                backend=target.backend,
+                known=", ".join(known),
+            ),
             "correct --ops; which ops there are differs between versions of DeepSpeed",
         )
     ops = [Op(name, answer["variable"], answer["problem"]) for name, answer in answers.items()]

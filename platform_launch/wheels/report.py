@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from platform_launch.errors import InputError, InstallationError
+from platform_launch.text import Phrase
 from platform_launch.wheels.machine import Version, ask_interpreter, ask_probe, version_numbers
 
-_WRITTEN_BY = "write one on each node with: platform-launch wheel check --format json > $(hostname).json"
+_WRITTEN_BY = Phrase(
+    "write one on each node with: platform-launch wheel check --format json > $(hostname).json"
+)
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,22 @@ def ask_node(
     """
     node = ask_interpreter(python, env)
     if node.torch is None or "deepspeed" not in node.packages:
-        missing = f"no torch that works: {node.torch_problem}" if node.torch is None else "no deepspeed"
+        missing = Phrase("no deepspeed")
+        if node.torch is None:
+            missing = Phrase("no torch that works: {problem}", problem=node.torch_problem)
         raise InstallationError(
-            f"{python} has {missing}",
+            Phrase("{python} has {missing}", python=python, missing=missing),
             "name the interpreter that trains with --python, or install what is missing",
         )
     facts = ask_probe("deepspeed_installed.py", python, env, timeout_s=timeout_s)
     if "error" in facts:
         raise InstallationError(
-            f"DeepSpeed {node.packages['deepspeed']} cannot be imported: {facts['error']}",
-            f"{python} -m pip check lists packages that do not fit together",
+            Phrase(
+                "DeepSpeed {version} cannot be imported: {problem}",
+                version=node.packages["deepspeed"],
+                problem=facts["error"],
+            ),
+            Phrase("{python} -m pip check lists packages that do not fit together", python=python),
         )
     ops = {name: judge(op, facts, torch=node.torch.release) for name, op in facts["ops"].items()}
     return NodeReport(
@@ -80,50 +89,86 @@ def judge(op: Mapping[str, Any], facts: Mapping[str, Any], *, torch: Version) ->
     problem: str = op["problem"]
     if not op["compiled"]:
         if not facts["compiler"] or not facts["ninja"]:
-            problem = problem or "no C++ compiler or no ninja here"
+            problem = problem or Phrase("no C++ compiler or no ninja here")
         return ("unavailable" if problem else "at run time"), problem
     built_for = facts["built_for_backend"]
     if built_for != facts["backend"]:
-        problem = f"compiled for the backend {built_for}, ignored under {facts['backend']}"
+        problem = Phrase(
+            "compiled for the backend {built_for}, ignored under {backend}",
+            built_for=built_for,
+            backend=facts["backend"],
+        )
     elif version_numbers(facts["built_for_torch"]) != torch:
-        problem = f"compiled for torch {facts['built_for_torch']}, refused under {'.'.join(map(str, torch))}"
+        problem = Phrase(
+            "compiled for torch {built_for}, refused under {torch}",
+            built_for=facts["built_for_torch"],
+            torch=".".join(map(str, torch)),
+        )
     return ("broken" if problem else "compiled"), problem
 
 
 def warnings(report: NodeReport) -> list[str]:
     """Return what will cost time or end a training on this node."""
-    found = [
-        f"op {name} is in the wheel, but cannot be used: {report.problems[name]}"
+    found: list[str] = [
+        Phrase(
+            "op {name} is in the wheel, but cannot be used: {problem}",
+            name=name,
+            problem=report.problems[name],
+        )
         for name in _in_state(report, "broken")
     ]
     if late := _in_state(report, "at run time"):
         found.append(
-            f"not compiled, so they would compile at run time, where a training uses them, for minutes on "
-            f"every node: {', '.join(late)}"
+            Phrase(
+                "not compiled, so they would compile at run time, where a training uses them, for "
+                "minutes on every node: {ops}",
+                ops=", ".join(late),
+            )
         )
     if report.missing_requirements:
-        found.append(f"DeepSpeed requires what is not installed: {', '.join(report.missing_requirements)}")
+        found.append(
+            Phrase(
+                "DeepSpeed requires what is not installed: {requirements}",
+                requirements=", ".join(report.missing_requirements),
+            )
+        )
     return found
 
 
 def differences(first: NodeReport, second: NodeReport) -> list[str]:
     """Return in what two nodes differ that must be the same on every node, one sentence each."""
-    found = [
-        f"{what}: {first.hostname} has {_shown(one)}, {second.hostname} has {_shown(other)}"
+    found: list[str] = [
+        Phrase(
+            "{what}: {first} has {one}, {second} has {other}",
+            what=what,
+            first=first.hostname,
+            one=_shown(one),
+            second=second.hostname,
+            other=_shown(other),
+        )
         for what, one, other in (
             ("DeepSpeed", first.deepspeed, second.deepspeed),
             ("torch", first.torch, second.torch),
-            ("CUDA of torch", first.cuda, second.cuda),
+            (Phrase("CUDA of torch"), first.cuda, second.cuda),
             ("Python", first.python, second.python),
-            ("backend", first.backend, second.backend),
+            (Phrase("backend"), first.backend, second.backend),
             ("GPUs", tuple(sorted(set(first.gpus))), tuple(sorted(set(second.gpus)))),
         )
         if one != other
     ]
     for name in sorted({*first.ops, *second.ops}):
-        one, other = first.ops.get(name, "unknown"), second.ops.get(name, "unknown")
+        one, other = first.ops.get(name, Phrase("unknown")), second.ops.get(name, Phrase("unknown"))
         if one != other:
-            found.append(f"op {name}: {one} on {first.hostname}, {other} on {second.hostname}")
+            found.append(
+                Phrase(
+                    "op {name}: {one} on {first}, {other} on {second}",
+                    name=name,
+                    one=one,
+                    first=first.hostname,
+                    other=other,
+                    second=second.hostname,
+                )
+            )
     return found
 
 
@@ -133,10 +178,12 @@ def read(path: Path) -> NodeReport:
         fields: Any = json.loads(path.read_text(encoding="utf-8"))
         return NodeReport(**{**fields, "ops": dict(fields["ops"])})
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", _WRITTEN_BY) from error
+        raise InputError(
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror), _WRITTEN_BY
+        ) from error
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{path} is not the answer of a node: {error}",
+            Phrase("{path} is not the answer of a node: {problem}", path=path, problem=error),
             _WRITTEN_BY,
         ) from error
 
@@ -146,4 +193,5 @@ def _in_state(report: NodeReport, state: str) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value or "none")
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value or "")
+    return text or Phrase("none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from platform_launch.text import Phrase, joined
 from platform_launch.wheels.machine import Compiler, Interpreter, Toolkit, Torch, Version, version_numbers
 from platform_launch.wheels.target import Target
 
@@ -67,12 +68,13 @@ def _build_packages(interpreter: Interpreter) -> Requirement:
     if "setuptools" in packages and "wheel" not in packages:
         missing += ["wheel"] if version_numbers(packages["setuptools"]) < (70, 1) else []
     found = [f"{name} {packages[name]}" for name in ("pip", "setuptools", "wheel") if name in packages]
+    install = f"{interpreter.executable} -m pip install {' '.join(missing)}"
     return Requirement(
         "build tools",
-        ", ".join(found) or "none",
+        ", ".join(found) or Phrase("none"),
         "pip and setuptools, and wheel where setuptools is older than 70.1",
         not missing,
-        f"{interpreter.executable} -m pip install {' '.join(missing)}",
+        install,
     )
 
 
@@ -80,10 +82,13 @@ def _headers(interpreter: Interpreter) -> Requirement:
     series = ".".join(interpreter.python.split(".")[:2])
     return Requirement(
         "Python headers",
-        str(interpreter.headers or "no Python.h"),
-        f"Python.h of {interpreter.python}",
+        str(interpreter.headers or "") or Phrase("no Python.h"),
+        Phrase("Python.h of {python}", python=interpreter.python),
         interpreter.headers is not None,
-        f"apt-get install python{series}-dev (dnf install python{series}-devel), or use conda",
+        Phrase(
+            "apt-get install python{series}-dev (dnf install python{series}-devel), or use conda",
+            series=series,
+        ),
     )
 
 
@@ -91,33 +96,46 @@ def _compiler(compiler: Compiler, torch: Torch | None, target: Target) -> Requir
     if not compiler.family:
         return Requirement(
             "C++ compiler",
-            f"{compiler.command}: {compiler.problem}",
+            Phrase("{command}: {problem}", command=compiler.command, problem=compiler.problem),
             "GCC or Clang",
             met=False,
             mend="apt-get install g++ (dnf install gcc-c++), or name one in CXX",
         )
     lowest, too_new = torch.bounds.get(compiler.family, ((), None)) if torch is not None else ((), None)
     fits = compiler.version >= lowest and (too_new is None or compiler.version < too_new)
-    found = f"{compiler.command} is {compiler.family} {_dotted(compiler.version)}"
-    wanted = [f"at least {_dotted(lowest)}"] if lowest else []
-    wanted += [f"below {_dotted(too_new)}"] if too_new else []
+    found = Phrase(
+        "{command} is {family} {version}",
+        command=compiler.command,
+        family=compiler.family,
+        version=_dotted(compiler.version),
+    )
+    wanted = [Phrase("at least {version}", version=_dotted(lowest))] if lowest else []
+    wanted += [Phrase("below {version}", version=_dotted(too_new))] if too_new else []
     for_whom = f"CUDA {torch.cuda}" if torch and torch.cuda and target.backend == "cuda" else "torch"
     return Requirement(
         "C++ compiler",
-        f"{found}; it fails on {compiler.problem}" if fits and compiler.problem else found,
-        f"{compiler.family} {', '.join(wanted)} for {for_whom}, with OpenMP and torch's C++ standard",
+        Phrase("{found}; it fails on {problem}", found=found, problem=compiler.problem)
+        if fits and compiler.problem
+        else found,
+        Phrase(
+            "{family} {wanted} for {for_whom}, with OpenMP and torch's C++ standard",
+            family=compiler.family,
+            wanted=joined(wanted),
+            for_whom=for_whom,
+        ),
         fits and not compiler.problem,
         "install one of those and name it in CC and CXX, e.g. CC=gcc-13 CXX=g++-13",
     )
 
 
 def _ninja(interpreter: Interpreter) -> Requirement:
+    install = f"{interpreter.executable} -m pip install ninja"
     return Requirement(
         "ninja",
-        interpreter.ninja or "not on the PATH",
+        interpreter.ninja or Phrase("not on the PATH"),
         "ninja, which compiles several files at once, and every op that is compiled at run time",
         interpreter.ninja is not None,
-        f"{interpreter.executable} -m pip install ninja",
+        install,
     )
 
 
@@ -126,24 +144,37 @@ def _disk(target: Target, ops: int, free_gib: float, folder: str) -> Requirement
     needed = _SOURCE_GIB + ops * each
     return Requirement(
         "disk",
-        f"{free_gib:.1f} GiB free in {folder}",
-        f"{needed:.1f} GiB",
+        Phrase("{free_gib:.1f} GiB free in {folder}", free_gib=free_gib, folder=folder),
+        Phrase("{needed:.1f} GiB", needed=needed),
         free_gib >= needed,
         "free some, or point TMPDIR to a larger local disk",
     )
 
 
 def _toolkit(torch: Torch, toolkit: Toolkit | None) -> Requirement:
-    expected = f"nvcc {torch.cuda}, as torch {torch.version} was built with (another minor version will do)"
-    mend = (
-        f"install the CUDA {torch.cuda} toolkit, or point CUDA_HOME to it; "
-        "the driver and torch's own packages hold no nvcc"
+    expected = Phrase(
+        "nvcc {cuda}, as torch {torch} was built with (another minor version will do)",
+        cuda=torch.cuda or "",
+        torch=torch.version,
+    )
+    mend = Phrase(
+        "install the CUDA {cuda} toolkit, or point CUDA_HOME to it; the driver and torch's own packages "
+        "hold no nvcc",
+        cuda=torch.cuda or "",
     )
     if toolkit is None or not toolkit.release:
-        where = "no CUDA_HOME" if toolkit is None else f"{toolkit.nvcc} does not run"
+        where = (
+            Phrase("no CUDA_HOME") if toolkit is None else Phrase("{nvcc} does not run", nvcc=toolkit.nvcc)
+        )
         return Requirement("CUDA toolkit", where, expected, met=False, mend=mend)
     same = torch.cuda is not None and toolkit.release.split(".")[0] == torch.cuda.split(".")[0]
-    return Requirement("CUDA toolkit", f"{toolkit.nvcc} {toolkit.release}", expected, same, mend)
+    return Requirement(
+        "CUDA toolkit",
+        Phrase("{nvcc} {release}", nvcc=toolkit.nvcc, release=toolkit.release),
+        expected,
+        same,
+        mend,
+    )
 
 
 def _architectures(toolkit: Toolkit, target: Target) -> Requirement:
@@ -151,11 +182,18 @@ def _architectures(toolkit: Toolkit, target: Target) -> Requirement:
     wanted = ", ".join(map(str, target.architectures))
     return Requirement(
         "architectures",
-        f"{wanted} ({target.source})",
-        f"those nvcc {toolkit.release} knows: {', '.join(sorted(toolkit.machine_codes))}",
+        Phrase("{wanted} ({source})", wanted=wanted, source=target.source),
+        Phrase(
+            "those nvcc {release} knows: {known}",
+            release=toolkit.release,
+            known=", ".join(sorted(toolkit.machine_codes)),
+        ),
         not unknown,
-        f"leave {', '.join(unknown)} out, or use a toolkit that knows it: 10.0 and 12.0 came with CUDA 12.8, "
-        "10.3 and 12.1 with 12.9; CUDA 13 dropped what is older than 7.5",
+        Phrase(
+            "leave {names} out, or use a toolkit that knows it: 10.0 and 12.0 came with CUDA "
+            "12.8, 10.3 and 12.1 with 12.9; CUDA 13 dropped what is older than 7.5",
+            names=", ".join(unknown),
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.supervise import Command, capture
+from platform_launch.text import Phrase
 from platform_launch.wheels.machine import environment_for
 
 # pip asks the index, downloads 2 MB and runs setup.py once, which imports torch.
@@ -25,12 +26,18 @@ def check(version: str | None, source: Path | None) -> None:
         raise UsageError("--version and --source exclude each other", "a checkout has its own version")
     if version is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)*[A-Za-z0-9.+]*", version):
         raise UsageError(
-            f"--version {shown(version)} is not a version of DeepSpeed: expected e.g. 0.19.8",
+            Phrase(
+                "--version {version} is not a version of DeepSpeed: expected e.g. 0.19.8",
+                version=shown(version),
+            ),
             "leave it out for the installed version, or use --source for a checkout",
         )
     if source is not None and not ((source / "op_builder").is_dir() and (source / "setup.py").is_file()):
         raise InputError(
-            f"--source {source} is not a DeepSpeed source tree: expected setup.py and op_builder/ in it",
+            Phrase(
+                "--source {source} is not a DeepSpeed source tree: expected setup.py and op_builder/ in it",
+                source=source,
+            ),
             "give the root of a checkout of https://github.com/deepspeedai/DeepSpeed",
         )
 
@@ -51,9 +58,17 @@ def from_registry(version: str | None, python: str, env: Mapping[str, str], fold
     packages = list(folder.glob("*.tar.gz"))
     if answer.exit_code != 0 or not packages:
         lines = [line for line in answer.stderr.splitlines() if line.startswith("ERROR")]
-        reason = lines[0].removeprefix("ERROR: ") if lines else f"pip ended with {answer.exit_code}"
+        reason = (
+            lines[0].removeprefix("ERROR: ")
+            if lines
+            else Phrase("pip ended with {code}", code=answer.exit_code)
+        )
         raise InputError(
-            f"DeepSpeed {version or '(newest)'} cannot be had from the package registry: {_newest(reason)}",
+            Phrase(
+                "DeepSpeed {version} cannot be had from the package registry: {reason}",
+                version=version or Phrase("(newest)"),
+                reason=_newest(reason),
+            ),
             "check the version and the way to the registry, or give a source tree with --source",
         )
     with tarfile.open(packages[0]) as archive:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from platform_launch.errors import InstallationError, UsageError, shown
+from platform_launch.text import Phrase
 from platform_launch.wheels import architectures
 from platform_launch.wheels.architectures import Architecture, Capability
 from platform_launch.wheels.machine import Torch
@@ -42,12 +43,15 @@ def choose(
     """
     if torch.hip is not None:
         raise InstallationError(
-            f"torch {torch.version} is built for ROCm: expected a CUDA or CPU build",
+            Phrase("torch {version} is built for ROCm: expected a CUDA or CPU build", version=torch.version),
             "wheels for ROCm are not supported here; see DeepSpeed's own installation notes",
         )
     if accelerator is not None and accelerator not in _BACKENDS:
         raise UsageError(
-            f"DS_ACCELERATOR={shown(accelerator)} is no backend with wheels: expected cpu or cuda",
+            Phrase(
+                "DS_ACCELERATOR={accelerator} is no backend with wheels: expected cpu or cuda",
+                accelerator=shown(accelerator),
+            ),
             "unset it, and the backend follows from torch and the GPUs",
         )
     if wanted is not None:
@@ -55,11 +59,14 @@ def choose(
     if accelerator == "cpu" or (accelerator is None and torch.cuda is None):
         warning = ""
         if gpus and accelerator is None:
-            warning = (
-                f"this machine has GPUs, but torch {torch.version} is a CPU build: so is this wheel. "
-                "A training with a CUDA build of torch would ignore its ops"
+            warning = Phrase(
+                "this machine has GPUs, but torch {version} is a CPU build: so is this wheel. A training "
+                "with a CUDA build of torch would ignore its ops",
+                version=torch.version,
             )
-        source = "DS_ACCELERATOR" if accelerator else f"torch {torch.version}, a CPU build"
+        source = (
+            "DS_ACCELERATOR" if accelerator else Phrase("torch {version}, a CPU build", version=torch.version)
+        )
         return Target("cpu", (), source, warning)
     if torch.cuda is None:
         return _for_cuda(torch, (), f"DS_ACCELERATOR={accelerator}", accelerator)
@@ -69,23 +76,32 @@ def choose(
         return _for_cuda(torch, listed, "TORCH_CUDA_ARCH_LIST", accelerator)
     if not gpus:
         raise UsageError(
-            f"--arch auto finds no GPU here, and torch {torch.version} is a CUDA build: "
-            "expected the architectures of the nodes that will train",
+            Phrase(
+                "--arch auto finds no GPU here, and torch {version} is a CUDA build: expected the "
+                "architectures of the nodes that will train",
+                version=torch.version,
+            ),
             "name them, e.g. --arch H100 or --arch '8.0;9.0'; for CPU nodes set DS_ACCELERATOR=cpu",
         )
-    return _for_cuda(torch, architectures.of_gpus(gpus), "this machine's GPUs (NVML)", accelerator)
+    return _for_cuda(torch, architectures.of_gpus(gpus), Phrase("this machine's GPUs (NVML)"), accelerator)
 
 
 def _for_cuda(torch: Torch, wanted: tuple[Architecture, ...], source: str, accelerator: str | None) -> Target:
     if accelerator == "cpu":
         raise UsageError(
-            f"{source} asks for GPU code, but DS_ACCELERATOR=cpu: expected one of the two",
+            Phrase(
+                "{source} asks for GPU code, but DS_ACCELERATOR=cpu: expected one of the two", source=source
+            ),
             "unset DS_ACCELERATOR to build for GPUs, or leave --arch out to build for the CPU",
         )
     if torch.cuda is None:
         raise UsageError(
-            f"{source} asks for GPU code, but torch {torch.version} is a CPU build: "
-            "expected the same torch as on the nodes that will train",
+            Phrase(
+                "{source} asks for GPU code, but torch {version} is a CPU build: expected the same "
+                "torch as on the nodes that will train",
+                source=source,
+                version=torch.version,
+            ),
             "install that torch here, or build on one of those nodes",
         )
     return Target("cuda", wanted, source)

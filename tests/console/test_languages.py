@@ -203,7 +203,7 @@ PACKAGE = Path(languages.__file__).parents[1]
 # Where everything that a person reads is a phrase.
 ROOMS = (
     *("cli", "doctor", "hardware", "health", "jobs"),
-    *("log_view", "observe", "plan", "platforms", "supervise"),
+    *("log_view", "observe", "plan", "platforms", "supervise", "wheels"),
 )
 # Programs for another Python, and ProcGuard's command line.
 LEFT_OUT = ("probes", "procguard", "ctl")

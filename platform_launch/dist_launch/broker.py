@@ -27,6 +27,7 @@ from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.job_run import JobRun
 from platform_launch.dist_launch.peer import user_behind
 from platform_launch.errors import LaunchError, UsageError
+from platform_launch.text import Phrase
 
 _MOST_BYTES = 16 * 1024 * 1024
 _ASK_S = 20.0
@@ -86,7 +87,8 @@ class Broker:
             try:
                 answer = await self._do(request, descriptors, reader)
             except LaunchError as error:
-                answer = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+                said = {"error": _document(error.message), "hint": _document(error.hint)}
+                answer = {**said, "exit_code": error.exit_code}
             writer.write(json.dumps(answer).encode() + b"\n")
             with suppress(OSError):
                 await writer.drain()
@@ -145,7 +147,12 @@ class Broker:
         if job.name in self._runs:
             other = self._runs[job.name].job
             raise UsageError(
-                f"job {job.name!r} runs already: {other.script}, started {other.stamp}",
+                Phrase(
+                    "job {name!r} runs already: {script}, started {stamp}",
+                    name=job.name,
+                    script=other.script,
+                    stamp=other.stamp,
+                ),
                 "dist-launch kill ends it; --name OTHER runs another beside it",
             )
 
@@ -159,6 +166,11 @@ class Broker:
                 run.expect_the_end(128 + (signal.SIGKILL if force else signal.SIGTERM))
         values = {"name": name, "force": force, "grace_s": request["grace_s"]}
         return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
+
+
+def _document(text: str) -> dict[str, Any] | str:
+    """Return a text as JSON: the command that asked says a phrase in its own language."""
+    return text.document() if isinstance(text, Phrase) else text
 
 
 async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from platform_launch.dist_launch.peer import user_behind
 from platform_launch.errors import InputError, LaunchError, UsageError
 from platform_launch.observe.control import short_path
 from platform_launch.supervise.signals import SignalInbox
+from platform_launch.text import Phrase
 
 _MOST_BYTES = 1024 * 1024
 
@@ -30,10 +31,14 @@ def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
         connection.sendall(json.dumps(message).encode() + b"\n")
         answer = _await(connection, inbox)
     if "error" in answer:
-        error = LaunchError(answer["error"], answer["hint"])
+        error = LaunchError(_text(answer["error"]), _text(answer["hint"]))
         error.exit_code = answer["exit_code"]  # of the family that the broker found
         raise error
     return answer
+
+
+def _text(document: dict[str, Any] | str) -> str:
+    return Phrase.read(document) if isinstance(document, dict) else document
 
 
 def _connect(folder: WaitFolder) -> socket.socket:
@@ -50,13 +55,20 @@ def _connect(folder: WaitFolder) -> socket.socket:
                 "run it on rank 0; dist-launch hosts says which node that is",
             ) from error
         raise InputError(
-            f"no dist-launch wait answers in {folder.path}: {error.strerror}",
+            Phrase(
+                "no dist-launch wait answers in {path}: {problem}", path=folder.path, problem=error.strerror
+            ),
             "start dist-launch wait on every node; this command belongs on rank 0, under the same user",
         ) from error
     if (user := user_behind(connection)) != os.geteuid():
         connection.close()
         raise InputError(
-            f"what listens at {folder.socket} belongs to user {user}, not to this one ({os.geteuid()})",
+            Phrase(
+                "what listens at {socket} belongs to user {user}, not to this one ({own})",
+                socket=folder.socket,
+                user=user,
+                own=os.geteuid(),
+            ),
             "run the command as the user that runs dist-launch wait",
         )
     return connection

@@ -14,6 +14,7 @@ from platform_launch.dist_launch.folder import read_private, write_private
 from platform_launch.errors import InputError, UsageError, shown
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import parse_ranks
+from platform_launch.text import Phrase
 
 VERSION = 2
 
@@ -112,8 +113,13 @@ class WaitingCluster:
         strangers = [rank for rank in ranks if rank not in known]
         if strangers:
             raise UsageError(
-                f"{shown(nodes)}: no node {strangers[0]} in this cluster of {len(self.members)}: "
-                f"expected 0–{len(self.members) - 1}",
+                Phrase(
+                    "{nodes}: no node {rank} in this cluster of {count}: expected 0–{last}",
+                    nodes=shown(nodes),
+                    rank=strangers[0],
+                    count=len(self.members),
+                    last=len(self.members) - 1,
+                ),
                 "dist-launch hosts lists the nodes",
             )
         return tuple(member for member in self.members if member.rank in ranks)
@@ -137,17 +143,25 @@ def read_cluster(path: Path) -> WaitingCluster:
         return WaitingCluster.from_json(read_private(path))
     except FileNotFoundError as error:
         raise InputError(
-            f"{path} (CLUSTER_INFO_FILE) is not there: no cluster waits here, or its nodes have not all met",
+            Phrase(
+                "{path} (CLUSTER_INFO_FILE) is not there: no cluster waits here, or its nodes have "
+                "not all met",
+                path=path,
+            ),
             "start dist-launch wait on every node, and see what it says",
         ) from error
     except OSError as error:
         raise InputError(
-            f"{path} (CLUSTER_INFO_FILE) is not used: {error.strerror}",
+            Phrase("{path} (CLUSTER_INFO_FILE) is not used: {problem}", path=path, problem=error.strerror),
             "it must be the user's own who runs wait, and no link; else name another CLUSTER_INFO_FILE",
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{path} (CLUSTER_INFO_FILE) was not written by this dist-launch: {error}",
+            Phrase(
+                "{path} (CLUSTER_INFO_FILE) was not written by this dist-launch: {problem}",
+                path=path,
+                problem=error,
+            ),
             "give wait and this command the same version and the same CLUSTER_INFO_FILE",
         ) from error
 

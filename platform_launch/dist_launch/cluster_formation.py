@@ -9,6 +9,7 @@ from platform_launch.dist_launch.cluster import ClusterMember
 from platform_launch.dist_launch.roster import NodeReadiness, WaitRoster
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.membership import ChangeKind
+from platform_launch.text import Phrase
 
 _SILENT_S = 12.0
 
@@ -40,7 +41,12 @@ class ClusterFormation:
         for change in changes:
             if change.kind is ChangeKind.REPLACED:
                 member = change.member
-                self._say("INFO", f"node {member.rank} is back, started anew on {member.place}")
+                self._say(
+                    "INFO",
+                    Phrase(
+                        "node {rank} is back, started anew on {place}", rank=member.rank, place=member.place
+                    ),
+                )
         departed = self._forget_who_left()
         if departed or any(change.kind is not ChangeKind.REJECTED for change in changes):
             self._publish()
@@ -67,7 +73,14 @@ class ClusterFormation:
             if isinstance(details, ClusterMember) and details.rank == rank:
                 present[rank] = details
             else:
-                self._say("WARN", f"turned away: {member.place} came as node {rank} without its SSH facts")
+                self._say(
+                    "WARN",
+                    Phrase(
+                        "turned away: {place} came as node {rank} without its SSH facts",
+                        place=member.place,
+                        rank=rank,
+                    ),
+                )
                 self._coordinator.remove(member)
         absent = tuple(rank for rank in range(self._nnodes) if rank not in present)
         members = () if absent else tuple(present[rank] for rank in range(self._nnodes))
@@ -80,11 +93,17 @@ class ClusterFormation:
             if silent_s >= _SILENT_S and rank not in self._silent:
                 self._silent.add(rank)
                 left = self._coordinator.has_left(member)
-                how = "left" if left else f"has been silent for {silent_s:.0f} s"
-                self._say("WARN", f"node {rank} on {member.place} {how}")
+                how = (
+                    Phrase("left") if left else Phrase("has been silent for {silent:.0f} s", silent=silent_s)
+                )
+                self._say(
+                    "WARN", Phrase("node {rank} on {place} {how}", rank=rank, place=member.place, how=how)
+                )
             elif silent_s == 0.0 and rank in self._silent:
                 self._silent.remove(rank)
-                self._say("INFO", f"node {rank} on {member.place} is heard again")
+                self._say(
+                    "INFO", Phrase("node {rank} on {place} is heard again", rank=rank, place=member.place)
+                )
 
     def _await_readiness(self) -> None:
         """Say once for each roster that all nodes can be reached, and what hinders those that cannot."""
@@ -100,10 +119,15 @@ class ClusterFormation:
             if readiness.problem != self._problems.get(node.rank, ""):
                 self._problems[node.rank] = readiness.problem
                 if readiness.problem and node.rank != 0:  # which has said it itself
-                    self._say("ERROR", f"{node.place}: {readiness.problem}")
+                    self._say(
+                        "ERROR", Phrase("{place}: {problem}", place=node.place, problem=readiness.problem)
+                    )
         if ready == self._nnodes:
             self._all_ready_in = edition
-            self._say("SUCCESS", f"all {self._nnodes} nodes wait: dist-launch run SCRIPT starts it on all")
+            self._say(
+                "SUCCESS",
+                Phrase("all {nodes} nodes wait: dist-launch run SCRIPT starts it on all", nodes=self._nnodes),
+            )
 
     @property
     def all_are_ready(self) -> bool:

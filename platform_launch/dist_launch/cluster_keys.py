@@ -10,6 +10,7 @@ from platform_launch.dist_launch.cluster import WaitingCluster, is_public
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
 from platform_launch.errors import InputError, InstallationError, NodesAbsentError
 from platform_launch.extras import install_extra
+from platform_launch.text import Phrase
 
 _HOST_KEY_LIMIT_S = 10.0
 
@@ -38,7 +39,10 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
     if private is None and public is not None:
         if public.suffix != ".pub":
             raise InputError(
-                f"SSH_PUBLIC_KEY={public} is set and SSH_KEY is not: expected a name that ends in .pub",
+                Phrase(
+                    "SSH_PUBLIC_KEY={public} is set and SSH_KEY is not: expected a name that ends in .pub",
+                    public=public,
+                ),
                 "set SSH_KEY to the private key that belongs to it",
             )
         private = public.with_suffix("")
@@ -50,13 +54,18 @@ def take_pair(folder: WaitFolder, private: Path | None, public: Path | None) -> 
     try:
         if not private.is_file():
             raise InputError(
-                f"{private} (SSH_KEY) is not there", "correct SSH_KEY, or unset it for a new pair"
+                Phrase("{private} (SSH_KEY) is not there", private=private),
+                "correct SSH_KEY, or unset it for a new pair",
             )
         if public is not None or beside.is_file():
             return ClusterKey(private, two_words((public or beside).read_bytes()))
         return ClusterKey(private, public_of(private))
     except (OSError, ValueError) as error:  # asyncssh's errors about keys are ValueErrors
-        raise InputError(f"the key pair {private} (SSH_KEY) cannot be read: {error}") from error
+        raise InputError(
+            Phrase(
+                "the key pair {private} (SSH_KEY) cannot be read: {problem}", private=private, problem=error
+            )
+        ) from error
 
 
 def make_pair(private: Path) -> str:
@@ -106,15 +115,21 @@ def read_public(path: Path) -> str:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise InputError(
-            f"SSH_PUBLIC_KEY={path} cannot be read: {error.strerror}; only the key that it names may log "
-            "in to this node",
+            Phrase(
+                "SSH_PUBLIC_KEY={path} cannot be read: {problem}; only the key that it names may "
+                "log in to this node",
+                path=path,
+                problem=error.strerror,
+            ),
             "correct it, or unset it to let in the key that rank 0 brings first",
         ) from error
     for line in lines:
         if is_public(key := two_words(line.encode())):
             return key
     raise InputError(
-        f"SSH_PUBLIC_KEY={path} holds no public key: expected a line like ssh-ed25519 AAAA…",
+        Phrase(
+            "SSH_PUBLIC_KEY={path} holds no public key: expected a line like ssh-ed25519 AAAA…", path=path
+        ),
         "name the .pub file of the key that rank 0 uses (SSH_KEY)",
     )
 
@@ -131,7 +146,11 @@ async def host_key(address: str, port: int) -> str:
         )
     except (OSError, asyncssh.Error, TimeoutError, asyncio.TimeoutError) as error:
         raise NodesAbsentError(
-            f"the SSH server on port {port} of this node gives no host key: {error or 'no answer'}"
+            Phrase(
+                "the SSH server on port {port} of this node gives no host key: {problem}",
+                port=port,
+                problem=str(error) or Phrase("no answer"),
+            )
         ) from error
     assert key is not None
     return two_words(key.export_public_key("openssh"))

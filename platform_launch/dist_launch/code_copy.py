@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.errors import InputError
+from platform_launch.text import Phrase
 
 # Code, not data: it goes to every node at every run, and through the memory of both sides.
 _MOST_BYTES = 64 * 1024 * 1024
@@ -26,7 +27,9 @@ def packed(source: Path, folder: WaitFolder) -> Iterator[Path]:
             with tarfile.open(path, mode="w:gz", compresslevel=1) as archive:
                 _add(archive, source)
         except OSError as error:
-            raise InputError(f"{source} cannot be copied: {error.strerror or error}") from error
+            raise InputError(
+                Phrase("{source} cannot be copied: {problem}", source=source, problem=error.strerror or error)
+            ) from error
         yield path
 
 
@@ -40,7 +43,11 @@ def _add(archive: tarfile.TarFile, source: Path) -> None:
         total += member.size
         if total > _MOST_BYTES:
             raise InputError(
-                f"--copy: {source} holds more than {_MOST_BYTES >> 20} MiB: it is for code, not for data",
+                Phrase(
+                    "--copy: {source} holds more than {most} MiB: it is for code, not for data",
+                    source=source,
+                    most=_MOST_BYTES >> 20,
+                ),
                 "keep the script in a folder of its own",
             )
         return member

@@ -12,6 +12,7 @@ from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
 from platform_launch.errors import NodesAbsentError
+from platform_launch.text import Phrase
 
 
 async def ask_all(
@@ -117,7 +118,7 @@ class ShellCommand:
             program.close()
             code = await asyncio.shield(program.done)
         except NodeUnreachableError as error:
-            self._output.say("ERROR", f"{member.place}: {error}")
+            self._output.say("ERROR", Phrase("{place}: {problem}", place=member.place, problem=error))
             return NodesAbsentError.exit_code
         self._output.finish(member.rank)
         return code

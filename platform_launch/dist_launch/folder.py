@@ -9,6 +9,7 @@ from pathlib import Path
 
 from platform_launch import files
 from platform_launch.errors import InputError, shown
+from platform_launch.text import Phrase
 
 # An empty file finds room on a disk that is full.
 _PROBE_BYTES = 16 * 1024
@@ -42,21 +43,26 @@ class WaitFolder:
     def check(self) -> None:
         """See that nobody else can have prepared what lies in the folder. Raises InputError."""
         if problem := files.private_problem(self.path):
-            raise InputError(f"{self.path} is not used: {problem}", _HINT)
+            raise InputError(Phrase("{path} is not used: {problem}", path=self.path, problem=problem), _HINT)
 
     def create(self) -> None:
         """Create the folder for its owner alone. Raises InputError when it belongs to somebody else."""
         if not str(self.path).isprintable() or any(sign in str(self.path) for sign in '"%\\'):
             raise InputError(
-                f"CLUSTER_INFO_FILE={shown(str(self.cluster_file))} will stand in SSH configurations, which "
-                "know no quotes, percent signs, backslashes or line ends in a path",
+                Phrase(
+                    "CLUSTER_INFO_FILE={file} will stand in SSH configurations, which know no "
+                    "quotes, percent signs, backslashes or line ends in a path",
+                    file=shown(str(self.cluster_file)),
+                ),
                 "name another file",
             )
         files.private_folder(self.path, "it will hold keys", _HINT)
         try:
             self.jobs.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{self.path} cannot be created: {error.strerror}") from error
+            raise InputError(
+                Phrase("{path} cannot be created: {problem}", path=self.path, problem=error.strerror)
+            ) from error
 
     def write_environment(self, variables: Mapping[str, str]) -> None:
         """Keep the variables that jobs of this node start with. Raises OSError."""
@@ -92,13 +98,15 @@ class WaitFolder:
         try:
             self.read_environment()
         except (OSError, ValueError) as error:
-            found.append(f"the variables that wait captured cannot be read: {error}")
+            found.append(Phrase("the variables that wait captured cannot be read: {problem}", problem=error))
         probe = self.path / "probe"
         try:
             write_private(probe, "x" * _PROBE_BYTES)
             probe.unlink()
         except OSError as error:
-            found.append(f"{self.path} cannot be written: {error.strerror}")
+            found.append(
+                Phrase("{path} cannot be written: {problem}", path=self.path, problem=error.strerror)
+            )
         return found
 
 

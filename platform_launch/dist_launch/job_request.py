@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from platform_launch.text import Phrase
+
 
 @dataclass(frozen=True)
 class JobRequest:
@@ -33,8 +35,11 @@ class JobRequest:
             return ""
         kept = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR") if name not in self.variables]
         if not kept:
-            return f"on {chosen} of {nnodes} nodes"
-        return (
-            f"on {chosen} of {nnodes} nodes, where {', '.join(kept)} stay as for all {nnodes}: a training "
-            "that reads them waits for the others"
+            return Phrase("on {chosen} of {nnodes} nodes", chosen=chosen, nnodes=nnodes)
+        return Phrase(
+            "on {chosen} of {nnodes} nodes, where {kept} stay as for all {nnodes}: a training that reads "
+            "them waits for the others",
+            chosen=chosen,
+            nnodes=nnodes,
+            kept=", ".join(kept),
         )

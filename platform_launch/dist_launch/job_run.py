@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from platform_launch.console.languages import event_line
 from platform_launch.console.log import LogFile
 from platform_launch.dist_launch.agent_protocol import AnswerReader, agent_command, order_line
 from platform_launch.dist_launch.cluster import ClusterMember, WaitingCluster
@@ -18,7 +19,7 @@ from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
 from platform_launch.errors import InputError, NodesAbsentError
-from platform_launch.events import line
+from platform_launch.text import Phrase
 
 _READY_S = 60.0
 _BEAT_S = 5.0
@@ -112,7 +113,8 @@ class JobRun:
             self._stop_all(0.0)
             return
         self._output.say(
-            "INFO", f"stopping the job on all nodes, {self.job.grace_s:g} s at most; again: kill"
+            "INFO",
+            Phrase("stopping the job on all nodes, {grace:g} s at most; again: kill", grace=self.job.grace_s),
         )
         self.stop(code)
 
@@ -210,22 +212,25 @@ class JobRun:
         self._output.finish(rank)
         if part.code == 0 or self._stopping.is_set():
             return
-        how = part.lost or f"ended with exit code {part.code}"
+        how = part.lost or Phrase("ended with exit code {code}", code=part.code)
         self._code = self._code or part.code
         self._failed_first = self._failed_first or part
         running = sum(other.code is None for other in self._parts.values())
         if self.job.keep_going or not running:
-            self._output.say("ERROR", f"{place}: {how}")
+            self._output.say("ERROR", Phrase("{place}: {how}", place=place, how=how))
             return
-        others = "the other node" if running == 1 else f"the other {running}"
-        self._output.say("ERROR", f"{place}: {how}; stopping {others}")
+        others = Phrase("the other node") if running == 1 else Phrase("the other {count}", count=running)
+        self._output.say(
+            "ERROR", Phrase("{place}: {how}; stopping {others}", place=place, how=how, others=others)
+        )
         self.stop(part.code)
 
     def _give_up(self) -> None:
         stuck = [part.member.place for part in self._parts.values() if part.code is None]
         self._code = self._code or NodesAbsentError.exit_code
         self._output.say(
-            "ERROR", f"did not end in time, dist-launch kill --force kills it: {', '.join(stuck)}"
+            "ERROR",
+            Phrase("did not end in time, dist-launch kill --force kills it: {nodes}", nodes=", ".join(stuck)),
         )
 
     def _stop_all(self, grace_s: float) -> None:
@@ -245,4 +250,4 @@ class JobRun:
 
     def _log(self, rank: int) -> LogFile:
         path = Path(self.job.log_folder) / f"train_{self.job.name}_node{rank}_{self.job.stamp}.log"
-        return LogFile(path, lambda event: self._output.say(event.level, line(event)))
+        return LogFile(path, lambda event: self._output.say(event.level, event_line(event)))

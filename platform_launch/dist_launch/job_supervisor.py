@@ -22,7 +22,7 @@ from platform_launch.errors import InputError
 from platform_launch.hardware import cgroup, running
 from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.supervise.watch import Watch
-from platform_launch.text import counted
+from platform_launch.text import Phrase, counted
 
 # Between the readiness of the first node and that of the last.
 _GO_S = 120.0
@@ -59,8 +59,12 @@ class JobSupervisor:
         if left:
             pids = ", ".join(f"{process.pid} ({process.command[:40]})" for process in left[:4])
             raise InputError(
-                f"job {self._name!r} still has {counted(len(left), 'process')} here: {pids}; "
-                "dist-launch kill ends them"
+                Phrase(
+                    "job {name!r} still has {processes} here: {pids}; dist-launch kill ends them",
+                    name=self._name,
+                    processes=counted(len(left), "process"),
+                    pids=pids,
+                )
             )
         job_records.forget(self._folder, self._name)
         if problems := self._folder.hindrances():
@@ -69,9 +73,18 @@ class JobSupervisor:
         if self._archive_bytes:
             self._unpack()
         if not self._directory.is_dir():
-            raise InputError(f"there is no folder {self._directory} here: --copy brings the script's own")
+            raise InputError(
+                Phrase(
+                    "there is no folder {directory} here: --copy brings the script's own",
+                    directory=self._directory,
+                )
+            )
         if not self._script.is_file():
-            raise InputError(f"there is no {self._script} here: --copy brings the script and its folder")
+            raise InputError(
+                Phrase(
+                    "there is no {script} here: --copy brings the script and its folder", script=self._script
+                )
+            )
 
     def run(self) -> int:
         """Run the job once the broker says go; return its exit code as a shell would."""
@@ -116,7 +129,9 @@ class JobSupervisor:
                 else:  # Python before 3.10.12: the archive is rank 0's own, which runs commands here anyway
                     archive.extractall(target)  # noqa: S202
         except (OSError, tarfile.TarError) as error:
-            raise InputError(f"the copy cannot be unpacked in {target}: {error}") from error
+            raise InputError(
+                Phrase("the copy cannot be unpacked in {target}: {problem}", target=target, problem=error)
+            ) from error
         self._script, self._directory = target / self._script.name, target
 
     def _record(self, pid: int, argv: tuple[str, ...], group: Path | None) -> None:
@@ -135,7 +150,12 @@ class JobSupervisor:
         try:
             job_records.write(self._folder, record)
         except OSError as error:
-            say("WARN", f"no record of this job: {error}; dist-launch status will not show it")
+            say(
+                "WARN",
+                Phrase(
+                    "no record of this job: {problem}; dist-launch status will not show it", problem=error
+                ),
+            )
 
     def _listen(self) -> None:
         while (line := self._orders.line(_SILENT_S)) is not None:

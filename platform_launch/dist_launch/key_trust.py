@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from platform_launch.dist_launch.folder import WaitFolder, read_private, write_private
 from platform_launch.errors import InputError
+from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,12 @@ class KeyTrust:
         trusted = self._trusted()
         if trusted and trusted != offered and not self.authenticated:
             raise InputError(
-                f"rank 0's key {fingerprint(offered)} is refused: this node lets in {fingerprint(trusted)}, "
-                "the one that it met first; if the new one is right, start this node's dist-launch wait anew"
+                Phrase(
+                    "rank 0's key {offered} is refused: this node lets in {trusted}, the one that it "
+                    "met first; if the new one is right, start this node's dist-launch wait anew",
+                    offered=fingerprint(offered),
+                    trusted=fingerprint(trusted),
+                )
             )
         if trusted != offered:
             write_private(self.folder.trusted_key, f"{offered}\n")

@@ -13,6 +13,7 @@ from platform_launch.dist_launch import cluster_keys
 from platform_launch.dist_launch.cluster import WaitingCluster, write_cluster
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.dist_launch.marked_blocks import put_block, remove_block
+from platform_launch.text import Phrase
 
 HOSTS = Path("/etc/hosts")
 
@@ -53,7 +54,7 @@ def uninstall(folder: WaitFolder, ssh_user: str) -> list[str]:
             if os.access(path, os.W_OK):
                 remove_block(path, marker(folder), in_place=in_place)
         except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
+            problems.append(Phrase("{path}: {problem}", path=path, problem=error.strerror))
     with suppress(FileNotFoundError):
         folder.cluster_file.unlink()
     shutil.rmtree(folder.path, ignore_errors=True)

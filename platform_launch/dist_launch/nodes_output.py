@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+from platform_launch.console.languages import phrase_words
 from platform_launch.console.log import LogFile
 from platform_launch.console.outlet import Outlet
 from platform_launch.dist_launch.programs import NodeProgram
@@ -73,7 +74,7 @@ class NodesOutput:
     def say(self, level: str, text: str) -> None:
         """Write a line of our own; in a log or a pipe it carries the time, as all others do."""
         lead = "" if self._is_terminal else time.strftime("%H:%M:%S ")
-        flat = " ".join(text.splitlines())
+        flat = " ".join(phrase_words(text).splitlines())
         self._show(f"{lead}[{level}] {flat}\n".encode(errors="replace"), True)
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from platform_launch.dist_launch.programs import NodeProgram, start_here
 from platform_launch.dist_launch.run_ending import run_ending
 from platform_launch.errors import InstallationError
 from platform_launch.events import Event
+from platform_launch.text import Phrase
 
 # The launchers of a job end together by themselves, and know why; then it is time for the rest.
 _TOGETHER_S = 10.0
@@ -80,8 +81,10 @@ class _HostsRun:
         if self._first_failed is not None:
             return
         self._first_failed, self._code = host, code
-        ssh = " (ssh itself, see above)" if code == _SSH_FAILED else ""
-        self._output.say("ERROR", f"{host}: ended with exit code {code}{ssh}")
+        ssh = Phrase(" (ssh itself, see above)") if code == _SSH_FAILED else ""
+        self._output.say(
+            "ERROR", Phrase("{host}: ended with exit code {code}{ssh}", host=host, code=code, ssh=ssh)
+        )
         if self._running:
             wait_s = 0.0 if code == _SSH_FAILED else _TOGETHER_S
             asyncio.get_running_loop().call_later(wait_s, self._stop)

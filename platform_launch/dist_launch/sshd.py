@@ -13,6 +13,7 @@ from platform_launch.dist_launch.cluster_keys import make_pair
 from platform_launch.dist_launch.folder import WaitFolder, write_private
 from platform_launch.errors import InstallationError, NodesAbsentError
 from platform_launch.hardware import ports
+from platform_launch.text import Phrase
 
 _LOOK_S = 2.0
 _START_S = 10.0
@@ -34,10 +35,12 @@ def answers(port: int, *, starting: bool) -> bool:
     except ConnectionRefusedError:
         return False
     except OSError as error:
-        raise NodesAbsentError(f"port {port} of this node (SSH_PORT) does not answer: {error}") from error
+        raise NodesAbsentError(
+            Phrase("port {port} of this node (SSH_PORT) does not answer: {problem}", port=port, problem=error)
+        ) from error
     if not greeting.startswith(b"SSH-"):
         raise NodesAbsentError(
-            f"what listens on port {port} of this node (SSH_PORT) is no SSH server",
+            Phrase("what listens on port {port} of this node (SSH_PORT) is no SSH server", port=port),
             "set SSH_PORT to a free port on all nodes, and pass --sshd",
         )
     return True

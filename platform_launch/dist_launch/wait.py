@@ -23,6 +23,7 @@ from platform_launch.hardware.names import without_lookups
 from platform_launch.rendezvous.messages import encode
 from platform_launch.supervise.processes import Command
 from platform_launch.supervise.watch import Watch
+from platform_launch.text import Phrase
 
 # The rendezvous process may be inside torch; sessions of a private sshd end their jobs.
 _GRACE_S = 8.0
@@ -66,7 +67,7 @@ def wait(settings: WaitSettings) -> int:
     owner = folder.owner()
     if owner is not None and owner != os.getpid():
         raise UsageError(
-            f"another dist-launch wait (pid {owner}) lives in {folder.path}",
+            Phrase("another dist-launch wait (pid {owner}) lives in {path}", owner=owner, path=folder.path),
             "end it, or give this one a CLUSTER_INFO_FILE of its own",
         )
     os.umask(0o077)
@@ -80,10 +81,12 @@ def wait(settings: WaitSettings) -> int:
         folder.write_environment(settings.environment)
         return _WaitProcesses(settings, folder).run()
     except OSError as error:
-        raise InputError(f"{folder.path} cannot be written: {error.strerror or error}") from error
+        raise InputError(
+            Phrase("{path} cannot be written: {problem}", path=folder.path, problem=error.strerror or error)
+        ) from error
     finally:
         for problem in uninstall(folder, settings.ssh_user):
-            say("WARN", f"could not be taken back: {problem}")
+            say("WARN", Phrase("could not be taken back: {problem}", problem=problem))
 
 
 class _WaitProcesses:
@@ -138,8 +141,13 @@ class _WaitProcesses:
             )
         except ValueError as error:
             raise InputError(
-                f"host {shown(settings.host)}, address {shown(settings.address)}, user "
-                f"{shown(settings.ssh_user)}: {error}"
+                Phrase(
+                    "host {host}, address {address}, user {user}: {problem}",
+                    host=shown(settings.host),
+                    address=shown(settings.address),
+                    user=shown(settings.ssh_user),
+                    problem=error,
+                )
             ) from error
 
     def _open_ssh(self) -> str:
@@ -147,11 +155,14 @@ class _WaitProcesses:
         port, folder = self._settings.ssh_port, self._folder
         if sshd.answers(port, starting=not self._settings.sshd):
             if self._settings.sshd:
-                say("INFO", f"an SSH server listens on port {port} already: --sshd starts none")
+                say(
+                    "INFO",
+                    Phrase("an SSH server listens on port {port} already: --sshd starts none", port=port),
+                )
             return ""
         if not self._settings.sshd:
             raise InstallationError(
-                f"no SSH server listens on port {port} of this node (SSH_PORT)",
+                Phrase("no SSH server listens on port {port} of this node (SSH_PORT)", port=port),
                 "pass --sshd to start a private one, or correct SSH_PORT",
             )
         argv, host_key = sshd.prepare(folder, port, self._settings.ssh_user)
@@ -161,8 +172,10 @@ class _WaitProcesses:
     def _await_sshd(self) -> None:
         port = self._settings.ssh_port
         if not sshd.await_listening(port):
-            raise InstallationError(f"sshd does not listen on port {port}; its own lines are above")
-        say("INFO", f"started a private sshd on port {port}")
+            raise InstallationError(
+                Phrase("sshd does not listen on port {port}; its own lines are above", port=port)
+            )
+        say("INFO", Phrase("started a private sshd on port {port}", port=port))
 
     def _join(self, member: ClusterMember, pair: cluster_keys.ClusterKey | None, *, own_sshd: bool) -> None:
         settings = self._settings
@@ -210,7 +223,7 @@ class _WaitProcesses:
             self._code = LaunchError.exit_code
             self._watch.stop(f"{name} ended by itself after {lived_s:.1f} s (exit code {code})")
         else:
-            say("WARN", f"{name} ended (exit code {code}): starting it again")
+            say("WARN", Phrase("{name} ended (exit code {code}): starting it again", name=name, code=code))
             with suppress(LaunchError):
                 self._again(name)
 

@@ -36,6 +36,7 @@ from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
+from platform_launch.text import Phrase
 
 # While the cluster forms, and once nothing is expected any more.
 _QUICK_LOOK_S, _LOOK_S = 0.05, 0.25
@@ -176,14 +177,26 @@ class WaitingNode:
         absent = roster.absent if roster is not None else ()
         if waited_s >= timeout_s:
             raise NodesAbsentError(
-                f"{describe_absent(absent, self._task.nnodes, {})}, after {timeout_s:g} s",
+                Phrase(
+                    "{absent}, after {limit:g} s",
+                    absent=describe_absent(absent, self._task.nnodes, {}),
+                    limit=timeout_s,
+                ),
                 "look at the absent nodes: still pulling their image, not scheduled, or crashed",
             )
         others = [rank for rank in absent if rank != self._me.rank]
         if others and now - self._announced_at >= _SAY_EVERY_S:
             self._announced_at = now
             whom = f"{len(others)} of {self._task.nnodes} nodes: {in_words(others)}"
-            say("INFO", f"waiting for {whom} ({waited_s:.0f} of {timeout_s:g} s)")
+            say(
+                "INFO",
+                Phrase(
+                    "waiting for {whom} ({waited:.0f} of {limit:g} s)",
+                    whom=whom,
+                    waited=waited_s,
+                    limit=timeout_s,
+                ),
+            )
 
     def _take(self, participant: Participant, roster: WaitRoster) -> None:
         """Put the roster into files, and say how that went."""
@@ -203,13 +216,22 @@ class WaitingNode:
         except InputError as error:
             problem = error.message
         except OSError as error:
-            problem = f"keys and cluster information could not be written here: {error}"
+            problem = Phrase(
+                "keys and cluster information could not be written here: {problem}", problem=error
+            )
             self._retry_at = time.monotonic() + _RETRY_S
         if problem:
             say("ERROR", problem)
         elif not self._formed:
-            text = f"node {self._me.rank} of {self._task.nnodes} waits"
-            say("INFO", f"{text}; cluster information: {self._cluster_file}")
+            say(
+                "INFO",
+                Phrase(
+                    "node {rank} of {nodes} waits; cluster information: {file}",
+                    rank=self._me.rank,
+                    nodes=self._task.nnodes,
+                    file=self._cluster_file,
+                ),
+            )
         self._formed = True
         readiness = NodeReadiness(roster.edition, problem)
         participant.publish(readiness)
@@ -242,10 +264,15 @@ def _take_part() -> int:
     except SystemExit:
         return 0
     except LaunchError as error:
-        say("ERROR", f"{error.message}; {error.hint}" if error.hint else error.message)
+        say(
+            "ERROR",
+            Phrase("{message}; {hint}", message=error.message, hint=error.hint)
+            if error.hint
+            else error.message,
+        )
         return error.exit_code
     except StoreError as error:
-        say("WARN", f"the rendezvous that this node serves broke down: {error}")
+        say("WARN", Phrase("the rendezvous that this node serves broke down: {problem}", problem=error))
         return 0
     except BaseException:
         traceback.print_exc()

@@ -202,7 +202,7 @@ def test_what_a_launch_told_can_be_said_again_in_chinese() -> None:
 PACKAGE = Path(languages.__file__).parents[1]
 # Where everything that a person reads is a phrase.
 ROOMS = (
-    *("cli", "doctor", "hardware", "health", "jobs"),
+    *("cli", "dist_launch", "doctor", "hardware", "health", "jobs"),
     *("log_view", "observe", "plan", "platforms", "supervise", "wheels"),
 )
 # Programs for another Python, and ProcGuard's command line.

@@ -14,7 +14,12 @@ def pip_install(*packages: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """Return the command that adds one of this project's extras to this Python.
+    """Return the command that adds one of this project's extras to this Python."""
+    return pip_install(named(extra))
+
+
+def named(extra: str) -> str:
+    """Return how pip knows one of this project's extras.
 
     A checkout that pip did not install is named by its folder: no package index would know it.
     """
@@ -23,5 +28,5 @@ def install_extra(extra: str) -> str:
     try:
         distribution("platform-launch")
     except PackageNotFoundError:
-        return pip_install(f"{project_root()}[{extra}]")
-    return pip_install(f"platform-launch[{extra}]")
+        return f"{project_root()}[{extra}]"
+    return f"platform-launch[{extra}]"

@@ -13,7 +13,7 @@ from platform_launch.hardware import Hardware, HcaPort
 from platform_launch.plan import found_variables, launchers, nccl, processes
 from platform_launch.plan.observation import observation_variables
 from platform_launch.plan.request import Request
-from platform_launch.plan.training import Training, check_script, choose_training
+from platform_launch.plan.training import NEEDS, Training, check_script, choose_training
 from platform_launch.plan.variables import EnvVar, Removal
 from platform_launch.plan.warning import PlanWarning
 from platform_launch.platforms import detect
@@ -29,7 +29,8 @@ class LaunchPlan:
     ``env`` is what this launcher adds to the environment, ``removed`` what it takes out, and ``kept`` what
     was set outside for communication and stays; the child gets :meth:`child_environment`. ``log_path`` is
     where the output is kept beside the terminal. ``launcher`` names who starts the node's processes,
-    ``packages`` the modules its interpreter must have for that.
+    ``packages`` the modules its interpreter must have for that, ``extra`` the extra of this project that
+    brings them, where a shipped training runs.
     """
 
     topology: Topology
@@ -44,6 +45,7 @@ class LaunchPlan:
     job_name: str
     log_path: Path
     warnings: tuple[PlanWarning, ...] = ()
+    extra: str = ""
 
     def child_environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the full environment of the training process."""
@@ -98,6 +100,7 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
     logs = (request.log_dir or request.default_log_dir).resolve()
     translated, translation_warnings = found_variables.translate(env)
     start = launchers.start(request, env, topology, hardware, training)
+    extra, imports = NEEDS.get(request.launcher, ("", ())) if request.script is None else ("", ())
     chosen = [
         *start.env,
         *translated,
@@ -115,7 +118,8 @@ def build_plan(env: Environment, hardware: Hardware, request: Request) -> Launch
         hardware=hardware,
         training=training,
         launcher=request.launcher,
-        packages=start.packages,
+        packages=(*start.packages, *imports),
+        extra=extra,
         argv=start.argv,
         env=added,
         removed=tuple(removed),

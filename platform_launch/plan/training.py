@@ -20,6 +20,8 @@ from platform_launch.text import Phrase, counted, joined
 
 # What a launcher that reads no recipe starts when no script is named, below the project's root.
 EXAMPLES = {"torchrun": "examples/ddp/train.py", "jax": "examples/jax/train.py"}
+# The extra of this project with all that a shipped training needs, and what it imports of its own accord.
+NEEDS = {"accelerate": ("train", ("av", "numpy", "PIL", "pytorch_msssim")), "jax": ("jax", ("numpy",))}
 # What starts a script of the user's own, below the project's root.
 PLAIN = "configs/accelerate_multi_gpu.yaml"
 _SHIPPED = "no --script given: the shipped example trains"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from platform_launch.hardware.names import ResolverAnswer
 from platform_launch.hardware.packages import Module, TorchBuild
 from platform_launch.hardware.ports import Port
 from platform_launch.hardware.storage import Storage
-from tests.doctor.cases import healthy, installed, named, only, stored
+from tests.doctor.cases import TWO_NODES, healthy, installed, named, only, planned, stored
 from tests.health.devices import gpu, reading
 from tests.plan.machines import machine, port
 
@@ -93,7 +94,24 @@ def test_a_folder_is_no_library() -> None:
     }
     finding = only(installed(facts, modules=modules), "package-missing", Level.ERROR)
     assert "has no deepspeed (the folder /repo/deepspeed is not the library)" in finding.what
-    assert "-m pip install deepspeed" in finding.hint
+
+
+def test_what_the_shipped_training_lacks_comes_with_one_extra_and_a_script_of_ones_own_needs_less(
+    tmp_path: Path,
+) -> None:
+    facts = healthy()
+    lacking = {name: Module(name, None) for name in ("accelerate", "av", "pytorch_msssim")}
+    modules = {**facts.installation.modules, **lacking}
+    finding = only(installed(facts, modules=modules), "package-missing", Level.ERROR)
+    assert "has no accelerate, av, pytorch_msssim" in finding.what
+    assert re.search(r"-m pip install '.*\[train\]'", str(finding.hint))
+
+    script = tmp_path / "train.py"
+    script.touch()
+    facts = healthy(plan=planned(TWO_NODES, machine(8), script=script))
+    finding = only(installed(facts, modules=modules), "package-missing", Level.ERROR)
+    assert finding.what.endswith("has no accelerate")
+    assert "-m pip install accelerate," in finding.hint
 
 
 @pytest.mark.parametrize("missing", [("accelerate",), ("torch", "accelerate")], ids=" ".join)

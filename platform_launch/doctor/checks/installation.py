@@ -7,6 +7,7 @@ from shlex import quote
 
 from platform_launch.doctor.facts import Facts
 from platform_launch.doctor.finding import Finding, error, warning
+from platform_launch.extras import named
 from platform_launch.text import Phrase
 
 
@@ -20,7 +21,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
     beside = (
         Phrase(" (the folder {folders} is not the library)", folders=", ".join(folders)) if folders else ""
     )
-    # What torchrun, which comes with torch, does without.
+    # What torchrun, which comes with torch, and a script of one's own do without.
     spared = [name for name in missing if name != "torch" and facts.plan.launcher == "accelerate"]
     without = (
         Phrase(", pass --launcher torchrun, which does without {names}", names=", ".join(spared))
@@ -37,7 +38,7 @@ def missing_packages(facts: Facts) -> Iterator[Finding]:
             "{python} -m pip install {packages}{without}, "
             "or name another environment for start_multinode_platform.sh in configs/platform.env",
             python=quote(python),
-            packages=" ".join(missing),
+            packages=quote(named(extra)) if (extra := facts.plan.extra) else " ".join(missing),
             without=without,
         ),
     )

@@ -90,6 +90,7 @@ _CLUSTER = {
     "link-broken",
     "link-slow",
     "meeting-failed",
+    "mtu-differs",
     "node-absent",
     "node-duplicate",
     "node-foreign",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from platform_launch.doctor.facts import Facts, Installation
 from platform_launch.environment import Environment
 from platform_launch.errors import HardwareError, InputError
-from platform_launch.hardware import builds, memory, names, network, packages, ports, storage
+from platform_launch.hardware import Interface, builds, memory, names, network, packages, ports, storage
 from platform_launch.plan.launch_plan import LaunchPlan
 from platform_launch.plan.recipes import read_literals
 
@@ -103,11 +103,17 @@ def _installation(env: Environment, plan: LaunchPlan) -> Installation:
     )
 
 
+def own_interface(plan: LaunchPlan) -> Interface | None:
+    """Return the interface by which the other nodes reach this one."""
+    interfaces = plan.hardware.interfaces
+    on_route = (interface for interface in interfaces if interface.name == plan.hardware.route_interface)
+    return next((interface for interface in (*on_route, *interfaces) if interface.addresses), None)
+
+
 def own_address(plan: LaunchPlan) -> str | None:
     """Return the address by which the other nodes know this one."""
-    interfaces = plan.hardware.interfaces
-    on_route = [interface for interface in interfaces if interface.name == plan.hardware.route_interface]
-    return next((address for interface in on_route or interfaces for address in interface.addresses), None)
+    interface = own_interface(plan)
+    return interface.addresses[0] if interface else None
 
 
 def _extensions(env: Environment, plan: LaunchPlan) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ _NOT_FOR_TRAINING = (
 _LINK_LOCAL = ("fe8", "fe9", "fea", "feb", "169.254.")
 
 _RESOLVE_LIMIT_S = 0.3
+_SIOCGIFMTU = 0x8921  # linux/sockios.h
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,17 @@ def find() -> tuple[Interface, ...]:
 def all_names() -> frozenset[str]:
     """Return the name of every interface, also of those that are down or internal to the machine."""
     return frozenset(name for _, name in socket.if_nameindex())
+
+
+def mtu(name: str) -> int:
+    """Return the size of the largest packets of an interface, 0 where the kernel does not tell."""
+    request = struct.pack("16si20x", name.encode()[:15], 0)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+            answer = fcntl.ioctl(door, _SIOCGIFMTU, request)
+    except OSError:
+        return 0
+    return int(struct.unpack("16si20x", answer)[1])
 
 
 def usable(links: Iterable[Link]) -> tuple[Interface, ...]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.text import Phrase
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 # The code timeout(1) gives.
 TIMED_OUT = 124
@@ -34,8 +40,11 @@ class Answer:
         )
 
 
-def capture(command: Command, *, timeout_s: float) -> Answer:
-    """Run a program without input in a session of its own; out of time, its whole group is killed."""
+def capture(command: Command, *, timeout_s: float, heard: Callable[[str], None] | None = None) -> Answer:
+    """Run a program without input in a session of its own; out of time, its whole group is killed.
+
+    ``heard`` gets each line of its output as soon as it is there, in another thread.
+    """
     import subprocess  # 10 ms that a launch need not pay
 
     try:
@@ -55,7 +64,7 @@ def capture(command: Command, *, timeout_s: float) -> Answer:
         return Answer(code, "", f"{command.argv[0]}: {error.strerror}")
     with process:
         try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
+            stdout, stderr = _communicate(process, timeout_s, heard)
         except subprocess.TimeoutExpired:
             _kill_group(process.pid)
             return Answer(TIMED_OUT, "", "")  # whoever escaped the group may hold the pipes for long
@@ -63,6 +72,28 @@ def capture(command: Command, *, timeout_s: float) -> Answer:
             _kill_group(process.pid)
             raise
     return Answer(shell_code(process.returncode), stdout, stderr)
+
+
+def _communicate(
+    process: Popen[str], timeout_s: float, heard: Callable[[str], None] | None
+) -> tuple[str, str]:
+    if heard is None:
+        return process.communicate(timeout=timeout_s)
+    lines: list[str] = []
+    output, process.stdout = process.stdout, None  # is read here, and left alone by communicate
+
+    def listen() -> None:
+        assert output is not None
+        with output:
+            for line in output:
+                lines.append(line)
+                heard(line)
+
+    thread = Thread(target=listen, name="capture", daemon=True)
+    thread.start()
+    _, stderr = process.communicate(timeout=timeout_s)
+    thread.join(timeout_s)
+    return "".join(lines), stderr
 
 
 def _kill_group(leader: int) -> None:

@@ -41,7 +41,13 @@ def three() -> Iterator[tuple[Host, ...]]:
 
 
 def start(
-    host: Host, rank: int, nnodes: int, script: Path, *options: str, main: Path = MAIN
+    host: Host,
+    rank: int,
+    nnodes: int,
+    script: Path,
+    *options: str,
+    main: Path = MAIN,
+    stderr: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Start the doctor on one host as a platform does; the environment holds nothing else."""
     variables = {"WORLD_SIZE": str(nnodes), "RANK": str(rank), "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
@@ -49,7 +55,7 @@ def start(
     return host.popen(
         [sys.executable, main, *OPTIONS, "--script", script, *logs, *options],
         env={**variables, "CUDA_VISIBLE_DEVICES": ""},
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
     )
 
 
@@ -117,6 +123,40 @@ def test_two_hosts_that_do_not_reach_each_other_are_named(three: tuple[Host, ...
             ("link-broken", "node 1 → node 2"),
             ("link-broken", "node 2 → node 1"),
         }
+
+
+def test_a_host_that_loses_large_packets_is_named_before_any_collective_hangs(
+    three: tuple[Host, ...], script: Path
+) -> None:
+    three[2].lose_large_packets(1400)
+    for found in everywhere(three, script):
+        assert [(f["id"], f["where"]) for f in found] == [("node-unreachable", "node 2")]
+        assert "packets of 1500 bytes are lost, small ones arrive" in found[0]["what"]
+        assert "MTU" in found[0]["hint"]
+
+
+def test_an_interface_of_another_mtu_is_named_and_tried_all_the_same(
+    three: tuple[Host, ...], script: Path
+) -> None:
+    assert three[1].run(["ip", "link", "set", "eth0", "mtu", "1400"]).returncode == 0
+    for found in everywhere(three, script):
+        kinds = {f["id"] for f in found if not f["id"].endswith("-slow")}
+        assert kinds == {"mtu-differs"}
+
+
+def test_what_is_in_the_way_is_told_while_the_nodes_wait(script: Path) -> None:
+    with hosts(2) as made:
+        nodes = [
+            start(made[0], 0, 2, script, "--timeout", "60", stderr=subprocess.PIPE),
+            start(made[1], 1, 2, script, "--master-addr", "nobody", stderr=subprocess.PIPE),
+        ]
+        said = ["1 of 2 absent: node 1", "no name server has answered yet what the address of 'nobody' is"]
+        for node, words in zip(nodes, said, strict=True):
+            assert node.stderr is not None
+            assert any(words in line for line in node.stderr)
+            assert node.poll() is None
+            node.kill()
+            node.communicate()
 
 
 def test_two_nodes_of_one_rank_are_told_apart(three: tuple[Host, ...], script: Path) -> None:

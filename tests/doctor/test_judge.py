@@ -128,6 +128,31 @@ def test_a_single_gap_is_named_with_its_direction_and_port() -> None:
     assert "host1, 10.0.0.2) does not reach node 2 (host2, 10.0.0.3) at 10.0.0.3:4002" in finding.what
 
 
+def test_where_only_large_packets_get_lost_the_mtu_is_to_be_mended_and_no_firewall() -> None:
+    narrow = {rank: {3: f"10.0.0.4:400{rank}: packets of 9000 bytes are lost"} for rank in range(3)}
+    document = Document(
+        endpoints=endpoints(4), reach=narrow | {3: {}}, large_lost=dict.fromkeys(range(3), (3,))
+    )
+    (node,) = judge(document)
+    assert (node.id, node.where) == ("node-unreachable", "node 3")
+    reach = {0: {1: "10.0.0.2:4001: packets of 9000 bytes are lost"}, 1: {0: "10.0.0.1:4000: refused"}}
+    large, closed = judge(Document(endpoints=endpoints(2), reach=reach, large_lost={0: (1,)}))
+    assert (large.where, closed.where) == ("node 0 → node 1", "node 1 → node 0")
+    for finding, of_size in ((node, True), (large, True), (closed, False)):
+        assert ("MTU" in finding.hint, "firewall" in finding.hint) == (of_size, not of_size)
+
+
+def test_interfaces_of_different_mtu_are_told_by_node() -> None:
+    def of(*sizes: int) -> Document:
+        return Document(endpoints={rank: Endpoint("h", "10.0.0.1", 1, mtu) for rank, mtu in enumerate(sizes)})
+
+    assert blamed(of(9000, 9000, 0)) == {}  # one that is not known says nothing
+    (odd,) = judge(of(9000, 1500, 9000, 9000))
+    assert (odd.id, odd.where) == ("mtu-differs", "node 1")
+    assert "9000 (node 0, 2-3), 1500 (node 1)" in str(odd.what)
+    assert blamed(of(9000, 1500)) == {"mtu-differs": ["all nodes"]}
+
+
 def test_a_closed_master_port_is_named_apart() -> None:
     document = Document(
         endpoints=endpoints(2), reach={0: {}, 1: {}}, master_port={1: "10.0.0.1:29500: no answer"}
@@ -172,6 +197,7 @@ def test_a_document_travels_whole() -> None:
         foreign={3: "another version"},
         silent=(1,),
         reach={0: {1: "refused"}, 1: {}},
+        large_lost={0: (1,)},
         master_port={1: "refused"},
         master_unnamed=(1,),
         measurements=(

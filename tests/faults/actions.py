@@ -133,13 +133,7 @@ def slow_link(rank: int, rate: str) -> Action:
 def lose_large_packets(rank: int, most_bytes: int) -> Action:
     """Lose what a host sends in packets larger than this, as where one switch has no jumbo frames."""
 
-    def narrow(stage: Stage) -> None:
-        machine = stage.machines[rank]
-        stage.ip(rank, "link set eth0 gso_max_segs 1")
-        narrow = ["ip", "-n", machine.switch, "link", "set", machine.port, "mtu", str(most_bytes)]
-        subprocess.run(narrow, check=True, capture_output=True)
-
-    return narrow
+    return lambda stage: stage.machines[rank].lose_large_packets(most_bytes)
 
 
 def lose_way(rank: int, towards: int, seconds: float | None = None) -> Action:

@@ -107,6 +107,11 @@ class Host:
         """Undo :meth:`lose_port`."""
         _ip(f"-n {self.namespace} rule delete ipproto tcp dport {port} blackhole")
 
+    def lose_large_packets(self, most_bytes: int) -> None:
+        """Lose packets larger than this on the cable, as where one switch has no jumbo frames."""
+        _ip(f"-n {self.namespace} link set eth0 gso_max_segs 1")
+        _ip(f"-n {self.switch} link set {self.port} mtu {most_bytes}")
+
     def part(self) -> None:
         """Plug the cable into another switch: only those who were parted too are reached from here."""
         _ip(f"-n {self.switch} link add other type bridge forward_delay 0", check=False)

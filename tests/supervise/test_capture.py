@@ -19,6 +19,26 @@ def test_output_errors_and_code_come_back_apart() -> None:
     assert (answer.exit_code, answer.stdout, answer.stderr) == (3, "out\n", "err\n")
 
 
+def test_each_line_is_heard_as_it_comes_and_is_part_of_the_answer(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def hear(line: str) -> None:
+        heard.append(line)
+        (tmp_path / "heard").touch()
+
+    code = f"""
+import pathlib, sys, time
+print('first', flush=True)
+while not pathlib.Path({str(tmp_path / "heard")!r}).exists():
+    time.sleep(0.01)
+print('last')
+print('err', file=sys.stderr)
+"""
+    answer = capture(Command((sys.executable, "-c", code), ENV), timeout_s=LIMIT_S, heard=hear)
+    assert heard == ["first\n", "last\n"]
+    assert (answer.exit_code, answer.stdout, answer.stderr) == (0, "first\nlast\n", "err\n")
+
+
 def test_a_signal_is_128_and_its_number() -> None:
     assert capture(Command(("sh", "-c", "kill -9 $$"), ENV), timeout_s=LIMIT_S).exit_code == 137
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from platform_launch import helper
 from platform_launch.console import Console
 from platform_launch.doctor import Finding
@@ -9,10 +11,12 @@ from platform_launch.doctor.cluster.director import longest_s
 from platform_launch.doctor.cluster.document import DoctorTask, PartAnswer
 from platform_launch.doctor.cluster.judge import judge
 from platform_launch.doctor.finding import error
-from platform_launch.doctor.gather import own_address
+from platform_launch.doctor.gather import own_address, own_interface
 from platform_launch.environment import Environment
+from platform_launch.events import Event
+from platform_launch.hardware.network import mtu
 from platform_launch.plan.launch_plan import LaunchPlan
-from platform_launch.rendezvous.messages import InvalidMessageError, decode, encode
+from platform_launch.rendezvous.messages import ConsoleLine, InvalidMessageError, Message, decode, encode
 from platform_launch.supervise import Command, capture
 from platform_launch.text import Phrase
 from platform_launch.topology import node_prefix
@@ -28,11 +32,13 @@ def meet(
     """Meet the other nodes, and return what all of them found together."""
     topology, console = plan.topology, Console(node_prefix(plan.topology.node_rank))
     backend = "jax" if with_jax else "nccl" if plan.hardware.gpus.devices else "gloo"
+    interface = own_interface(plan)
     task = DoctorTask(
         node_rank=topology.node_rank,
         nnodes=topology.nnodes,
         host=env.hostname,
         address=own_address(plan) or "127.0.0.1",
+        mtu=mtu(interface.name) if interface else 0,
         job_id=topology.job_id,
         master_addr=topology.master_addr,
         master_port=topology.master_port,
@@ -56,11 +62,18 @@ def meet(
         variables.setdefault("JAX_PLATFORMS", "cpu")
     limit_s = _START_LIMIT_S + longest_s(task)
     command = Command(helper.command("doctor-part", encode(task).decode()), variables)
-    answer = capture(command, timeout_s=limit_s)
-    try:
-        found = decode(helper.answer_line(answer.stdout).encode(), PartAnswer)
-    except InvalidMessageError:
-        found = PartAnswer(failure=f"its process failed: {answer.failure(limit_s)}")
+    answers: list[PartAnswer] = []
+
+    def heard(line: str) -> None:
+        with suppress(InvalidMessageError):  # what every Python of this image prints when it starts
+            message = decode(line.rstrip().encode(), Message)
+            if isinstance(message, ConsoleLine):
+                console.tell(Event(message.event, message.level, fields={"what": message.text}))
+            elif isinstance(message, PartAnswer):
+                answers.append(message)
+
+    ended = capture(command, timeout_s=limit_s, heard=heard)
+    found = answers[-1] if answers else PartAnswer(failure=f"its process failed: {ended.failure(limit_s)}")
     if found.document is not None:
         return judge(found.document)
     return [

@@ -16,8 +16,11 @@ from platform_launch.doctor.cluster.document import (
     Share,
 )
 from platform_launch.doctor.cluster.pairing import Group
+from platform_launch.rendezvous import large_packets
 from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
+from platform_launch.rendezvous.ranks import describe_absent
 from platform_launch.rendezvous.rejection import launch_error
 
 # Beyond what a node may take for a stage, for the way of its answer.
@@ -26,6 +29,8 @@ CONNECT_LIMIT_S = 5.0
 _LEAVE_LIMIT_S = 15.0
 _LARGEST_WHOLE = 64  # nodes that try one collective all together
 _STEP_S = 0.05
+# Nodes that start together need not be told that one is a moment later.
+_SAY_FIRST_S, _SAY_EVERY_S = 2.0, 10.0
 
 
 def longest_s(task: DoctorTask) -> float:
@@ -36,15 +41,18 @@ def longest_s(task: DoctorTask) -> float:
 
 def connect_limit_s(nnodes: int) -> float:
     """Return how long a node may take to try all others, a few hundred at a time."""
-    return CONNECT_LIMIT_S * (2 + nnodes / 256)
+    return CONNECT_LIMIT_S * (2 + nnodes / 256) + large_packets.longest_s(nnodes)
 
 
 class Director:
-    """Leads one series from a thread of node 0's part."""
+    """Leads one series from a thread of node 0's part; ``say`` takes lines for the user."""
 
-    def __init__(self, coordinator: Coordinator, task: DoctorTask) -> None:
+    def __init__(
+        self, coordinator: Coordinator, task: DoctorTask, say: Callable[[ConsoleLine], None]
+    ) -> None:
         self._coordinator = coordinator
         self._task = task
+        self._say = say
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
         self._everyone = range(task.nnodes)
@@ -59,7 +67,7 @@ class Director:
         """Lead from the first arrival to the last farewell."""
         coordinator, everyone, ranks = self._coordinator, self._everyone, self._ranks
         coordinator.publish(DoctorState())
-        self._wait(lambda: len(ranks.keys() | self._foreign) == self._task.nnodes, self._task.meet_limit_s)
+        self._await_all()
         for rank, member in sorted(ranks.items()):
             if isinstance(member.details, Endpoint):
                 self._endpoints[rank] = member.details
@@ -79,12 +87,29 @@ class Director:
             foreign=self._foreign,
             silent=tuple(sorted(self._silent)),
             reach={rank: found.nodes for rank, found in answers.items()},
+            large_lost={rank: found.large_lost for rank, found in answers.items() if found.large_lost},
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
             master_unnamed=tuple(rank for rank, found in answers.items() if found.master_unnamed),
             measurements=tuple(self._measurements),
         )
         coordinator.publish(DoctorState(self._endpoints, self._round, document=document))
         self._wait(self._all_left, _LEAVE_LIMIT_S)
+
+    def _await_all(self) -> None:
+        """Wait until every node is there, and say now and then who is not."""
+        began = time.monotonic()
+        self._wait(lambda: not self._absent(), min(_SAY_FIRST_S, self._task.meet_limit_s))
+        while (absent := self._absent()) and (
+            left_s := self._task.meet_limit_s - (time.monotonic() - began)
+        ) > 0:
+            who = describe_absent(absent, self._task.nnodes, {})
+            text = f"waiting for {time.monotonic() - began:.0f} s: {who}"
+            self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
+            self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
+
+    def _absent(self) -> list[int]:
+        here = self._ranks.keys() | self._foreign.keys()
+        return [rank for rank in self._everyone if rank not in here]
 
     def _wait(self, done: Callable[[], bool], limit_s: float) -> None:
         """Lead the rendezvous until something is done, or the limit is over."""

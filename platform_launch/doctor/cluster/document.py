@@ -16,15 +16,17 @@ _MIB = 2**20
 class DoctorTask(Message):
     """What one node's part is asked to do.
 
-    ``address`` is where the other nodes find this one. ``backend`` is ``gloo``, ``nccl`` or ``jax``;
-    ``workers`` the number of processes of this node that take part in a collective. The limits are in
-    seconds: for all nodes to come, and for one collective from its start to its end.
+    ``address`` is where the other nodes find this one, ``mtu`` that of its interface, 0 where it is not
+    known. ``backend`` is ``gloo``, ``nccl`` or ``jax``; ``workers`` the number of processes of this node that
+    take part in a collective. The limits are in seconds: for all nodes to come, and for one collective from
+    its start to its end.
     """
 
     node_rank: int
     nnodes: int
     host: str
     address: str
+    mtu: int
     job_id: str | None
     master_addr: str
     master_port: int
@@ -42,13 +44,15 @@ class Endpoint(Message):
     host: str
     address: str
     port: int
+    mtu: int = 0
 
 
 @dataclass(frozen=True)
 class ReachReport(Message):
     """Which nodes one node does not reach, and why; ``master_port``: why not MASTER_PORT, else empty.
 
-    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there.
+    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there; ``large_lost``
+    are those of the ``nodes`` that small packets reach.
     """
 
     most_bytes: ClassVar[int] = _MIB
@@ -56,6 +60,7 @@ class ReachReport(Message):
     nodes: Mapping[int, str]
     master_port: str
     master_unnamed: bool
+    large_lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Document(Message):
-    """All that came out. ``reach`` maps each node to the nodes it does not reach, and why.
+    """All that came out. ``reach`` maps each node to the nodes it does not reach, and why; ``large_lost`` to
+    those of them that small packets reach.
 
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
     through to MASTER_PORT to the reason, ``master_unnamed`` holds those of them on which the master's name
@@ -112,6 +118,7 @@ class Document(Message):
     foreign: Mapping[int, str] = field(default_factory=dict)
     silent: tuple[int, ...] = ()
     reach: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    large_lost: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     master_port: Mapping[int, str] = field(default_factory=dict)
     master_unnamed: tuple[int, ...] = ()
     measurements: tuple[Measurement, ...] = ()

@@ -8,13 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
-from platform_launch.text import Phrase
+from platform_launch.rendezvous.ranks import compact
+from platform_launch.text import Phrase, joined
 
 Endpoints = Mapping[int, Endpoint]
 
 _NAME_IT = (
     "correct MASTER_ADDR, or let its name resolve on that node (name server, /etc/hosts; in Kubernetes a "
     "headless service)"
+)
+_LARGE_LOST = (
+    "give all links on the way one MTU (ip link on the nodes; the ports of the switches; VLANs, tunnels and "
+    "overlays take some off), and try it: ping -M do -s 1472 NODE, 8972 for jumbo frames"
 )
 _ISOLATED = "check its cable, firewall and network policy: the other nodes reach each other"
 
@@ -24,6 +29,7 @@ def judge(document: Document) -> list[Finding]:
     return [
         *_presence(document),
         *_matrix(document),
+        *_packet_sizes(document.endpoints),
         *_collectives(document),
         *_measured(document.measurements),
     ]
@@ -70,11 +76,12 @@ def _matrix(document: Document) -> Iterator[Finding]:
     """Name a node that most others do not reach, or that reaches nobody, once; other gaps pair by pair."""
     reach = document.reach
     gaps = {(a, b): reason for a, found in reach.items() for b, reason in found.items()}
+    large_lost = {(a, b) for a, lost in document.large_lost.items() for b in lost}
     named = set()
     others = len(reach) - 1
     for rank in reach:
-        to = [reason for (_, b), reason in gaps.items() if b == rank]
-        away = [reason for (a, _), reason in gaps.items() if a == rank]
+        to = [gap for gap in gaps if gap[1] == rank]
+        away = [gap for gap in gaps if gap[0] == rank]
         if others > 1 and max(len(to), len(away)) > others / 2:
             named.add(rank)
             place = _place(rank, document.endpoints)
@@ -84,7 +91,7 @@ def _matrix(document: Document) -> Iterator[Finding]:
                     node=place,
                     count=len(to),
                     others=others,
-                    way=to[0],
+                    way=gaps[to[0]],
                 )
             else:
                 what = Phrase(
@@ -92,9 +99,10 @@ def _matrix(document: Document) -> Iterator[Finding]:
                     node=place,
                     count=len(away),
                     others=others,
-                    way=away[0],
+                    way=gaps[away[0]],
                 )
-            yield error("node-unreachable", what, f"node {rank}", _ISOLATED)
+            only_large = large_lost.issuperset(to if len(to) >= len(away) else away)
+            yield error("node-unreachable", what, f"node {rank}", _LARGE_LOST if only_large else _ISOLATED)
     for (a, b), reason in gaps.items():
         if a not in named and b not in named:
             yield error(
@@ -106,7 +114,9 @@ def _matrix(document: Document) -> Iterator[Finding]:
                     way=reason,
                 ),
                 f"node {a} → node {b}",
-                "let the nodes reach each other on all ports (firewall, security group, network policy)",
+                _LARGE_LOST
+                if (a, b) in large_lost
+                else "let the nodes reach each other on all ports (firewall, security group, network policy)",
             )
     for rank, reason in document.master_port.items():
         if rank not in named:
@@ -122,6 +132,28 @@ def _matrix(document: Document) -> Iterator[Finding]:
                 if rank in document.master_unnamed
                 else "open MASTER_PORT on node 0 (firewall, security group, network policy)",
             )
+
+
+def _packet_sizes(endpoints: Endpoints) -> Iterator[Finding]:
+    """Nodes of one network have one MTU: where they differ, sooner or later something gets lost."""
+    by_mtu: dict[int, list[int]] = {}
+    for rank, endpoint in sorted(endpoints.items()):
+        if endpoint.mtu:
+            by_mtu.setdefault(endpoint.mtu, []).append(rank)
+    if len(by_mtu) < 2:
+        return
+    most = max(by_mtu.values(), key=len)
+    others = [rank for ranks in by_mtu.values() if ranks is not most for rank in ranks]
+    sizes = [
+        Phrase("{mtu} (node {ranks})", mtu=mtu, ranks=compact(ranks))
+        for mtu, ranks in sorted(by_mtu.items(), reverse=True)
+    ]
+    yield warning(
+        "mtu-differs",
+        Phrase("the nodes' interfaces have different MTUs: {sizes}", sizes=joined(sizes)),
+        f"node {others[0]}" if len(others) == 1 and len(most) > 1 else "all nodes",
+        "give all of them the one that the switches carry (ip link set dev NAME mtu 9000)",
+    )
 
 
 def _collectives(document: Document) -> Iterator[Finding]:

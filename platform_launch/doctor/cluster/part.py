@@ -41,6 +41,7 @@ from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverRe
 from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.handshake import RejectedError
+from platform_launch.rendezvous.large_packets import lost_above
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
 from platform_launch.rendezvous.participant import Participant
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
@@ -58,7 +59,7 @@ _STORE_LIMIT_S = 30.0
 def main(arguments: Sequence[str]) -> NoReturn:
     """Take part, and print the outcome on what was stdout; what libraries print goes to stderr."""
     outlet = MessageOutlet()
-    part = Part(decode(arguments[0].encode(), DoctorTask))
+    part = Part(decode(arguments[0].encode(), DoctorTask), lambda line: outlet.send(encode(line)))
     answers: list[PartAnswer] = []
     thread = Thread(target=lambda: answers.append(part.take()), name="part", daemon=True)
     thread.start()
@@ -72,10 +73,11 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 class Part:
-    """What this node does, stage after stage. ``stage`` says where it is."""
+    """What this node does, stage after stage; ``stage`` is where it is, ``say`` takes lines for the user."""
 
-    def __init__(self, task: DoctorTask) -> None:
+    def __init__(self, task: DoctorTask, say: Callable[[ConsoleLine], None]) -> None:
         self.task = task
+        self._say = say
         self.stage = "before the nodes met"
 
     def take(self) -> PartAnswer:
@@ -108,7 +110,7 @@ class Part:
                 with suppress(OSError):  # taken: a finding of node 0 alone, which names the owner
                     open_ports.enter_context(open_port(task.master_port))
                 director = self._direct(me, secret)
-            self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port))
+            self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port, task.mtu))
             self.stage = "while the other nodes come"
             state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
             self._workers.start()
@@ -136,13 +138,13 @@ class Part:
                 Store.serve(task.rendezvous_port, limit_s=_STORE_LIMIT_S),
                 me,
                 purpose=PURPOSE,
-                say=_say,
+                say=self._say,
                 secret=secret,
                 values=(ReachReport, Share),
             )
         except PortTakenError as error:
             raise LaunchError(str(error)) from error
-        thread = Thread(target=Director(coordinator, task).lead, name="director", daemon=True)
+        thread = Thread(target=Director(coordinator, task, self._say).lead, name="director", daemon=True)
         thread.start()
         return thread
 
@@ -154,7 +156,7 @@ class Part:
             timeout_s=task.meet_limit_s,
             answer_limit_s=_STORE_LIMIT_S,
             pause=time.sleep,
-            say=_say,
+            say=self._say,
         ).join()
 
     def _await(self, done: Callable[[DoctorState], bool], limit_s: float) -> DoctorState:
@@ -193,17 +195,21 @@ class Part:
         assert isinstance(endpoints, dict)
         places = {rank: (e.address, e.port) for rank, e in endpoints.items() if rank != task.node_rank}
         found = reach_addresses(places, CONNECT_LIMIT_S)
+        lost = lost_above({rank: places[rank] for rank, r in found.items() if r.step is ReachStep.OPEN})
         master = reach(task.master_addr, task.master_port, CONNECT_LIMIT_S)
         return ReachReport(
             {
-                rank: _in_words(*places[rank], r.step)
+                rank: _in_words(*places[rank], f"packets of {lost[rank]} bytes are lost, small ones arrive")
+                if rank in lost
+                else _in_words(*places[rank], r.step.value)
                 for rank, r in found.items()
-                if r.step is not ReachStep.OPEN
+                if r.step is not ReachStep.OPEN or rank in lost
             },
             ""
             if master.step is ReachStep.OPEN
-            else _in_words(master.address or task.master_addr, task.master_port, master.step),
+            else _in_words(master.address or task.master_addr, task.master_port, master.step.value),
             master.step in (ReachStep.NAME, ReachStep.NO_NAME_SERVER),
+            tuple(lost),
         )
 
     def _measure(self, state: DoctorState) -> DoctorState:
@@ -237,10 +243,5 @@ class Part:
         )
 
 
-def _in_words(address: str, port: int, step: ReachStep) -> str:
-    return f"{bracketed(address)}:{port}: {step.value}"
-
-
-def _say(line: ConsoleLine) -> None:
-    """Its parent shows what is on stderr where something failed."""
-    os.write(2, f"[{line.level}] {line.text}\n".encode(errors="replace"))
+def _in_words(address: str, port: int, problem: str) -> str:
+    return f"{bracketed(address)}:{port}: {problem}"

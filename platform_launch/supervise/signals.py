@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -50,7 +51,13 @@ class SignalInbox:
             if number in _NEVER_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
+        atexit.register(self._outlast)
         return self
+
+    def _outlast(self) -> None:
+        """Ignore what the interpreter, as it ends, would give back to the system, which ends the process."""
+        for number in self._previous.keys() & (ENDING | WARNING):
+            signal.signal(number, signal.SIG_IGN)
 
     def __enter__(self) -> SignalInbox:
         return self.open()
@@ -63,6 +70,7 @@ class SignalInbox:
         for number, handler in self._previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._previous.clear()
+        atexit.unregister(self._outlast)
         signal.set_wakeup_fd(self._previous_wakeup)
         with self._lock:
             os.close(self.fd)

@@ -217,3 +217,19 @@ def test_what_came_before_the_training_is_not_lost() -> None:
     )
     assert done.returncode == 5, done.stderr
     assert done.stdout.splitlines()[-2:] == ["SIGTERM", "SIGTERM while preparing"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_the_last_moments_of_the_interpreter_do_not_replace_the_exit_code(name: str) -> None:
+    """Python gives its signals back before it takes its modules down."""
+    code = (
+        "import os, signal, sys\n"
+        "from platform_launch.supervise.signals import SignalInbox\n"
+        "class Last:\n"
+        f"    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.{name}): kill(pid, number)\n"
+        "last = Last()\n"
+        "inbox = SignalInbox().open()\n"
+        "sys.exit(3)\n"
+    )
+    done = subprocess.run([*python(code)], cwd=ROOT, timeout=LIMIT_S, check=False)
+    assert done.returncode == 3

@@ -39,7 +39,8 @@ class Handshake:
     def __init__(self, store: Store, me: Fingerprint, purpose: Purpose, secret: Secret | None) -> None:
         self._me = me
         ours = Hello(purpose.protocol, __version__, me.node_rank, me.place, me.job_id)
-        hello, data = store.read([protocol.HELLO, protocol.ANNOUNCEMENT])
+        # In this order: who finds the announcement finds the hello, which node 0 writes before it.
+        data, hello = store.read([protocol.ANNOUNCEMENT, protocol.HELLO])
         if not data:
             raise NoRendezvousError("no rendezvous answers there")
         # Whether it is sealed with our secret is asked when this node joins: node 0 shall hear of us.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import socket
 import weakref
+from typing import cast
 
 import pytest
 
-from platform_launch.rendezvous.handshake import RejectedError
+from platform_launch.rendezvous.handshake import Handshake, NoRendezvousError, RejectedError
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import InvalidMessageError
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import Store, StoreSilentError
 from tests.lab.waiting import LIMIT_S
-from tests.rendezvous.live import Bulletin, Health, Question, Reply, live, until
+from tests.rendezvous.live import PURPOSE, Bulletin, Health, Question, Reply, live, until
+from tests.rendezvous.nodes import fingerprint
 
 
 def test_all_hear_what_the_coordinator_publishes() -> None:
@@ -276,6 +278,20 @@ def test_another_job_and_a_rank_out_of_range_are_turned_away() -> None:
             with pytest.raises(RejectedError, match=said):
                 until(lambda: False, node)
         assert rendezvous.coordinator.membership.everyone == []
+
+
+def test_a_rendezvous_that_opens_this_moment_is_none_yet_and_of_no_other_version() -> None:
+    with live(2) as cluster:
+        opened = cluster.connect()
+
+        class Opening:
+            """A store reads key by key where one is missing: node 0 writes all after the first question."""
+
+            def read(self, keys: list[str]) -> list[bytes | None]:
+                return [None, *opened.read(keys[1:])]
+
+        with pytest.raises(NoRendezvousError):
+            Handshake(cast("Store", Opening()), fingerprint(1, 2), PURPOSE, None)
 
 
 def test_a_mute_store_is_given_up() -> None:

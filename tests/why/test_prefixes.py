@@ -175,3 +175,11 @@ def test_module_that_a_logger_names_between_bars_is_no_host(explain_text: Explai
     for module in ("torch.distributed.distributed_c10d", "trainer.run_loop", "deepspeed.comm"):
         verdict = explain_text(line.format(module, 0) + line.format(module, 2))
         assert (verdict.cause, verdict.where.host) == ("barrier_leftover", None)
+
+
+def test_number_of_a_test_of_cmake_is_no_task(explain_text: Explain) -> None:
+    output = "{0}: Attempting to use an MPI routine before initializing MPICH\n" * 2
+    ended = "{0}: srun: error: nid0042: tasks 0-1: Exited with exit code 1\n"
+    verdict = explain_text("12: Test timeout computed to be: 1500\n" + (output + ended).format(12))
+    assert (verdict.cause, str(verdict.where)) == ("mpi_order", "host nid0042")
+    assert explain_text(output.format(1) + ended.format(1)).where.task == 1

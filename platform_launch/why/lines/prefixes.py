@@ -120,6 +120,8 @@ _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
+# CMake's tests number their output as srun does that of tasks; this line stands above it.
+_CTEST = re.compile(r"Test (?:command|timeout computed to be): ")
 # A worker that serves or trains a part of a model, as vLLM names it.
 _PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b|(EngineCore_\d{1,4})\b")
 
@@ -144,6 +146,7 @@ class Prefixes:
         self._learned: list[re.Pattern[str]] = []
         self._sources: set[str] = set()
         self._of_collector: set[str | None] = set()  # levels that all lines have
+        self._tests: set[str] = set()  # whose numbers are no tasks'
 
     def split(self, whole: str) -> Prefix:
         """Take the prefixes off a line."""
@@ -153,6 +156,11 @@ class Prefixes:
         for name in ("loguru", "level"):
             if prefix.found.get(name) in self._of_collector:
                 del prefix.found[name]
+        if (number := prefix.found.get("task")) is not None:
+            if _CTEST.match(prefix.text):
+                self._tests.add(number)
+            if number in self._tests:
+                del prefix.found["task"]
         return prefix
 
     def learn(self, text: str, following: Iterable[str]) -> bool:

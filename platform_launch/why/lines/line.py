@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from platform_launch.why.lines.literals import Guarded
-from platform_launch.why.lines.location_patterns import host_of, ranks_within
+from platform_launch.why.lines.location_patterns import gpu_of, host_of, ranks_within
 from platform_launch.why.lines.prefixes import Prefixes, time_of, where_of
 from platform_launch.why.note import Note
 
@@ -145,6 +145,8 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     said: dict[str, object] = {**ranks_within(text)}
     if host := host_of(text):
         said["host"] = host
+        if gpu := gpu_of(text):
+            said["gpu"] = gpu
     where = process.filled(Location(**said)) if said else process  # type: ignore[arg-type]
     return Line(
         number,

@@ -48,12 +48,17 @@ _POD_AND_CONTAINER = re.compile(r"([a-z0-9][a-z0-9.-]*-[a-z0-9.-]+)[ \t]+(?:[a-z
 # NCCL's (also where someone hid the process ids), its tests', PSM's, UCX's and Open MPI's own prefixes.
 # Loggers write levels, steps and epochs as Open MPI does hosts.
 _HOST_AND_PROCESS = re.compile(
+    r"(?:[a-z][a-z0-9-]{1,40} (?=\S+:\d+:\d+ \[\d+\] ))?"  # a column of the container's name
     r"([\w.<][\w.<>-]{0,100}):(?:\d+:\d+ \[\d+\]| Test (?:CUDA|NCCL) failure|rank\d{1,7}(?:\.\S{1,100})?:) "
     r"|([\w.<][\w.<>-]{0,100}):[\w<>*?:]{1,24} \[\d{1,3}\] (?=(?:[\w/.+-]{1,80}:\d+ )?NCCL (?:INFO|WARN) )"
     r"|\[(?![\w.-]*\.(?:py|cc?|cpp|cu|go|rs)\b)"
     r"(?:(\w[\w.-]*):(?:\d+ :\d{1,3}(?::\d+)?|(?P<pid>\d+):\d{1,3}:(?P=pid))"
     r"|(?!(?i:(?:cuda|epoch|iter|rank|step)[_-]?\d+|gpu[_-]?\d):)"
     r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
+)
+# The number of the GPU within the process that warns; it is 0 also where NCCL does not know it yet.
+_WARNS_OF_GPU = re.compile(
+    r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{1,100}:\d+:\d+ \[([1-9]\d?)\] .{0,120}?NCCL WARN "
 )
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
@@ -98,6 +103,12 @@ def host_of(text: str) -> str | None:
     """Return the host that a library puts before its own lines, None where there is none."""
     found = _HOST_AND_PROCESS.match(text)
     return next(filter(None, found.groups())) if found else None
+
+
+def gpu_of(text: str) -> str | None:
+    """Return the GPU of a process that NCCL warns about, None where there is none."""
+    found = _WARNS_OF_GPU.match(text) if "NCCL WARN " in text else None
+    return found[1] if found else None
 
 
 def place_in(head: str) -> dict[str, str | int]:

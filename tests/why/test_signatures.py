@@ -171,7 +171,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
         ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero", "extension_build"),
         ("y.cu:7:10: fatal error: THC/THC.h: No such file or directory", "extension_source"),
-        ("y.cpp:7:10: fatal error: cuda_runtime.h: No such file or directory", "compiler_missing"),
+        ("y.cpp:7:10: fatal error: cuda_runtime.h: No such file or directory", "cuda_headers_missing"),
         ("RESOURCE_EXHAUSTED: TPU compile error. Ran out of memory in memory space x", "jax_out_of_memory"),
         ("PermissionError: [Errno 1] Operation not permitted: '/nfs/c/x_3.lock'", "file_lock"),
         ("PermissionError: [Errno 1] Operation not permitted: '/nfs/c/x_3.arrow'", "permission_denied"),
@@ -198,7 +198,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("Could not load library libcudnn_a.so. Error: x: cannot open shared object file", "library_missing"),
         ("Loaded runtime CuDNN library: 8.5.0 but source was compiled with: 8.6", "cuda_library_mismatch"),
         ("ImportError: libcuda.so.1: cannot open shared object file: No such file", "driver_library"),
-        ("/usr/bin/ld: cannot find -lcudart", "compiler_missing"),
+        ("/usr/bin/ld: cannot find -lcudart", "cuda_headers_missing"),
         ("Expected all tensors to be on the same device, but found cuda:0 and cpu!", "dtype_device"),
     ],
 )  # fmt: skip

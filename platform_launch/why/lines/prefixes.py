@@ -52,6 +52,8 @@ _KNOWN = re.compile(
     | [ ]{{0,4}}\|[ ](?=\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:)
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%|\[[\w./]{{0,200}}(?i:allreduce|allgather|broadcast))
     | (?P<file>[\w./=@-]{{1,200}}\.(?:log|out|err|txt|stdout|stderr)):(?:\d{{1,9}}:)?(?=\S)
+    | \[(?!(?i:(?:cuda|epoch|iter|npu|rank|step|xpu)[_-]?\d*):)
+      (?P<host_and_number>(?=[\w.-]*\d)[A-Za-z][\w.-]{{1,100}}):\d{{1,4}}\]:
     | slurmstepd-(?P<slurmstepd>[\w.-]{{1,100}}):[ ](?=error)
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}
@@ -285,6 +287,7 @@ _IDENTITIES = frozenset(
         "task",
         "address",
         "host",
+        "host_and_number",
         "file",
         "slurmstepd",
         "syshost",
@@ -317,7 +320,16 @@ def where_of(prefix: Prefix) -> dict[str, str | int]:
         place.setdefault("rank", int(named[1]))
     if named := FILE_NODE.search(found.get("file", "")):
         place.setdefault("node", int(named[1]))
-    for name in ("syshost", "unithost", "slurmstepd", "address", "host", "ompi_host", "algo"):
+    for name in (
+        "syshost",
+        "unithost",
+        "slurmstepd",
+        "address",
+        "host",
+        "ompi_host",
+        "algo",
+        "host_and_number",
+    ):
         if name in found:
             place.setdefault("host", found[name])
     for name in ("worker", "xla_worker", "parallel", "clocked", "grid"):

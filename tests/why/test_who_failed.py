@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.why import explain_file
 from platform_launch.why.sources import where_of_log
 from tests.why.conftest import Explain, uncaught
+from tests.why.corpus import LOGS
 
 SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -94,3 +96,10 @@ def test_prompt_names_the_machine_on_which_a_training_was_started(explain_text: 
 
 def test_file_of_azures_names_its_process() -> None:
     assert where_of_log(Path("user_logs/std_log_process_03.txt")).rank == 3
+
+
+def test_processes_that_a_signal_ended_in_the_same_second_are_named() -> None:
+    verdict = explain_file(LOGS / "bus_error_on_all_ranks.log")
+    assert (str(verdict.where), verdict.notes) == ("host gn31, rank 1", ("the same on ranks 2, 3",))
+    # The launcher ends those that are left with SIGTERM, in the same second too.
+    assert explain_file(LOGS / "terminated_one_rank.log").notes == ()

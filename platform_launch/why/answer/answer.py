@@ -9,6 +9,7 @@ from dataclasses import replace
 from platform_launch.why.answer.gpu_memory import held_by_others
 from platform_launch.why.answer.place import (
     common_place,
+    ended_alike,
     fill_place,
     left_out,
     others_of,
@@ -62,6 +63,7 @@ def verdict_of(
         if unknown_kind:
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
+    event.wheres |= ended_alike(event, nodes)
     if role is event.role and (others := others_of(event, where)) is not None:
         notes.insert(0, note("same-on", others=others))
     if event.handling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -92,7 +93,8 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
     named: dict[str, NoteValue] = {}
     for name in ("node", "pod", "host", "task", "worker", "rank", "local_rank", "gpu"):
         values = {getattr(w, name) for w in others} - {None}
-        if values and values != {getattr(where, name)} and not (name == "local_rank" and "rank" in named):
+        told = name == "local_rank" and {"rank", "ranks"} & named.keys()
+        if values and values != {getattr(where, name)} and not told:
             word = name.replace("_", " ").replace("gpu", "GPU")
             said = _numbered(values) if isinstance(next(iter(values)), int) else _some(values)
             named[word if len(values) == 1 else f"{word}s"] = said
@@ -100,6 +102,18 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
 
 
 def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
+def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
+    """Return the processes that ended as the first one did, in the same second, where an event says how.
+
+    torchrun itself ends those that are left with SIGTERM.
+    """
+    codes = set(event.signature.exit_codes) - {-signal.SIGTERM}
+    endings = [e for n in nodes for e in n.episode.endings if e.exit_code in codes and e.time]
+    first = {(ending.exit_code, ending.time) for ending in endings if ending.is_root}
+    alike = (ending.where for ending in endings if (ending.exit_code, ending.time) in first)
+    return {replace(where, host=None) if where.host in _ITSELF else where for where in alike}
+
+
     """Return where a line of no known kind was written, as far as all logs tell."""
     steps = _steps(nodes)
     if all(step.was_cancelled for step in steps):

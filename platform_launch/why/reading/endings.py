@@ -20,7 +20,7 @@ TORCHRUN_LINE = re.compile(
 )
 _ROOT = "Root Cause (first observed failure)"
 _BLOCK_OPENS = re.compile(rf"ChildFailedError|^Failures:|^{re.escape(_ROOT)}")
-_CUT_BLOCK = re.compile(r"\s*(?:host|rank) {6}: ")
+_CUT_BLOCK = re.compile(r"\s*(?:(?:host|rank) {6}: |time {6}: \d{4}-\d\d-\d\d_)")
 _BLOCK_FIELD = re.compile(r"\s*(time|host|rank|exitcode)\s*: (.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 # An entry whose line ends and alignment were lost, as in text taken out of a picture.

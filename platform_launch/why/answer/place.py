@@ -18,6 +18,7 @@ from platform_launch.why.reading.steps import StepEnd
 # What a signal did to single processes.
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
+_BARRIERS = ("barrier_absent", "group_barrier_absent")
 _SOON_LINES = 20
 _FEW_TASKS = 2
 _CLOSE_LINES = 8
@@ -51,7 +52,7 @@ def fill_place(
         table.merge(node_events.collectives)
     behind: int | None = None
     told: Note | None = None
-    came_in_vain = waits or event.signature.id == "barrier_absent"
+    came_in_vain = waits or event.signature.id in _BARRIERS
     if event.signature.has(SignatureTrait.WAITED):
         behind, told = table.finding()
     elif came_in_vain or _is_soon_after(event, table):
@@ -101,7 +102,6 @@ def others_of(event: Occurrence, where: Location) -> Note | None:
     return Note("place", named) if named else None
 
 
-def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
 def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
     """Return the processes that ended as the first one did, in the same second, where an event says how.
 
@@ -114,6 +114,7 @@ def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]
     return {replace(where, host=None) if where.host in _ITSELF else where for where in alike}
 
 
+def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     """Return where a line of no known kind was written, as far as all logs tell."""
     steps = _steps(nodes)
     if all(step.was_cancelled for step in steps):

@@ -110,3 +110,16 @@ def test_others_that_show_the_same_are_named(explain_text: Explain) -> None:
         verdict = explain_text("".join(uncaught(full, prefix) for prefix in lines))
         assert [one.render("en") for one in verdict.noted if one.id == "same-on"] == [f"the same on {others}"]
     assert not explain_text(uncaught(full, "[rank0]: ")).noted
+
+
+@pytest.mark.parametrize(("label", "others"), [("{}: ", "tasks"), ("[node {}] ", "nodes")])
+def test_other_tasks_and_nodes_that_show_the_same_are_named(
+    explain_text: Explain, label: str, others: str
+) -> None:
+    ecc = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    verdict = explain_text("".join(label.format(number) + ecc for number in (3, 5, 8)))
+    assert (verdict.cause, verdict.notes) == ("ecc", (f"the same on {others} 5, 8",))
+    # Of two exceptions that no signature knows, each is another failure.
+    odd = uncaught("RuntimeError: shard 3 is odd", label.format(3))
+    even = uncaught("RuntimeError: shard 4 is even", label.format(4))
+    assert not any(told.startswith("the same") for told in explain_text(odd + even).notes)

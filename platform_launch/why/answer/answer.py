@@ -14,6 +14,7 @@ from platform_launch.why.answer.place import (
     left_out,
     others_of,
     place_of_error,
+    shown_elsewhere,
     who_ended,
 )
 from platform_launch.why.answer.verdict import Code, Evidence, Verdict
@@ -63,7 +64,7 @@ def verdict_of(
         if unknown_kind:
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
             rule, words = rule_of(raised) or (None, {})
-    event.wheres |= ended_alike(event, nodes)
+    event.wheres |= ended_alike(event, nodes) | shown_elsewhere(event, nodes)
     if role is event.role and (others := others_of(event, where)) is not None:
         notes.insert(0, note("same-on", others=others))
     if event.handling:

@@ -12,7 +12,7 @@ from platform_launch.why.messages.signatures import SignatureRole, SignatureTrai
 from platform_launch.why.note import Note, NoteValue, counted_off, note
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
-from platform_launch.why.reading.events import NodeEvents, Occurrence, first_to_end
+from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
 from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
@@ -112,6 +112,12 @@ def ended_alike(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]
     first = {(ending.exit_code, ending.time) for ending in endings if ending.is_root}
     alike = (ending.where for ending in endings if (ending.exit_code, ending.time) in first)
     return {replace(where, host=None) if where.host in _ITSELF else where for where in alike}
+
+
+def shown_elsewhere(event: Occurrence, nodes: Sequence[NodeEvents]) -> set[Location]:
+    """Return where nodes, pods and tasks other than an event's own show the same."""
+    same = (e for e in all_events(nodes) if e.kind == event.kind and e.role is event.role)
+    return {where for other in same for where in other.wheres}
 
 
 def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:

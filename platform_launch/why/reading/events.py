@@ -58,6 +58,11 @@ class Occurrence:
         self.last = self.last or self.number
 
     @property
+    def kind(self) -> tuple[str, str]:
+        """What it shows: its signature, and what was raised where the signature leaves that open."""
+        return self.signature.id, self.raised.text if self.raised and not self.signature.patterns else ""
+
+    @property
     def is_proof(self) -> bool:
         """Tell whether it is an exception with its traceback that ended a process, not that of a launcher."""
         raised = self.raised
@@ -128,8 +133,7 @@ class Episode:
 
     def add(self, event: Occurrence) -> Occurrence:
         """Add an event or count it as a repetition; return the one that is kept."""
-        said = event.raised.text if event.raised and not event.signature.patterns else ""
-        key = (event.signature.id + event.role.value, said)
+        key = (event.kind[0] + event.role.value, event.kind[1])
         kept = self.events.get(key)
         if kept is not None and kept.start > event.start:
             # A traceback is complete only after lines that stand below its beginning.

@@ -145,8 +145,8 @@ def parse(number: int, data: bytes, prefixes: Prefixes = _KNOWN_PREFIXES) -> Lin
     said: dict[str, object] = {**ranks_within(text)}
     if host := host_of(text):
         said["host"] = host
-        if gpu := gpu_of(text):
-            said["gpu"] = gpu
+    if gpu := gpu_of(text):
+        said["gpu"] = gpu
     where = process.filled(Location(**said)) if said else process  # type: ignore[arg-type]
     return Line(
         number,

@@ -58,7 +58,7 @@ _HOST_AND_PROCESS = re.compile(
 )
 # The number of the GPU within the process that warns; it is 0 also where NCCL does not know it yet.
 _WARNS_OF_GPU = re.compile(
-    r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{1,100}:\d+:\d+ \[([1-9]\d?)\] .{0,120}?NCCL WARN "
+    r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{0,100}:\d+:\d+ \[([1-9]\d?)\] .{0,120}?NCCL WARN "
 )
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")

@@ -16,6 +16,7 @@ _DEEPEST = 4
 ENGLISH = {
     # Of the event that answers.
     "same-on": "the same on {others}",
+    "first-of-several": "of the processes that show it, the first to end, as its launcher saw: {place}",
     "lost-by": "the connection was lost by {place}",
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",

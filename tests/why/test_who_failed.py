@@ -46,6 +46,18 @@ def test_of_several_exceptions_the_one_of_the_rank_that_ended_first_is_the_cause
     assert explain_text(uncaught(memory, "[rank1]: ") + uncaught(ODD, "[rank3]: ") + SUMMARY).where.rank == 1
 
 
+def test_where_several_processes_without_a_name_show_the_same_a_note_says_who_ended_first(
+    explain_text: Explain,
+) -> None:
+    same = explain_text(uncaught(SHORT) * 4 + SUMMARY)
+    said = "of the processes that show it, the first to end, as its launcher saw: rank 3"
+    assert (str(same.where), same.notes[0]) == ("host gn7", said)
+    # Whose other exception it was does not show; and where only one shows it, it is the place itself.
+    assert said not in explain_text(uncaught(SHORT) * 2 + uncaught(ODD) + SUMMARY).notes
+    one = explain_text(uncaught(SHORT) + SUMMARY)
+    assert (str(one.where), one.notes) == ("host gn7, rank 3", ())
+
+
 def test_of_two_nodes_summaries_the_earlier_one_tells_who_ended_first(explain_text: Explain) -> None:
     later = SUMMARY.replace("10:00:04", "10:00:05").replace("gn7", "gn8").replace(": 3 (", ": 7 (")
     both = uncaught(SHORT, "[rank7]: ") + uncaught(ODD, "[rank3]: ")

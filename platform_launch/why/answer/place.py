@@ -43,6 +43,8 @@ def fill_place(
             Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
         )
         where = where.filled(alone).filled(Location(host=said.host))
+        if not one and said.rank is not None and _is_the_only_one_raised(event, nodes):
+            notes.append(note("first-of-several", place=Location(rank=said.rank).note))
     first = first_to_end(nodes)
     if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
         # Which of several ranks says the same above the others is chance.
@@ -131,6 +133,11 @@ def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
 def _ends(event: Occurrence) -> bool:
     """Tell whether an event is the end of a job or of its processes, and nothing else."""
     return event.signature.has(SignatureTrait.ENDS_JOB) or event.signature.id in _BY_SIGNAL
+
+
+def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
+    """Tell whether no process ended with another exception, so that the first to end raised this one too."""
+    return [one for one in all_events(nodes) if one.is_proof] == [event]
 
 
 def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:

@@ -14,6 +14,7 @@ TORCHRUN = (
 )
 BEGINNINGS = [
     TORCHRUN,
+    "Resuming training from /ckpt/step_40\n",
     "== Attempt 2 ==\n",
     "Starting attempt 2/5\n",
     "attempt 1 failed with code 1\n",

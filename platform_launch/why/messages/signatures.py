@@ -85,6 +85,7 @@ class SignatureTrait(str, Enum):
     """What else is known of a message, beside what it says of the failure; see the README of ``known``."""
 
     ENDS_JOB = "ends_job"
+    FROM_OUTSIDE = "from_outside"
     OFTEN_CAUGHT = "often_caught"
     PREPARES = "prepares"
     SILENT = "silent"

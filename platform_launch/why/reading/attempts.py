@@ -18,6 +18,7 @@ _BEGINS = re.compile(
     r"(?:\w{1,20} )?)?"
     r"(?i:attempt|restart|retry|try)\W{0,3}\d{1,4}(?:\W{0,3}(?:of|/)\W{0,3}\d{1,4})?\W*$"
     r"|(?i:\battempt \d{1,4} failed\b|\bre-?(?:launch|queu|start|submitt)(?:ing|ed)? " + _TRAINING + r"\b)"
+    r"|(?i:\bresum(?:ed|ing) (?:training )?from\b)"
     r"|(?i:\b" + _TRAINING + r" (?:has been |is |was )?re-?(?:launched|queued|started|submitted)\b)"
 )
 # A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.

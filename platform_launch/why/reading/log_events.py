@@ -11,7 +11,7 @@ from platform_launch.why.lines.line import Line, Location, parse
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.scan import Scanner
 from platform_launch.why.messages.exceptions import Raised
-from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole
+from platform_launch.why.messages.signatures import Catalogue, Match, SignatureRole, SignatureTrait
 from platform_launch.why.reading.claims import OF_THE_CODE, Claims, has_own_cause
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import SURVIVED_LINES, FirstError, NodeEvents, Occurrence
@@ -134,12 +134,17 @@ class LogEvents:
                 node_events.leave_behind(since)
 
     def _is_new(self, proof: Occurrence, since: int) -> bool:
-        """Tell whether a proof is of the code, and comes of none of the causes above a line."""
-        if proof.raised is None or proof.raised.type.rpartition(".")[2] not in OF_THE_CODE:
-            return False
+        """Tell whether a proof comes of none of the causes above a line.
+
+        Below what ended a run from outside it may be anything that is known, else an error of the code.
+        """
         episodes = [node_events.episode for node_events in self._nodes.values()]
         causes = [one for episode in episodes for one in episode.of_role(SignatureRole.CAUSE)]
-        return all(has_own_cause(proof, one) for one in causes if one.last < since)
+        above = [one for one in causes if one.last < since]
+        failed = [one for one in above if not one.signature.has(SignatureTrait.FROM_OUTSIDE)]
+        known = above and not failed and proof.signature.patterns
+        of_the_code = proof.raised is not None and proof.raised.type.rpartition(".")[2] in OF_THE_CODE
+        return bool(known or of_the_code) and all(has_own_cause(proof, one) for one in failed)
 
     def end(self, ending: Ending) -> None:
         """Take note of how a process ended."""

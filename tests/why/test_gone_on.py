@@ -322,3 +322,20 @@ def test_an_error_at_the_end_of_a_log_that_tells_of_no_end_is_not_the_reason(exp
 def test_a_line_of_uncorrected_errors_beside_corrected_ones_is_no_noise() -> None:
     assert catalogue().is_noise("EDAC: 3 corrected errors")
     assert not catalogue().is_noise("EDAC: 3 corrected errors, 1 uncorrectable error")
+
+
+def test_a_standstill_that_a_check_of_the_training_told_is_why_the_time_ran_out(
+    explain_text: Explain,
+) -> None:
+    told = "WARNING no progress in the last 900 s, waiting for ranks 4-7\n"
+    limit = "slurmstepd: error: *** JOB 44 ON gn01 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
+    verdict = explain_text(progress(5) + told + limit)
+    assert (verdict.kind, verdict.cause) == ("cause", "stood_still")
+    assert verdict.details == {"standstill": "900 s", "missing ranks": "4-7"}
+    # One that passed, a warning with nothing behind it, and what a kernel or NCCL calls stuck, are none.
+    assert explain_text(progress(5) + told + progress(20) + limit).cause == "time_limit"
+    assert explain_text(progress(5) + told + progress(20)).kind == "nothing"
+    assert (
+        explain_text("kernel: watchdog: BUG: soft lockup - CPU#3 stuck for 22s!\n" + limit).cause
+        != "stood_still"
+    )

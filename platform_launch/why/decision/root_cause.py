@@ -47,10 +47,10 @@ def standing_behind(first: Occurrence, events: Iterable[Occurrence]) -> Occurren
 def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
     """Tell whether a suspect that explains a cause stands above it.
 
-    What prepares a job is said mildly also where all below then runs in another environment.
+    What prepares a job is said mildly also where all below then runs in another environment, and a hang too.
     """
     above = suspect.log == first.log and suspect.start < first.start
-    heavy = not suspect.mention or suspect.signature.has(SignatureTrait.PREPARES)
+    heavy = not suspect.mention or suspect.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
     return suspect.role is SignatureRole.SUSPECT and heavy and above
 
 

@@ -91,6 +91,7 @@ class SignatureTrait(str, Enum):
     SILENT = "silent"
     SUFFERED = "suffered"
     WAITED = "waited"
+    WARNS = "warns"
 
 
 _STRONGEST_FIRST = (

@@ -358,3 +358,14 @@ def test_ucx_that_takes_a_gpus_memory_for_the_hosts_lacks_cuda(explain_text: Exp
     )
     verdict = explain_text(lines)
     assert (verdict.cause, verdict.where.host) == ("ucx_host_memory", "gn3")
+
+
+def test_nccl_names_the_gpu_of_the_process_that_broke_off(explain_text: Explain) -> None:
+    broken = uncaught("torch.AcceleratorError: CUDA error: unspecified launch failure")
+    told = "gpu-a17:90211:91002 [3] {}NCCL WARN Cuda failure 719 'unspecified launch failure'\n"
+    closed = "gpu-a17:90210:91001 [2] NCCL WARN socketProgress: Connection closed by remote peer gpu-a17<9>\n"
+    for file in ("", "enqueue.cc:1558 "):
+        verdict = explain_text(broken + told.format(file) + closed)
+        assert (verdict.cause, str(verdict.where)) == ("launch_failure", "host gpu-a17, GPU 3")
+    # What NCCL says else is not of the process that raised.
+    assert str(explain_text(broken + closed).where) == ""

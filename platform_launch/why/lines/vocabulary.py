@@ -46,8 +46,8 @@ STEMS = """
 WHOLE_WORDS = """
     activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
     extensions ez file find finished flag full hnp inf link locks lost many mce memory minimum module nan nfs
-    npu oom orte outside override pipe port progress prte ready registered same see slots space stale stuck such sxid
-    terminate terminated timed unhealthy use using wandb warn xid
+    npu oom orte outside override pipe port progress prte ready registered same see slots space stale
+    stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
@@ -58,12 +58,13 @@ PHRASES = (
     "file lock", "file named", "group finished", "has no attribute", "have permission", "have the same",
     "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
     "memory access", "mpi routine",
-    "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no progress", "no space", "no such", "not active",
+    "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no ([a-z]+ )?progress", "no space",
+    "no such", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
     "ready twice", "rock module", "same model",
-    "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "stuck", "terminate", "timed out",
-    "too many", "training batches",
+    "same name", "same param", "see '", "shut down", "stale file", "stale nfs", "stuck", "terminate",
+    "timed out", "too many", "training batches",
     "training-finished", "uncorrectable", "unhealthy", "went down", '", line ',
     "xid [(]", "(bootstrap|socket) ?: using", "nan([^a-z]|$)", "inf([^a-z]|$)",
     # The error codes of Ascend, EI0006 for instance, and the way of an error through NCCL.

@@ -106,3 +106,25 @@ def test_hook_that_did_its_work_is_no_failure(explain_text: Explain, line: str) 
 def test_crash_of_a_script_that_is_no_hook_is_a_crash(explain_text: Explain) -> None:
     verdict = explain_text("/work/hooks/run.sh: line 8: 12 Segmentation fault      (core dumped) ./solve\n")
     assert verdict.cause == "segfault"
+
+
+BUILD = "The command '/bin/sh -c apt-get install -y libfabric-dev' returned a non-zero code: 100\n"
+
+
+def test_what_a_command_of_the_image_s_build_says_is_why_the_build_failed(explain_text: Explain) -> None:
+    assert explain_text(BUILD).cause == "image_build"
+    assert explain_text("E: Unable to locate package libfabric-dev\n" + BUILD).cause == "pip_install"
+    excerpt = (
+        " > [3/5] RUN pip install -e .:\n"
+        "0.913 Obtaining file:///opt/fit\n"
+        "12.08       OSError: CUDA_HOME environment variable is not set.\n"
+        'ERROR: failed to solve: process "/bin/sh -c pip" did not complete successfully: exit code: 1\n'
+    )
+    assert explain_text(excerpt).cause == "cuda_toolkit_missing"
+
+
+def test_what_a_docker_daemon_cannot_do_without_is_not_why_a_build_failed(explain_text: Explain) -> None:
+    waiting = "Cannot connect to the Docker daemon at unix:///d.sock. Is the docker daemon running?\n"
+    daemon = 'time="2026-01-02T03:04:05Z" level=error msg="failed to initialize a tracing processor"\n'
+    started = 'time="2026-01-02T03:04:06Z" level=info msg="Daemon has completed initialization"\n'
+    assert explain_text(waiting + daemon + started + BUILD).cause == "image_build"

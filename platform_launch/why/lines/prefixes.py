@@ -48,6 +48,8 @@ _KNOWN = re.compile(
     | (?P<fields>(?:(?:node|host(?:name)?|(?:local_)?rank|worker|gpu|pid)=[\w.:-]{{1,100}}[ ]){{2,6}})
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [0-9a-f]{{8}}[ ]\|\|[ ]
+    | \d{{1,6}}\.\d{{1,3}}[ ]+
+      (?=(?:(?:\w{{1,60}}\.){{0,6}}[A-Z]\w{{0,60}}(?:Error|Exception)|ERROR|FATAL|[Ee]rror|fatal|E):[ ])
     | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | [ ]{{0,4}}\|[ ](?=\d{{4}}-\d\d-\d\d[T ]\d\d:\d\d:)
     | [ ]{{0,6}}(?P<task>\d{{1,6}}):[ ](?!\s*\d*%|\[[\w./]{{0,200}}(?i:allreduce|allgather|broadcast))

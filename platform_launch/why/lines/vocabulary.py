@@ -34,8 +34,8 @@ STEMS = """
     identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
     interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
     lustre memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge
-    must nbytes netcc neth ninja nodenotready noticed nranks nvidiacontainer nvml nvrm nvrtc offline ompi
-    oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
+    must nbytes netcc neth ninja nodenotready nonzero noticed nranks nvidiacontainer nvml nvrm nvrtc offline
+    ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
     pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused relaunch remapp requeue
     reset resolve resource restart resubmit retrieved retrying route runlimit segfault segmentation severe
     shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr
@@ -59,7 +59,7 @@ PHRASES = (
     "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down", "machine check",
     "memory access", "mpi routine",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no ([a-z]+ )?progress", "no space",
-    "no such", "not active",
+    "no such", "non-zero code", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",
     "orte daemon", "out_of_me", "process down", "processes registered", "prte daemon", "read-only file",
     "ready twice", "rock module", "same model",

@@ -24,8 +24,9 @@ _BEGINS = re.compile(
 # An apostrophe, which is no quote: couldn't, the user's.
 _APOSTROPHE = re.compile(r"(?<=[A-Za-z]{2})'(?=(?:s|t|re|ve|ll|d|m)\b)")
 _PAIRS = (("'", "'"), ('"', '"'), ("(", ")"), ("[", "]"), ("<", ">"), ("{", "}"))
-# A console wraps a message between words, and leaves the space at the end of the line.
-_WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{24,} |.{0,60}\*{3} (?:JOB|STEP) [^*]{1,200} ")
+# A console wraps a message between words, and leaves the one space at the end of the line; more of them are
+# the indent of another process.
+_WRAPPED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): .{23,}\S |.{0,60}\*{3} (?:JOB|STEP) [^*]{1,200} ")
 _MOST_WRAPPED = 6
 _FIRST_WORD = re.compile(r"\W*(\w+)")
 

@@ -160,10 +160,16 @@ def cause_title(cause: str, english: str, language: str) -> str:
     return _of_cause(cause, language).get("title", english)
 
 
-def cause_advice(cause: str, means: str, fix: str, language: str) -> tuple[str, str]:
-    """Return what a cause means and what to do, by the id of a signature."""
+def cause_advice(
+    cause: str, means: str, fix: str, language: str, *, others_hold: bool = False
+) -> tuple[str, str]:
+    """Return what a cause means and what to do, by the id of a signature.
+
+    ``others_hold``: of memory that ran out, other processes hold much.
+    """
     known = _of_cause(cause, language)
-    return known.get("means", means) if means else "", known.get("fix", fix) if fix else ""
+    to_do = known.get("fix_others_hold", "") if others_hold else ""
+    return known.get("means", means) if means else "", to_do or known.get("fix", fix) if fix else ""
 
 
 def retry_reason(cause: str, retry: str, english: str, language: str) -> str:

@@ -20,10 +20,6 @@ ENGLISH = {
     "lost-by": "the connection was lost by {place}",
     "raised-handling": "raised while handling {exception}",
     "ended-as": "it ended as {exception}",
-    "others-hold": "about {held} of the GPU's {capacity} are held by other processes (or by this one outside "
-    "PyTorch, if the message does not count that): look first with `nvidia-smi` (`rocm-smi`) on that node "
-    "who holds them (an earlier run, another rank on the same GPU), and end or move it before you make the "
-    "batch smaller",
     "oom-kills": "out-of-memory kills that the cgroup counted during the run: {count}",
     # How processes ended.
     "process-ended": "{place} ended with exit code {code}",

@@ -157,6 +157,7 @@ def test_causes_are_told_in_chinese_by_what_is_said_in_english() -> None:
         title = "" if cause in ("caught_exception", "python_exception") else one.title
         said = {"title": title, "means": one.meaning, "fix": one.fix, "then": one.folded}
         said |= {"because": one.because, "everywhere": one.everywhere}
+        said |= {"fix_others_hold": one.fix_others_hold}
         assert words.keys() == {name for name, text in said.items() if text}, cause
         for text in words.values():
             assert re.search(r"[\u4e00-\u9fff]", re.sub("`[^`]*`", "", text)), cause

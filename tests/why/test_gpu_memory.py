@@ -27,7 +27,9 @@ def test_an_allocation_larger_than_the_gpu_is_no_lack_of_memory(
 ) -> None:
     verdict = explain_text(uncaught(form.format(device, asked, capacity, "5.00 GiB"), "[rank3]: "))
     assert (verdict.cause, verdict.where.rank, verdict.where.gpu) == (cause, 3, "1")
-    assert verdict.fix.startswith("Smaller batch") == (cause != "oversized_allocation")
+    assert verdict.fix.startswith("Smaller batch") == (
+        cause != "oversized_allocation" and "others hold" not in verdict.details
+    )
 
 
 def test_every_gpu_of_a_line_that_holds_two_messages_is_named(explain_text: Explain) -> None:
@@ -74,8 +76,12 @@ def test_what_others_hold_is_said_where_it_is_much(explain_text: Explain, told: 
     verdict = explain_text(uncaught(said, "[rank2]: "))
     assert verdict.cause == "cuda_out_of_memory"
     assert verdict.details.get("others hold", "") == held
-    assert [one.values.get("held") for one in verdict.noted if one.id == "others-hold"] == [held][
-        : bool(held)
+    begins = ("Other processes hold", "这块 GPU") if held else ("Smaller batch", "请减小")
+    assert [
+        verdict.to_do(one).startswith(begin) for one, begin in zip(("en", "zh"), begins, strict=True)
+    ] == [
+        True,
+        True,
     ]
 
 

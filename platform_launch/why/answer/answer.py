@@ -89,11 +89,11 @@ def verdict_of(
     }
     if held := held_by_others(details):
         details["others hold"] = held
-        notes.append(note("others-hold", held=held, capacity=details["capacity"]))
     if rule:
         meaning, fix = advice(rule.id, words)
     else:
-        meaning, fix = filled(signature.meaning, details), filled(signature.fix, details)
+        fix = (signature.fix_others_hold if held else "") or signature.fix
+        meaning, fix = filled(signature.meaning, details), filled(fix, details)
     everywhere = signature.everywhere if len(_hosts(event, nodes)) > 1 else ""
     return Verdict(
         kind=kind,

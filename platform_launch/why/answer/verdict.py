@@ -192,7 +192,10 @@ class Verdict:
             return self.meaning, self.fix
         # Without a cause, what is meant is that a process ended, or a line that says an error.
         nameless = "child_failed" if self.first_error is None else "unknown_error"
-        meaning, fix = cause_advice(self.cause or nameless, self.meaning, self.fix, language)
+        others_hold = "others hold" in self.details
+        meaning, fix = cause_advice(
+            self.cause or nameless, self.meaning, self.fix, language, others_hold=others_hold
+        )
         return filled(meaning, self.details), filled(fix, self.details)
 
     def _facts(self, language: str) -> list[tuple[str, str]]:

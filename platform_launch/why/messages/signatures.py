@@ -112,6 +112,7 @@ class Signature:
     meaning: str
     fix: str
     source: str
+    fix_others_hold: str = ""
     traits: frozenset[SignatureTrait] = frozenset()
     specificity: int = 2
     retry: str = ""

@@ -184,5 +184,10 @@ def test_exception_glued_to_the_line_that_raises_it_keeps_its_own_message(explai
 
 def test_indent_of_another_process_does_not_make_its_code_part_of_a_message(explain_text: Explain) -> None:
     one, code = uncaught("ValueError: the adapter's modules are not in this model"), "    raise ValueError(\n"
-    torn = one.rstrip("\n") + "    \n" + code.lstrip() + "ValueError: the adapter's modules are not in this model\n"
+    torn = (
+        one.rstrip("\n")
+        + "    \n"
+        + code.lstrip()
+        + "ValueError: the adapter's modules are not in this model\n"
+    )
     assert explain_text(torn).title == "ValueError: the adapter's modules are not in this model"

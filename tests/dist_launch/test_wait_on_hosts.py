@@ -156,6 +156,7 @@ def test_without_an_ssh_server_a_node_says_so(pair: list[Node]) -> None:
         ({"SSH_PORT": "ssh"}, 65, "SSH_PORT='ssh' is not a port"),
         ({"SSH_USER": "nobody-here"}, 64, "no such user on this node"),
         ({"SSH_KEY": "/nowhere/id"}, 66, "/nowhere/id (SSH_KEY) is not there"),
+        ({"SSH_KEY": "~nobody-here/id"}, 66, "/~nobody-here/id (SSH_KEY) is not there"),
         ({"CLUSTER_INFO_FILE": "/proc/x/info"}, 66, "/proc/x/info.d cannot be created"),
         ({"INIT_MASTER_PORT": "29500"}, 65, "is MASTER_PORT too"),
     ],

@@ -66,8 +66,8 @@ def as_request(ssh: Ssh) -> dict[str, Any]:
 
 
 def path_of(text: str | None) -> Path | None:
-    """Return the absolute path that a user wrote, None for nothing."""
-    return Path(os.path.abspath(Path(text.strip()).expanduser())) if text else None  # noqa: PTH100 - links stay
+    """Return the absolute path that a user wrote, None for nothing; links stay, and ``~`` of nobody known."""
+    return Path(os.path.abspath(os.path.expanduser(text.strip()))) if text else None  # noqa: PTH100, PTH111
 
 
 def cluster_file(env: Environment) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import stat
@@ -21,8 +23,8 @@ from platform_launch.procguard.api.shapes.groups import GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.people import UserRole
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import accounts, serving
+from platform_launch.procguard.database.engine import DatabaseError, opened
 from platform_launch.procguard.database.engine import database_url as read_url
-from platform_launch.procguard.database.engine import opened
 from platform_launch.procguard.database.migrate import is_current, migrate
 from platform_launch.procguard.database.tables import metadata
 from platform_launch.sentences import quoted
@@ -131,6 +133,16 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LaunchError, match="file"), serving(f"sqlite:///{tmp_path}/file/procguard.db"):
+        pass
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_descriptor: int, _how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    said = r"procguard\.db\.lock cannot be locked: Function not implemented"
+    with pytest.raises(DatabaseError, match=said), serving(f"sqlite:///{tmp_path / 'procguard.db'}"):
         pass
 
 

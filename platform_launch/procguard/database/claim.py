@@ -48,6 +48,11 @@ def _file_lock(engine: Engine) -> Iterator[Connection]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _taken(engine) from None
+        except OSError as error:  # as on Lustre without its mount option flock
+            raise DatabaseError(
+                f"{path} cannot be locked: {error.strerror}, so that a second server could serve it too",
+                "put the database on a disk of this machine, or use PostgreSQL",
+            ) from error
         with engine.connect() as connection:
             yield connection
     finally:

@@ -6,7 +6,7 @@ Sources: cloud.baidu.com/doc/AIHC/s/mm346i20k; PaddlePaddle/Paddle distributed/c
 from __future__ import annotations
 
 from platform_launch.environment import Environment, Sourced
-from platform_launch.hostlist import parse_host, position
+from platform_launch.hostlist import position
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.reading import Reading
 from platform_launch.text import Phrase
@@ -15,9 +15,7 @@ from platform_launch.text import Phrase
 def _refine_aihc(reading: Reading, environment: Environment) -> None:
     name = environment.text("AIHC_JOB_NAME")
     if reading.master_addr is None and "master_addr" not in reading.problems and name:
-        reading.master_addr = reading.attempt(
-            "master_addr", lambda: Sourced(parse_host(f"{name.value}-master-0", name.source), name.source), ""
-        )
+        reading.compose_master_addr(f"{name.value}-master-0", name.source)
 
 
 def _refine_paddlecloud(reading: Reading, environment: Environment) -> None:

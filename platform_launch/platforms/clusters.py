@@ -39,9 +39,7 @@ def _refine_lepton(reading: Reading, environment: Environment) -> None:
     else:
         reading.missing.setdefault("master_addr", "LEPTON_WORKSPACE_ID or LEPTON_JOB_NAME")
         return
-    reading.master_addr = reading.attempt(
-        "master_addr", lambda: Sourced(parse_host(address, "LEPTON_*"), "composed from LEPTON_*"), ""
-    )
+    reading.compose_master_addr(address, "LEPTON_*", "composed from LEPTON_*")
 
 
 def _refine_determined(reading: Reading, environment: Environment) -> None:

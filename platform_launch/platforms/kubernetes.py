@@ -11,7 +11,7 @@ import re
 
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import shown
-from platform_launch.hostlist import parse_host, short_name
+from platform_launch.hostlist import short_name
 from platform_launch.platforms.base import Dialect
 from platform_launch.platforms.local import settle
 from platform_launch.platforms.reading import USER_NNODES, Reading
@@ -47,10 +47,7 @@ def _refine_indexed_job(reading: Reading, environment: Environment) -> None:
     job = re.fullmatch(rf"(.+)-{index.value}(-[a-z0-9]{{5}})?", hostname)
     service = environment.text("SVC_NAME")
     if reading.master_addr is None and job and service:
-        address = f"{job[1]}-0.{service.value}"
-        reading.master_addr = reading.attempt(
-            "master_addr", lambda: Sourced(parse_host(address, "HOSTNAME and SVC_NAME"), "SVC_NAME"), ""
-        )
+        reading.compose_master_addr(f"{job[1]}-0.{service.value}", "HOSTNAME and SVC_NAME", "SVC_NAME")
     _doubt_index(reading, hostname)
 
 
@@ -79,11 +76,7 @@ def _refine_jobset(reading: Reading, environment: Environment) -> None:
     jobset, job = environment.text("JOBSET_NAME"), environment.text("REPLICATED_JOB_NAME")
     if reading.master_addr is None and jobset and job:
         address = f"{jobset.value}-{job.value}-0-0.{jobset.value}"
-        reading.master_addr = reading.attempt(
-            "master_addr",
-            lambda: Sourced(parse_host(address, "JOBSET_NAME and REPLICATED_JOB_NAME"), "JOBSET_NAME"),
-            "",
-        )
+        reading.compose_master_addr(address, "JOBSET_NAME and REPLICATED_JOB_NAME", "JOBSET_NAME")
 
 
 def _rank_in_jobset(reading: Reading, environment: Environment) -> None:
@@ -163,9 +156,7 @@ def _refine_downward(reading: Reading, environment: Environment) -> None:
     if reading.master_addr is None and service:
         domain = f".{namespace.value}.svc.cluster.local" if namespace else ""
         address = f"{ordinal[1]}-0.{service.value}{domain}"
-        reading.master_addr = reading.attempt(
-            "master_addr", lambda: Sourced(parse_host(address, "POD_NAME and SVC_NAME"), "SVC_NAME"), ""
-        )
+        reading.compose_master_addr(address, "POD_NAME and SVC_NAME", "SVC_NAME")
 
 
 def _alone(ordinal: re.Match[str] | None, name: Sourced[str] | None) -> str:

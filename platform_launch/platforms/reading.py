@@ -84,6 +84,12 @@ class Reading:
             self.missing.pop(name, None)
         return value
 
+    def compose_master_addr(self, address: str, names: str, source: str = "") -> None:
+        """Take what these names compose for node 0's address, or note why it is none."""
+        self.master_addr = self.attempt(
+            "master_addr", lambda: Sourced(parse_host(address, names), source or names), ""
+        )
+
     def note(self, name: str, error: TopologyError) -> None:
         """Note why a field cannot be trusted. The first objection is the one a user reads."""
         self.problems.setdefault(name, error)

@@ -11,9 +11,9 @@ import re
 
 from platform_launch.environment import Environment, Sourced
 from platform_launch.errors import TopologyError, shown_list
-from platform_launch.hostlist import parse_host, position, split_hosts
+from platform_launch.hostlist import position, split_hosts
 from platform_launch.platforms.base import Dialect
-from platform_launch.platforms.reading import Reading, disagreement
+from platform_launch.platforms.reading import Reading, disagreement, first_host
 from platform_launch.platforms.roles import LEADERS, Role, place_by_role, training_roles
 from platform_launch.text import Phrase
 
@@ -159,12 +159,8 @@ def _refine_torchx(reading: Reading, environment: Environment) -> None:
         return
     replicas = sorted(name for name in environment if _FIRST_REPLICA.fullmatch(name))
     names = (*replicas, "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")
-    found = [text for name in names if (text := environment.text(name))]
-    if found:
-        first = found[0]
-        reading.master_addr = reading.attempt(
-            "master_addr", lambda: Sourced(parse_host(first.value, first.source), first.source), ""
-        )
+    if any(name in environment for name in names):
+        reading.master_addr = reading.attempt("master_addr", lambda: first_host(environment, names), "")
 
 
 VOLCANO = Dialect(

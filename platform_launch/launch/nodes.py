@@ -171,7 +171,8 @@ def telling_the_others(
         if meets and not topology.is_spare:
             fields = {"what": refusal.message, "message": refusal.message}
             console.tell(Event(refusal.event, "ERROR", fields=fields))
-            with suppress(OSError, RuntimeError):  # what this node lacks, its telling may lack as well
+            # What this node lacks, its telling may lack as well; no other reason may hide the one it has.
+            with suppress(OSError, RuntimeError, LaunchError):
                 together.refuse(refusal, topology, env, flags, console, inbox)
         if known is not None:
             raise known from error

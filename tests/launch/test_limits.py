@@ -163,3 +163,10 @@ def test_a_node_that_cannot_start_its_helper_says_so_to_the_others(
     assert "cannot start: cannot start a process for" in said
     assert "no process is left" in broken.communicate(timeout=LIMIT_S)[1]
     assert broken.returncode == healthy.returncode == LaunchError.exit_code
+
+
+def test_a_secret_that_cannot_be_read_hides_no_other_reason(start_node: Callable[..., Popen[str]]) -> None:
+    secret = {"PLATFORM_LAUNCH_SECRET_FILE": "/nowhere/secret"}
+    node = start_node(1, options=("--script", "nowhere.py"), **secret)
+    _, said = node.communicate(timeout=LIMIT_S)
+    assert re.findall(r"^error: (\S*)", said, re.MULTILINE) == ["nowhere.py"], said

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import socket
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -83,17 +84,18 @@ class Broker:
         descriptors = await _receive_descriptors(connection)
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_MOST_BYTES)
         try:
-            request = json.loads(await reader.readline())
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return  # a command that was ended before it had asked
             try:
-                answer = await self._do(request, descriptors, reader)
-            except LaunchError as error:
-                said = {"error": _document(error.message), "hint": _document(error.hint)}
-                answer = {**said, "exit_code": error.exit_code}
+                answer = await self._do(json.loads(line), descriptors, reader)
+            except Exception as error:  # whatever it is, the command waits for a word
+                known = error if isinstance(error, LaunchError) else _unforeseen(error)
+                said = {"error": _document(known.message), "hint": _document(known.hint)}
+                answer = {**said, "exit_code": known.exit_code}
             writer.write(json.dumps(answer).encode() + b"\n")
             with suppress(OSError):
                 await writer.drain()
-        except ValueError:
-            pass  # a command that was ended before it had asked
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -186,6 +188,13 @@ async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader)
         return await work.run()
     finally:
         listening.cancel()
+
+
+def _unforeseen(error: Exception) -> LaunchError:
+    """Return what a command is told of a fault here, whose traceback stands where ``wait`` writes."""
+    traceback.print_exception(error)
+    text = f"rank 0's dist-launch wait cannot do this: {type(error).__name__}: {error}"
+    return LaunchError(text, "its own lines tell more; dist-launch status shows what runs")
 
 
 def _own_port(cluster: WaitingCluster) -> dict[str, str]:

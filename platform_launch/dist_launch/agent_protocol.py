@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from platform_launch import helper
+from platform_launch.dist_launch import answer_json
 from platform_launch.dist_launch.cluster import ClusterMember
 
 _MOST_BYTES = 64 * 1024
@@ -32,7 +33,7 @@ def order_line(member: ClusterMember, what: str, values: dict[str, Any]) -> byte
 
 def answer_line(token: str, values: dict[str, Any]) -> bytes:
     """Return an agent's answer. ``token`` was given with the order."""
-    return f"\n\x1e{token} {json.dumps(values)}\n".encode()
+    return f"\n\x1e{token} {answer_json.dumps(values)}\n".encode()
 
 
 class AnswerReader:
@@ -55,7 +56,7 @@ class AnswerReader:
             if begin < 0:
                 self._held = self._held[-_MOST_BYTES:]
             return b""
-        self.answer = json.loads(self._held[begin + len(self._mark) : end])
+        self.answer = answer_json.loads(self._held[begin + len(self._mark) : end])
         rest, self._held = self._held[end + 1 :], b""
         return rest
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from platform_launch.dist_launch import answer_json
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.connections import NodeConnections
 from platform_launch.dist_launch.fan_out import ShellCommand, ask_all
@@ -91,9 +92,8 @@ class Broker:
                 answer = await self._do(json.loads(line), descriptors, reader)
             except Exception as error:  # whatever it is, the command waits for a word
                 known = error if isinstance(error, LaunchError) else _unforeseen(error)
-                said = {"error": _document(known.message), "hint": _document(known.hint)}
-                answer = {**said, "exit_code": known.exit_code}
-            writer.write(json.dumps(answer).encode() + b"\n")
+                answer = {"error": known.message, "hint": known.hint, "exit_code": known.exit_code}
+            writer.write(answer_json.dumps(answer).encode() + b"\n")
             with suppress(OSError):
                 await writer.drain()
         finally:
@@ -170,11 +170,6 @@ class Broker:
         return await ask_all(cluster, None, links, "kill", values, request["grace_s"] + _KILL_S)
 
 
-def _document(text: str) -> dict[str, Any] | str:
-    """Return a text as JSON: the command that asked says a phrase in its own language."""
-    return text.document() if isinstance(text, Phrase) else text
-
-
 async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader) -> dict[str, Any]:
     """Run something while listening to the command that requested it."""
 
@@ -193,8 +188,10 @@ async def _until_done(work: JobRun | ShellCommand, reader: asyncio.StreamReader)
 def _unforeseen(error: Exception) -> LaunchError:
     """Return what a command is told of a fault here, whose traceback stands where ``wait`` writes."""
     traceback.print_exception(error)
-    text = f"rank 0's dist-launch wait cannot do this: {type(error).__name__}: {error}"
-    return LaunchError(text, "its own lines tell more; dist-launch status shows what runs")
+    return LaunchError(
+        Phrase("rank 0's dist-launch wait cannot do this: {problem}", problem=f"{type(error).__name__}: {error}"),
+        Phrase("its own lines tell more; dist-launch status shows what runs"),
+    )
 
 
 def _own_port(cluster: WaitingCluster) -> dict[str, str]:

@@ -10,6 +10,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
+from platform_launch.dist_launch import answer_json
 from platform_launch.dist_launch.folder import WaitFolder
 from platform_launch.dist_launch.peer import user_behind
 from platform_launch.errors import InputError, LaunchError, UsageError
@@ -31,14 +32,10 @@ def send_request(folder: WaitFolder, message: dict[str, Any]) -> dict[str, Any]:
         connection.sendall(json.dumps(message).encode() + b"\n")
         answer = _await(connection, inbox)
     if "error" in answer:
-        error = LaunchError(_text(answer["error"]), _text(answer["hint"]))
+        error = LaunchError(answer["error"], answer["hint"])
         error.exit_code = answer["exit_code"]  # of the family that the broker found
         raise error
     return answer
-
-
-def _text(document: dict[str, Any] | str) -> str:
-    return Phrase.read(document) if isinstance(document, dict) else document
 
 
 def _connect(folder: WaitFolder) -> socket.socket:
@@ -88,5 +85,5 @@ def _await(connection: socket.socket, inbox: SignalInbox) -> dict[str, Any]:
             if not data:
                 raise LaunchError("rank 0's dist-launch wait ended before this was done")
             held += data
-    answer: dict[str, Any] = json.loads(held)
+    answer: dict[str, Any] = answer_json.loads(held)
     return answer

@@ -25,6 +25,7 @@ from platform_launch.dist_launch.programs import (
     ProgramEnd,
     start_here,
 )
+from platform_launch.text import Phrase
 
 _CONNECT_S = 10.0
 # With OpenSSH's default, a post-quantum exchange, a handshake takes three to four times the processor time.
@@ -52,7 +53,7 @@ class NodeConnections:
         try:
             _, session = await connection.create_session(lambda: _SshProgram(feed), command, encoding=None)
         except (OSError, asyncssh.Error) as error:
-            raise NodeUnreachableError(f"no session: {error}") from error
+            raise NodeUnreachableError(Phrase("no session: {problem}", problem=error)) from error
         return cast(_SshProgram, session)
 
     async def close(self) -> None:
@@ -121,7 +122,11 @@ class _SshProgram(asyncssh.SSHClientSession[bytes]):
         self._ending.ended(128 + _number_of(signal))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ending.closed(NodeUnreachableError(f"the connection was lost: {exc or 'closed'}"))
+        self._ending.closed(
+            NodeUnreachableError(
+                Phrase("the connection was lost: {problem}", problem=str(exc or "") or Phrase("closed"))
+            )
+        )
 
     def send(self, data: bytes) -> None:
         with suppress(OSError):  # BrokenPipeError: the program has ended
@@ -149,17 +154,26 @@ def explain(error: BaseException, member: ClusterMember) -> str:
     """Say at which step a connection failed, and why."""
     where = f"{member.address}:{member.ssh_port}"
     if isinstance(error, asyncssh.HostKeyNotVerifiable):
-        return (
-            f"the host key at {where} is not the one that this node joined with: it was made anew, or "
-            "something else answers at its address; its dist-launch wait must join again"
+        return Phrase(
+            "the host key at {where} is not the one that this node joined with: it was made anew, or "
+            "something else answers at its address; its dist-launch wait must join again",
+            where=where,
         )
     if isinstance(error, asyncssh.PermissionDenied):
-        return (
-            f"{where} refuses rank 0's key for user {member.ssh_user}: it is no longer in authorized_keys, "
-            "or this server does not read that file"
+        return Phrase(
+            "{where} refuses rank 0's key for user {user}: it is no longer in authorized_keys, or this "
+            "server does not read that file",
+            where=where,
+            user=member.ssh_user,
         )
     if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {where}: its SSH server has ended, or listens on another port"
+        return Phrase(
+            "nothing listens at {where}: its SSH server has ended, or listens on another port", where=where
+        )
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
-        return f"{where} does not answer within {_CONNECT_S:g} s: cut off, down, or behind a firewall"
-    return f"{where}: {error or type(error).__name__}"
+        return Phrase(
+            "{where} does not answer within {limit:g} s: cut off, down, or behind a firewall",
+            where=where,
+            limit=_CONNECT_S,
+        )
+    return Phrase("{where}: {problem}", where=where, problem=str(error) or type(error).__name__)

@@ -35,9 +35,9 @@ async def ask_all(
         try:
             answer = await asyncio.wait_for(_ask(member, links, what, values, here=here), limit_s)
         except NodeUnreachableError as error:
-            return {"rank": member.rank, "problem": str(error)}
+            return {"rank": member.rank, "problem": error.problem}
         except asyncio.TimeoutError:
-            return {"rank": member.rank, "problem": f"no answer within {limit_s:g} s"}
+            return {"rank": member.rank, "problem": Phrase("no answer within {limit:g} s", limit=limit_s)}
         return {"rank": member.rank, "answer": answer}
 
     return {"nodes": await asyncio.gather(*map(ask, members)), "exit_code": 0}
@@ -63,7 +63,9 @@ async def _ask(
         program.close()
     if reader.answer is None:
         last_line = complaints.decode(errors="replace").strip().rpartition("\n")[2] or reader.noise
-        raise NodeUnreachableError(f"SSH works, but its agent ended with exit code {code}: {last_line}")
+        raise NodeUnreachableError(
+            Phrase("SSH works, but its agent ended with exit code {code}: {last}", code=code, last=last_line)
+        )
     return reader.answer
 
 
@@ -118,7 +120,7 @@ class ShellCommand:
             program.close()
             code = await asyncio.shield(program.done)
         except NodeUnreachableError as error:
-            self._output.say("ERROR", Phrase("{place}: {problem}", place=member.place, problem=error))
+            self._output.say("ERROR", Phrase("{place}: {problem}", place=member.place, problem=error.problem))
             return NodesAbsentError.exit_code
         self._output.finish(member.rank)
         return code

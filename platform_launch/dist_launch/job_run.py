@@ -19,7 +19,7 @@ from platform_launch.dist_launch.job_request import JobRequest
 from platform_launch.dist_launch.nodes_output import NodesOutput
 from platform_launch.dist_launch.programs import NodeProgram, NodeUnreachableError
 from platform_launch.errors import InputError, NodesAbsentError
-from platform_launch.text import Phrase
+from platform_launch.text import Phrase, joined
 
 _READY_S = 60.0
 _BEAT_S = 5.0
@@ -141,11 +141,22 @@ class JobRun:
         await asyncio.gather(*(self._open(part, archive) for part in self._parts.values()))
         unready = [part for part in self._parts.values() if part.lost or part.refusal]
         if unready and not self._stopping.is_set():
-            reasons = "; ".join(f"{part.member.place}: {part.lost or part.refusal}" for part in unready)
+            reasons = joined(
+                (
+                    Phrase("{place}: {problem}", place=part.member.place, problem=part.lost or part.refusal)
+                    for part in unready
+                ),
+                "; ",
+            )
             family = NodesAbsentError if any(part.lost for part in unready) else InputError
             raise family(
-                f"job {self.job.name!r} was started nowhere: {len(unready)} of {len(self._parts)} nodes "
-                f"cannot run it: {reasons}",
+                Phrase(
+                    "job {job!r} was started nowhere: {count} of {nodes} nodes cannot run it: {reasons}",
+                    job=self.job.name,
+                    count=len(unready),
+                    nodes=len(self._parts),
+                    reasons=reasons,
+                ),
                 "dist-launch verify looks at each node",
             )
 
@@ -163,7 +174,7 @@ class JobRun:
         try:
             part.program = await self._links.start(part.member, agent_command(part.member), feed, here=here)
         except NodeUnreachableError as error:
-            part.lost = str(error)
+            part.lost = error.problem
             return
         order = {"token": self.run_id, "run": self.run_id, "archive_bytes": len(archive), **asdict(self.job)}
         part.program.send(order_line(part.member, "run", order) + archive)
@@ -177,7 +188,9 @@ class JobRun:
         if part.reader.answer is not None:
             part.refusal = part.reader.answer.get("refused", "")
         elif not self._stopping.is_set():
-            part.lost = f"its agent did not start: {part.reader.noise or 'see above'}"
+            part.lost = Phrase(
+                "its agent did not start: {problem}", problem=part.reader.noise or Phrase("see above")
+            )
 
     async def _follow(self) -> None:
         """Wait for all nodes; act on the first failure."""
@@ -208,7 +221,7 @@ class JobRun:
         try:
             part.code = await asyncio.shield(part.program.done)
         except NodeUnreachableError as error:
-            part.lost, part.code = str(error), NodesAbsentError.exit_code
+            part.lost, part.code = error.problem, NodesAbsentError.exit_code
         self._output.finish(rank)
         if part.code == 0 or self._stopping.is_set():
             return

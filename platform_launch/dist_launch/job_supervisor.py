@@ -22,7 +22,7 @@ from platform_launch.errors import InputError
 from platform_launch.hardware import cgroup, running
 from platform_launch.supervise.processes import Command, shell_code
 from platform_launch.supervise.watch import Watch
-from platform_launch.text import Phrase, counted
+from platform_launch.text import Phrase, counted, joined
 
 # Between the readiness of the first node and that of the last.
 _GO_S = 120.0
@@ -68,7 +68,7 @@ class JobSupervisor:
             )
         job_records.forget(self._folder, self._name)
         if problems := self._folder.hindrances():
-            raise InputError("; ".join(problems))
+            raise InputError(joined(problems, "; "))
         self._environment = self._folder.read_environment()
         if self._archive_bytes:
             self._unpack()

@@ -54,9 +54,11 @@ class KeyTrust:
         """Return why rank 0 will not get in with its key although nothing failed, empty when it will."""
         if self.named in ("", offered):
             return ""
-        return (
-            f"rank 0's key {fingerprint(offered)} is refused: this node lets in {fingerprint(self.named)}, "
-            "the one that its SSH_PUBLIC_KEY names; give rank 0 the private key of that one (SSH_KEY)"
+        return Phrase(
+            "rank 0's key {offered} is refused: this node lets in {named}, the one that its SSH_PUBLIC_KEY "
+            "names; give rank 0 the private key of that one (SSH_KEY)",
+            offered=fingerprint(offered),
+            named=fingerprint(self.named),
         )
 
     def _trusted(self) -> str:

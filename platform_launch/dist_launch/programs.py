@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from platform_launch.supervise.processes import shell_code
+from platform_launch.text import Phrase
 
 Feed = Callable[[bytes, bool], None]
 
@@ -20,6 +21,10 @@ _LOCAL_QUIET_S = 5.0
 
 class NodeUnreachableError(Exception):
     """A node that cannot be reached, or was lost; the message says at which step and why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
 
 
 class NodeProgram(Protocol):
@@ -114,7 +119,11 @@ class _LocalProgram(asyncio.SubprocessProtocol):
         self._ending.ended(shell_code(self._process.get_returncode() or 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ending.closed(NodeUnreachableError(f"its pipes were lost: {exc or 'closed'}"))
+        self._ending.closed(
+            NodeUnreachableError(
+                Phrase("its pipes were lost: {problem}", problem=str(exc or "") or Phrase("closed"))
+            )
+        )
 
     def send(self, data: bytes) -> None:
         pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))

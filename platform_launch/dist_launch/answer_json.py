@@ -1,0 +1,36 @@
+"""Answers of agents and of the broker as JSON, in which phrases stay phrases: who reads says them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from platform_launch.text import Phrase
+
+
+def dumps(answer: Mapping[str, Any]) -> str:
+    """Return an answer as one line."""
+    return json.dumps(_written(answer))
+
+
+def loads(data: str | bytes | bytearray) -> Any:
+    """Return an answer. Raises ValueError for what is no JSON, or holds what only looks like a phrase."""
+    return json.loads(data, object_hook=_read)
+
+
+def _written(value: object) -> object:
+    if isinstance(value, Phrase):
+        return value.document()
+    if isinstance(value, Mapping):
+        return {name: _written(one) for name, one in value.items()}
+    return [_written(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _read(found: dict[str, Any]) -> object:
+    if found.keys() != {"words", "values"}:
+        return found
+    # A phrase within it has been read by now.
+    told = found["values"] if isinstance(found["values"], dict) else {}
+    values = {name: one.document() if isinstance(one, Phrase) else one for name, one in told.items()}
+    return Phrase.read({**found, "values": values})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,10 +13,11 @@ import click
 from platform_launch.cli.flags import json_or_table
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console
-from platform_launch.console.languages import phrase_words
+from platform_launch.console.languages import phrase_words, rank_words
 from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
+from platform_launch.sentences import Sentence
 from platform_launch.text import Phrase, counted, joined
 
 
@@ -85,14 +87,24 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
         since = Phrase("last progress {still:.0f} s ago", still=still)
     width = sys.maxsize if stacks else 200
     names = ("stack_lines" if stacks else "lines", "memory_lines", "cost_line", "health_lines")
-    findings = _texts(answer.get("finding_lines"))
-    findings += [text[:width] for name in names for text in _texts(answer.get(name))]
+    findings = _said(answer, "finding_lines")
+    findings += [text[:width] for name in names for text in _said(answer, name)]
     headline = Phrase(
         "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since
     )
     if "log" in answer:
         headline = Phrase("{headline}; log {log}", headline=headline, log=answer["log"])
     return [phrase_words(headline), *findings]
+
+
+def _said(answer: Mapping[str, object], part: str) -> list[str]:
+    """Return the lines of a part in this process's language, as far as the launch tells what they mean."""
+    texts, told = _texts(answer.get(part)), answer.get(f"{part.removesuffix('s')}_sentences")
+    documents = told if isinstance(told, list) and len(told) == len(texts) else []
+    for number, document in enumerate(documents):
+        with suppress(ValueError):
+            texts[number] = rank_words((Sentence.read(document),), texts[number])
+    return texts
 
 
 def _texts(value: object) -> list[str]:

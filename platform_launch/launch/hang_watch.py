@@ -201,11 +201,14 @@ class HangWatch:
         nodes: list[NodeSnapshot] = [one.snapshot for _, one in sorted(given.items()) if one.snapshot]
         still_s = min(one.still_s for one in given.values())
         finding = judge(nodes, self._options.world_size, silent)
+        found, places = finding_lines(finding, still_s), overview(nodes, silent)
         return {
             "still_s": round(still_s, 1),
             "log": str(self._options.log),
-            "finding_lines": [english(line) for line in finding_lines(finding, still_s)],
-            "lines": overview(nodes, silent),
+            "finding_lines": [english(line) for line in found],
+            "finding_line_sentences": [line.document() for line in found],
+            "lines": [english(line) for line in places],
+            "line_sentences": [line.document() for line in places],
             "stack_lines": stack_lines(nodes),
             "finding": finding.as_dict(),
             "silent_nodes": {str(rank): name for rank, name in silent.items()},

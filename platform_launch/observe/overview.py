@@ -20,12 +20,12 @@ MOST_LINES = 20
 _STILL_S = 10.0
 
 
-def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[str]:
+def overview(nodes: Sequence[NodeSnapshot], silent_nodes: Mapping[int, str]) -> list[Sentence]:
     """Return what fits a terminal: the places of most ranks, and the nodes that are silent."""
-    lines = [english(line) for line in place_lines(nodes)]
+    lines = place_lines(nodes)
     if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more places (--stacks shows all)"]
-    lines += [f"node {rank} ({name}) does not answer" for rank, name in sorted(silent_nodes.items())]
+        lines = [*lines[:MOST_LINES], sentence("more-places", count=len(lines) - MOST_LINES)]
+    lines += [sentence("node-silent", node=node, name=name) for node, name in sorted(silent_nodes.items())]
     return lines
 
 

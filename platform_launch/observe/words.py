@@ -84,6 +84,8 @@ WORDS: Mapping[str, str] = {
     # Where ranks are, and their stacks.
     "place": "{who}: {what}",
     "in": "{what}, in {operation}",
+    "more-places": "and {count} more places (--stacks shows all)",
+    "node-silent": "node {node} ({name}) does not answer",
     "no-stack": "no stack",
     "more-stacks": "and {count} more different stacks",
     "with-state": "{what} {state}",

@@ -207,7 +207,7 @@ def test_who_works_is_not_named_beside_one_that_is_stuck() -> None:
 
 def test_overview_shows_a_line_a_place() -> None:
     ranks = (waiting(0), waiting(1), absent(2, VALIDATE))
-    lines = overview([NodeSnapshot(0, "gn7", 0.0, ranks, {0: "GPU 4"})], {1: "gn8"})
+    lines = [english(one) for one in overview([NodeSnapshot(0, "gn7", 0.0, ranks, {0: "GPU 4"})], {1: "gn8"})]
     assert lines == [
         "ranks 0 and 1: /job/train.py:56 in step, in all_reduce #6",
         "rank 2 (node 0, gn7, pid 102, GPU 4): /job/train.py:88 in validate",

@@ -16,6 +16,8 @@ import pytest
 from platform_launch.cli import main
 from platform_launch.observe import control
 from platform_launch.observe.control import ControlSocket
+from platform_launch.observe.words import english
+from platform_launch.sentences import sentence
 
 
 @contextmanager
@@ -54,6 +56,23 @@ def test_each_job_is_shown_once_however_many_of_its_nodes_are_here(
         assert "rank 1 waits on gn6" in shown[1]
         assert main(["inspect", "--format", "json"]) == 0
         assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PLATFORM_LAUNCH_LANG", "zh")
+    ours = answer("gn6", 1, 2, log="a.log")
+    line = sentence("node-silent", node=3, name="gn9")
+    with launches(tmp_path, ours | {"lines": [english(line)], "line_sentences": [line.document()]}):
+        assert main(["inspect"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        "2 个 rank，1 个节点；上一次进展在 38 秒前；日志 a.log",
+        "rank 1 waits on gn6",
+        "节点 3（gn9）没有应答",
+    ]
 
 
 def test_a_launch_that_ends_while_launches_are_found_is_passed_over(

@@ -66,7 +66,7 @@ def test_64_nodes_answer_and_are_shown_on_one_screen() -> None:
     assert sorted(heard.given) == [rank for rank in range(NODES) if rank != 5]
     assert heard.silent == {}
     seen = [reply.snapshot for reply in heard.given.values() if reply.snapshot is not None]
-    lines = overview([*seen, nodes[5].snapshot], heard.silent)
+    lines = [english(line) for line in overview([*seen, nodes[5].snapshot], heard.silent)]
     assert len(lines) == 2
     assert lines[0].startswith("ranks 0-76 and 78-127: /job/train.py:56 in step")
     assert lines[1] == "rank 77 (node 38, gn38, pid 177): /job/train.py:88 in validate"
@@ -84,7 +84,7 @@ def test_of_many_ranks_a_person_reads_a_screen_and_the_odd_ranks_first() -> None
     ]
     silent = {node: f"gn{node}" for node in range(125, 250)}
     finding = [english(line) for line in finding_lines(judge(nodes, 1000, silent), 60.0)]
-    assert all(len(line) < 4000 for line in (*finding, *overview(nodes, {})))
+    assert all(len(line) < 4000 for line in (*finding, *map(english, overview(nodes, {}))))
     few = rarest(nodes, 8)
     seen = [rank.rank for node in few for rank in node.ranks]
     assert (set(seen[:3]), len(seen)) == (odd, 8)

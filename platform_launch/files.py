@@ -93,7 +93,7 @@ def foreign_problem(found: os.stat_result, forbidden: int) -> str:
     if found.st_uid not in (os.geteuid(), 0):
         return Phrase("it belongs to user {uid}", uid=found.st_uid)
     if found.st_mode & forbidden:
-        what = "read or change" if forbidden == OTHERS_MAY_READ else "change"
+        what = Phrase("read or change" if forbidden == OTHERS_MAY_READ else "change")
         return Phrase("others may {what} it (mode {mode:04o})", what=what, mode=stat.S_IMODE(found.st_mode))
     return ""
 

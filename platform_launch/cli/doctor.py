@@ -116,7 +116,9 @@ def _summary(checked: Sequence[str]) -> str:
     for topic, _, what in (name.partition(": ") for name in checked):
         topics.setdefault(topic, []).append(what)
     told = [
-        Phrase("{topic}: {whats}", topic=topic, whats=joined(whats)) if any(whats) else topic
+        Phrase("{topic}: {whats}", topic=Phrase(topic), whats=joined(map(Phrase, whats)))
+        if any(whats)
+        else Phrase(topic)
         for topic, whats in topics.items()
     ]
     summary = Phrase("{checks}: {topics}", checks=counted(len(checked), "check"), topics=joined(told, "; "))

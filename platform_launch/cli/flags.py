@@ -77,7 +77,9 @@ def _refused(
     option = max(param.opts, key=len) if isinstance(param, click.Option) else ""
     flag = option or (param.human_readable_name if param else "")
     hint = (
-        Phrase("{where} --help lists the {listed}", where=ctx.command_path, listed="options") if ctx else ""
+        Phrase("{where} --help lists the {listed}", where=ctx.command_path, listed=Phrase("options"))
+        if ctx
+        else ""
     )
     refused = Phrase(
         "{flag} {value}: expected {what}{limits}",

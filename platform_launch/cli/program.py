@@ -60,7 +60,9 @@ class Commands(click.Group):
             also = Phrase(" Did you mean {near}?", near=near[0]) if near else ""
             raise UsageError(
                 Phrase("No such command '{name}'.{also}", name=name, also=also),
-                Phrase("{where} --help lists the {listed}", where=ctx.command_path, listed="commands"),
+                Phrase(
+                    "{where} --help lists the {listed}", where=ctx.command_path, listed=Phrase("commands")
+                ),
             )
         return super().resolve_command(ctx, args)
 
@@ -114,7 +116,7 @@ def run_program(group: click.Group, name: str, arguments: Sequence[str] | None) 
                 UsageError(message, Phrase("{name} COMMAND --help lists the options of a command", name=name))
             )
         where, of = error.ctx.command_path, error.ctx.command
-        listed = "commands" if isinstance(of, click.Group) else "options"
+        listed = Phrase("commands" if isinstance(of, click.Group) else "options")
         if isinstance(error, click.MissingParameter) and error.param is not None:
             kind, option = error.param.type, isinstance(error.param, click.Option)
             missing = max(error.param.opts, key=len) if option else error.param.human_readable_name

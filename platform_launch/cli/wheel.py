@@ -124,7 +124,9 @@ def _print(node: NodeReport) -> None:
         *(
             (
                 Phrase("op {name}", name=op),
-                Phrase("{state} {problem}", state=state, problem=node.problems.get(op, "").split(";")[0]),
+                Phrase(
+                    "{state} {problem}", state=Phrase(state), problem=node.problems.get(op, "").split(";")[0]
+                ),
             )
             for op, state in node.ops.items()
         ),

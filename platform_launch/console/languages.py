@@ -142,7 +142,12 @@ def _said(value: object) -> object:
     words = chinese.phrases().get(template)
     if words is None and values and not _LETTER.search(_FIELD.sub("", template)):
         words = reduce(lambda text, pair: text.replace(*pair), _PUNCTUATION, template)
-    return value if words is None else words.format(**{name: _said(one) for name, one in values.items()})
+    return value if words is None else words.format(**{name: _value(one) for name, one in values.items()})
+
+
+def _value(value: object) -> object:
+    """Return a value of a phrase; a single word that is no phrase may be the name of something."""
+    return _said(value) if isinstance(value, Phrase) or " " in str(value) else value
 
 
 def why_word(english: str, language: str) -> str:

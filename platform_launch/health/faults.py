@@ -157,7 +157,7 @@ def _of_port(port: PortHealth, first: PortHealth | None) -> Iterator[DeviceFindi
             "rdma-port-lost",
             Grade.BAD,
             port.place,
-            Phrase("was active, and is {state}", state=port.state.lower() or "gone"),
+            Phrase("was active, and is {state}", state=port.state.lower() or Phrase("gone")),
             "check cable, switch port and subnet manager (ibstat)",
         )
 

@@ -15,7 +15,12 @@ from platform_launch.text import Phrase, joined
 
 # HW slowdown, HW thermal, HW power brake, SW thermal; the SW power cap (0x4) is normal under load.
 SLOWDOWN_MASK = 0xE8
-_SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
+_SLOWDOWNS = {
+    0x8: Phrase("hardware slowdown"),
+    0x20: Phrase("heat"),
+    0x40: Phrase("heat"),
+    0x80: Phrase("power brake"),
+}
 SLOWDOWN_WINDOW_S, SLOWDOWN_SHARE, _FEWEST = 600.0, 0.6, 8
 NVLINK_WINDOW_S, NVLINK_MINUTES = 1800.0, 15
 FLAP_WINDOW_S, FLAPS = 1800.0, 3

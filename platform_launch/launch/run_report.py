@@ -63,7 +63,7 @@ class RunReport:
                 "node {rank} ({host}) is {grade}: {reason}",
                 rank=node.node_rank,
                 host=node.host,
-                grade=node.health.grade.value,
+                grade=Phrase(node.health.grade.value),
                 reason=reason,
             )
             for node in self.nodes

@@ -18,7 +18,7 @@ from platform_launch.topology import DEFAULT_MASTER_PORT
 
 T = TypeVar("T")
 
-DEFAULT_PORT = Sourced(DEFAULT_MASTER_PORT, "default")
+DEFAULT_PORT = Sourced(DEFAULT_MASTER_PORT, Phrase("default"))
 
 USER_NNODES = ("NNODES", "NUM_NODES", "NODE_COUNT")
 """Names by which users say the number of nodes where the platform does not."""

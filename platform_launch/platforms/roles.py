@@ -51,7 +51,7 @@ def place_by_role(reading: Reading, roles: Sequence[Role], own_role: str, index:
     reading.node_rank = None
     own = next((role for role in training if role.name == own_role), None)
     if own is None:
-        names = shown_list([role.name for role in training]) or "none"
+        names = shown_list([role.name for role in training]) or Phrase("none")
         reading.refuse(
             "node_rank",
             Phrase(

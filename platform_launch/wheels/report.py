@@ -157,7 +157,7 @@ def differences(first: NodeReport, second: NodeReport) -> list[str]:
         if one != other
     ]
     for name in sorted({*first.ops, *second.ops}):
-        one, other = first.ops.get(name, Phrase("unknown")), second.ops.get(name, Phrase("unknown"))
+        one, other = (Phrase(node.ops.get(name, "unknown")) for node in (first, second))
         if one != other:
             found.append(
                 Phrase(

@@ -261,6 +261,11 @@ def _texts(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+    yield from _counted(tree)
+
+
+def _counted(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "counted":
             noun = ast.literal_eval(node.args[1])
             yield from (counted(number, noun).template for number in (1, 2))
@@ -268,6 +273,7 @@ def _texts(tree: ast.AST) -> Iterator[str]:
 
 def _spoken(tree: ast.AST) -> Iterator[str]:
     """Yield what a person may read: the words of phrases, and texts without values where a person reads."""
+    yield from _counted(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in ("hint", "address_hint", "mend"):
             assert not isinstance(node.value, ast.JoinedStr), f"{ast.unparse(node)}: expected a Phrase"
@@ -345,6 +351,12 @@ def test_advice_is_said_in_chinese_with_its_values_and_the_advice_within_it() ->
     assert languages.phrase_words("{of} unset}") == "{of} unset}"
     finding = Event("shm-small", "WARN", fields={"what": "little", "hint": more})
     assert "little; 请为容器分配" in languages.event_line(finding)
+
+
+@pytest.mark.usefixtures("in_chinese")
+def test_a_value_that_happens_to_be_a_word_of_this_program_stays_what_it_is() -> None:
+    said = Phrase("{name!r}: {nodes}; {state}", name="default", nodes="nodes", state=Phrase("default"))
+    assert languages.phrase_words(said) == "'default'：nodes；默认值"
 
 
 def test_chinese_is_wrapped_between_characters_and_takes_two_columns_each() -> None:

@@ -278,6 +278,8 @@ def test_two_runs_at_once_need_two_names(cluster: list[Node], tmp_path: Path) ->
     refused = cluster[0].dist_launch("run", short)
     assert refused.returncode == 64
     assert f"job 'default' runs already: {long}" in refused.stderr
+    refused = cluster[0].dist_launch("run", short, env={"PLATFORM_LAUNCH_LANG": "zh"})
+    assert f"作业 'default' 已在运行：{long}" in refused.stderr
     beside = cluster[0].dist_launch("run", "--name", "beside", short)
     assert beside.stdout.count("done") == 4
     first.send_signal(signal.SIGTERM)

@@ -79,7 +79,7 @@ def unknown_hcas(facts: Facts) -> Iterator[Finding]:
                 "NCCL_IB_HCA={chosen} selects no active port of this node (active: {active}): NCCL would use "
                 "slow sockets",
                 chosen=chosen,
-                active=_names(active) or "none",
+                active=_names(active) or Phrase("none"),
             ),
             "NCCL_IB_HCA",
             "unset it: the active ports are then named exactly",
@@ -91,4 +91,4 @@ def _names(ports: list[HcaPort]) -> str:
 
 
 def _indices(port: HcaPort) -> str:
-    return ", ".join(f"{index} ({kind})" for index, kind in port.gids) or "none"
+    return ", ".join(f"{index} ({kind})" for index, kind in port.gids) or Phrase("none")

@@ -15,6 +15,7 @@ from platform_launch.cli.flags import OneOf
 from platform_launch.cli.init_hosts import master_of, read_hosts, settle_hosts, start_or_show
 from platform_launch.cli.job import ENTRYPOINT, IMAGE_ENTRYPOINT, build, said_by_flags, warn
 from platform_launch.cli.job_options import description, job_options
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import write_new
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.console import Console
@@ -106,6 +107,7 @@ _WITHOUT_QUESTIONS = {
     "--directory", type=click.Path(path_type=Path, file_okay=False), default=".", help="Write here."
 )
 @click.option("--force", is_flag=True, help="Write over existing files.")
+@lang_option
 @click.pass_context
 def command(
     ctx: click.Context,

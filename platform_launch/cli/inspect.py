@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words, rank_words
@@ -24,6 +25,7 @@ from platform_launch.text import Phrase, counted, joined
 @click.command("inspect")
 @click.option("--stacks", is_flag=True, help="Show every rank's whole stacks.")
 @json_or_table
+@lang_option
 def command(stacks: bool, form: str) -> int:
     """Show what all ranks of a running job are doing now, asked from any of its nodes.
 

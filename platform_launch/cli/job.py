@@ -15,6 +15,7 @@ from platform_launch.cli import run
 from platform_launch.cli.flags import OneOf
 from platform_launch.cli.job_options import description, job_options
 from platform_launch.cli.job_server_check import ask
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import read_text, write_new
 from platform_launch.cli.run import ScriptArguments
 from platform_launch.confidential import looks_secret, secret_arguments
@@ -43,6 +44,7 @@ _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, th
 @click.option(
     "--server-check", is_flag=True, help="Write nothing, submit nothing: would the cluster take it?"
 )
+@lang_option
 @click.pass_context
 def command(
     ctx: click.Context,

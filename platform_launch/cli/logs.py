@@ -12,6 +12,7 @@ import click
 from platform_launch import streams
 from platform_launch.cli import completion
 from platform_launch.cli.flags import OneOf, WholeNumber, log_dir_option
+from platform_launch.cli.options import lang_option
 from platform_launch.console import STDOUT, Console
 from platform_launch.console.screen import Screen
 from platform_launch.errors import InputError, UsageError
@@ -51,6 +52,7 @@ _STANDARD_INPUT = NodeLog(Path("-"), None, "", None)
 )
 @click.option("-n", "--tail", type=WholeNumber(0), metavar="LINES", help="Only the last lines.")
 @log_dir_option
+@lang_option
 def command(
     names: tuple[str, ...],
     *,

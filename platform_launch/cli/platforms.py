@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from platform_launch.cli.flags import json_or_table
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.console.languages import phrase_words
 from platform_launch.platforms import PLATFORMS
@@ -13,6 +14,7 @@ from platform_launch.text import Phrase
 
 @click.command("platforms")
 @json_or_table
+@lang_option
 def command(form: str) -> None:
     """List the platforms this launcher knows, in the order they are tried."""
     if form == "json":

@@ -10,6 +10,7 @@ import click
 
 from platform_launch.cli import completion
 from platform_launch.cli.flags import Number, OneOf
+from platform_launch.cli.options import lang_option
 from platform_launch.cli.output import print_json
 from platform_launch.cli.program import SETTINGS
 from platform_launch.console import Console
@@ -60,6 +61,7 @@ def command() -> None:
     show_default=True,
     help="names: separated by commas, for sbatch --exclude.",
 )
+@lang_option
 def show(quarantine: Path | None, form: str) -> int:
     """List the nodes in quarantine."""
     nodes = read(needed_file(quarantine), tell=Console().tell)
@@ -80,6 +82,7 @@ def show(quarantine: Path | None, form: str) -> int:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @click.option("--reason", required=True, help="Why.")
 @click.option("--hours", type=Number(0, min_open=True), help="For how long (default: until it is released).")
+@lang_option
 def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: float | None) -> int:
     """Put nodes in quarantine."""
     path, now = needed_file(quarantine), time.time()
@@ -97,6 +100,7 @@ def add(quarantine: Path | None, nodes: tuple[str, ...], reason: str, hours: flo
 @command.command("release")
 @quarantine_file_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.names(_held))
+@lang_option
 def release(quarantine: Path | None, nodes: tuple[str, ...]) -> int:
     """Let nodes out of quarantine."""
     path = needed_file(quarantine)

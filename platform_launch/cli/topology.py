@@ -24,6 +24,7 @@ from platform_launch.topology import Topology
 @options.topology_options
 @options.assume_gpus
 @json_or_table
+@options.lang_option
 def command(form: str, assume_gpus: str | None, **flags: Any) -> int:
     """Print which node of which job this is, and where each value came from.
 

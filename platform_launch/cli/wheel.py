@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from platform_launch.cli.flags import Number, WholeNumber, json_or_table
+from platform_launch.cli.options import lang_option
 from platform_launch.console import Console
 from platform_launch.console.languages import phrase_words
 from platform_launch.environment import Environment
@@ -49,6 +50,7 @@ def command() -> None:
     show_default=True,
     help="Folder for wheel, note and log.",
 )
+@lang_option
 def build(
     version: str | None, source: Path | None, ops: str, arch: str, jobs: int | None, output: Path
 ) -> int:
@@ -66,6 +68,7 @@ def build(
 @command.command("install")
 @click.argument("wheel", type=click.Path(path_type=Path))
 @_PYTHON
+@lang_option
 def install(wheel: Path, python: str) -> int:
     """Install a wheel on this node, if it fits torch, Python and GPUs.
 
@@ -86,6 +89,7 @@ def install(wheel: Path, python: str) -> int:
     metavar="A.json B.json",
     help="Name in what two nodes differ, from what --format json printed on each.",
 )
+@lang_option
 def check(python: str, timeout: float, form: str, compare: tuple[Path, Path] | None) -> int:
     """Say which ops of this node's DeepSpeed are compiled.
 

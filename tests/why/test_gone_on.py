@@ -228,6 +228,7 @@ def test_a_server_of_files_that_came_back_is_no_cause(explain_text: Explain, los
     [
         "[gn1:11] unable to open mca_ras_lsf: libbat.so: cannot open shared object file (ignored)",
         "[gn1:11] PMIX ERROR: ERROR in file gds_ds12_lock_pthread.c at line 168",
+        "[gn1:11] PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2198",
         "[gn1:11] 3 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
         '[gn1:11] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
         "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error",

@@ -31,6 +31,7 @@ from platform_launch.text import Phrase
 ENTRYPOINT = "start_multinode_platform.sh"
 IMAGE_ENTRYPOINT = f"/workspace/{ENTRYPOINT}"
 _LONGEST_GRACE_S = 86_400
+_NO_FILE = "platform-launch init writes one; or give its keys as flags (platform-launch job --help)"
 _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, the log, the launch record
 
 
@@ -62,7 +63,7 @@ def command(
     TARGET is slurm, kubernetes, jobset, pytorchjob, trainjob, leaderworkerset, volcano or kubebrain.
     """
     flag_values = description(flags, ctx.meta["script_args"])
-    told = merge(read(read_text(file), str(file)), flag_values) if file is not None else flag_values
+    told = merge(read(read_text(file, _NO_FILE), str(file)), flag_values) if file is not None else flag_values
     with said_by_flags() if file is None else nullcontext():
         job = build(target, told)
         text = jobs.render(job, target)

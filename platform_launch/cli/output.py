@@ -41,13 +41,13 @@ def print_json(document: object) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def read_text(path: Path) -> str:
-    """Return a file's text. Raises InputError when it cannot be read."""
+def read_text(path: Path, hint: str = "") -> str:
+    """Return a file's text. Raises InputError when it cannot be read; ``hint`` is what to do then."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(
-            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror)
+            Phrase("{path} cannot be read: {problem}", path=path, problem=error.strerror), hint
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(Phrase("{path} is not a text file: expected UTF-8", path=path)) from error

@@ -114,6 +114,7 @@ def test_an_endless_grace_period_is_refused(grace: str, capsys: pytest.CaptureFi
         (["kubernetes", *FLAGS, "--secret-env", "hf_abcdef"], 64, "expected NAME=VALUE"),
         (["kubernetes", *FLAGS, "--memory-gib", "16", "--shm-gib", "16"], 64, "does not fit"),
         (["kubernetes", *FLAGS, "--file", "/nowhere.yaml"], 66, "cannot be read"),
+        (["kubernetes", "--file", "/nowhere.yaml"], 66, "platform-launch init writes one"),
         (["kubernets", *FLAGS], 64, "kubernets"),
         (["kubernetes", *FLAGS, "train.py"], 64, "train.py"),
         (["slurm", "--name", "a", "--account", "a b"], 64, "account 'a b'"),

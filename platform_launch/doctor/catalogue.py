@@ -84,6 +84,7 @@ _DEEP = {
 }
 # Tried by all nodes together, by `doctor` alone.
 _CLUSTER = {
+    "clock-differs",
     "collective-failed",
     "collective-measured",
     "collective-wrong",

@@ -28,7 +28,7 @@ MUST_AGREE = frozenset(
 # Worth saying beside a difference that is only warned of.
 _REMARKS = {"script": "nearly always a mistake: each node runs the file it has"}
 _MOST_PATHS = 4
-_LARGEST_CLOCK_OFFSET_S = 2.0
+LARGEST_CLOCK_OFFSET_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,12 @@ def _where(name: str, ranks: Iterable[int], nodes: Iterable[Fingerprint]) -> str
 
 
 def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
-    wrong = {rank: offset for rank, offset in offsets_s.items() if abs(offset) > _LARGEST_CLOCK_OFFSET_S}
+    wrong = {rank: offset for rank, offset in offsets_s.items() if abs(offset) > LARGEST_CLOCK_OFFSET_S}
     if not wrong:
         return []
     worst = max(wrong, key=lambda rank: abs(wrong[rank]))
     warning = (
-        f"clock: {in_words(wrong)} differ from node 0 by more than {_LARGEST_CLOCK_OFFSET_S:g} s "
+        f"clock: {in_words(wrong)} differ from node 0 by more than {LARGEST_CLOCK_OFFSET_S:g} s "
         f"(node {worst}: {wrong[worst]:+.1f} s): times in logs of different nodes cannot be compared"
     )
     return [warning]

@@ -153,6 +153,15 @@ def test_interfaces_of_different_mtu_are_told_by_node() -> None:
     assert blamed(of(9000, 1500)) == {"mtu-differs": ["all nodes"]}
 
 
+def test_clocks_that_differ_are_named_with_the_one_that_differs_most() -> None:
+    assert blamed(Document(endpoints=endpoints(3), clock_offsets_s={0: 0.0, 1: 1.5, 2: -1.5})) == {}
+    (one,) = judge(Document(endpoints=endpoints(3), clock_offsets_s={1: 7200.0, 2: 0.1}))
+    assert (one.id, one.where) == ("clock-differs", "node 1")
+    (several,) = judge(Document(endpoints=endpoints(4), clock_offsets_s={1: 4.0, 2: -60.0, 3: 0.0}))
+    assert several.where == "all nodes"
+    assert "node 1-2 (node 2: -60 s)" in str(several.what)
+
+
 def test_a_closed_master_port_is_named_apart() -> None:
     document = Document(
         endpoints=endpoints(2), reach={0: {}, 1: {}}, master_port={1: "10.0.0.1:29500: no answer"}
@@ -200,6 +209,7 @@ def test_a_document_travels_whole() -> None:
         large_lost={0: (1,)},
         master_port={1: "refused"},
         master_unnamed=(1,),
+        clock_offsets_s={1: -2.5},
         measurements=(
             Measurement((0, 1), problem="x", wrong=True, silent=(1,)),
             Measurement((0, 1), "", False, (), 1.5, 2.5),

@@ -83,6 +83,7 @@ def meet(
                 "this node did not meet the others at {where}: {failure}", where=where, failure=found.failure
             ),
             f"node {task.node_rank}",
-            "was the doctor started on every node, with the same MASTER_ADDR? --timeout waits longer",
+            found.hint
+            or "was the doctor started on every node, with the same MASTER_ADDR? --timeout waits longer",
         )
     ]

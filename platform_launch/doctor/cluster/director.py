@@ -18,6 +18,7 @@ from platform_launch.doctor.cluster.document import (
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.rendezvous import large_packets
 from platform_launch.rendezvous.coordinator import Coordinator
+from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
 from platform_launch.rendezvous.ranks import describe_absent
@@ -55,6 +56,7 @@ class Director:
         self._say = say
         self._endpoints: dict[int, Endpoint] = {}
         self._duplicates: dict[int, str] = {}
+        self._clock_offsets_s: dict[int, float] = {}
         self._everyone = range(task.nnodes)
         self._ranks = coordinator.membership.ranks
         self._foreign: dict[int, str] = {}
@@ -91,6 +93,7 @@ class Director:
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
             master_unnamed=tuple(rank for rank, found in answers.items() if found.master_unnamed),
             measurements=tuple(self._measurements),
+            clock_offsets_s=self._clock_offsets_s,
         )
         coordinator.publish(DoctorState(self._endpoints, self._round, document=document))
         self._wait(self._all_left, _LEAVE_LIMIT_S)
@@ -116,9 +119,11 @@ class Director:
         deadline = time.monotonic() + limit_s
         while not done() and time.monotonic() < deadline:
             for change in self._coordinator.step():
-                rejection = change.rejection
-                if rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
-                    self._duplicates[rejection.node_rank] = change.member.node.host
+                rejection, node = change.rejection, change.member.node
+                if change.kind is ChangeKind.JOINED:  # its first word, and just said
+                    self._clock_offsets_s[node.node_rank] = node.wall_clock_s - time.time()
+                elif rejection is not None and rejection.kind is RejectionKind.RANK_TAKEN:
+                    self._duplicates[rejection.node_rank] = node.host
                 elif rejection is not None and rejection.kind is RejectionKind.OTHER_PROTOCOL:
                     rank = rejection.node_rank
                     if rank in self._everyone and rank not in self._ranks:

@@ -107,7 +107,8 @@ class Document(Message):
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
     through to MASTER_PORT to the reason, ``master_unnamed`` holds those of them on which the master's name
     has no address; ``duplicates`` maps the ranks that came twice to the second host, and ``foreign`` those
-    whose launchers speak another protocol to what differs.
+    whose launchers speak another protocol to what differs. ``clock_offsets_s`` is by how much each node's
+    clock was ahead of that of node 0 when it came.
     """
 
     most_bytes: ClassVar[int] = 4 * _MIB
@@ -122,6 +123,7 @@ class Document(Message):
     master_port: Mapping[int, str] = field(default_factory=dict)
     master_unnamed: tuple[int, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    clock_offsets_s: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,10 @@ PURPOSE = Purpose("doctor", (Endpoint, ReachReport, Share, JaxAddress, DoctorSta
 
 @dataclass(frozen=True)
 class PartAnswer(Message):
-    """What a part says to the doctor that started it: a document, or why there is none."""
+    """What a part says to the doctor that started it: a document, or why there is none and what to do."""
 
     most_bytes: ClassVar[int] = 5 * _MIB
 
     document: Document | None = None
     failure: str = ""
+    hint: str = ""

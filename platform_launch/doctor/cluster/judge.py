@@ -9,6 +9,7 @@ from platform_launch.doctor.cluster.document import Document, Endpoint, Measurem
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
 from platform_launch.rendezvous.ranks import compact
+from platform_launch.rendezvous.verdict import LARGEST_CLOCK_OFFSET_S
 from platform_launch.text import Phrase, joined
 
 Endpoints = Mapping[int, Endpoint]
@@ -30,6 +31,7 @@ def judge(document: Document) -> list[Finding]:
         *_presence(document),
         *_matrix(document),
         *_packet_sizes(document.endpoints),
+        *_clocks(document.clock_offsets_s),
         *_collectives(document),
         *_measured(document.measurements),
     ]
@@ -153,6 +155,26 @@ def _packet_sizes(endpoints: Endpoints) -> Iterator[Finding]:
         Phrase("the nodes' interfaces have different MTUs: {sizes}", sizes=joined(sizes)),
         f"node {others[0]}" if len(others) == 1 and len(most) > 1 else "all nodes",
         "give all of them the one that the switches carry (ip link set dev NAME mtu 9000)",
+    )
+
+
+def _clocks(offsets_s: Mapping[int, float]) -> Iterator[Finding]:
+    wrong = [rank for rank, offset_s in sorted(offsets_s.items()) if abs(offset_s) > LARGEST_CLOCK_OFFSET_S]
+    if not wrong:
+        return
+    worst = max(wrong, key=lambda rank: abs(offsets_s[rank]))
+    yield warning(
+        "clock-differs",
+        Phrase(
+            "clocks differ from node 0's by more than {limit:g} s: node {ranks} (node {worst}: {offset} s)",
+            limit=LARGEST_CLOCK_OFFSET_S,
+            ranks=compact(wrong),
+            worst=worst,
+            offset=f"{offsets_s[worst]:+.0f}",
+        ),
+        f"node {worst}" if len(wrong) == 1 else "all nodes",
+        "let chrony or ntpd set them: times in logs of different nodes cannot be compared, and tokens and "
+        "certificates may be refused",
     )
 
 

@@ -82,19 +82,20 @@ class Part:
 
     def take(self) -> PartAnswer:
         """Return what came out."""
+        hint = ""
         try:
             load_torch(bare=True)
             return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
         except StoreError as error:
             failure = f"node 0 does not answer any more, {self.stage}: {error}"
         except LaunchError as error:
-            failure = error.message
+            failure, hint = error.message, error.hint
         except RejectedError as error:
             refused = launch_error(error.rejection)
-            failure = f"{refused.message}; {refused.hint}"
+            failure, hint = refused.message, refused.hint
         except (NeverReachedError, OSError) as error:
             failure = str(error)
-        return PartAnswer(failure=failure.partition("\n")[0])
+        return PartAnswer(failure=failure.partition("\n")[0], hint=hint)
 
     def _take_part(self, secret: Secret | None) -> Document:
         with CollectiveWorkers(self.task) as self._workers:

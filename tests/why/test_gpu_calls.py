@@ -332,6 +332,19 @@ def test_library_that_crashed_is_the_first_of_the_stack_that_is_not_the_systems(
     assert verdict.details["library"] == "/env/lib/python3.11/fastcomm/core.cpython-311.so"
 
 
+def test_gpu_library_that_mpi_lacks_outranks_the_crash_that_its_abort_brings(explain_text: Explain) -> None:
+    says = "MPIDI_CRAY_init: GPU_SUPPORT_ENABLED is requested, but GTL library is not linked"
+    verdict = explain_text(
+        "[30711] signal 11 (1): Segmentation fault\n"
+        "in expression starting at /home/me/halo.jl:3\n"
+        "MPICH ERROR [Rank 2] [job id 4711.0] [Mon Nov 23 10:11:12 2026] [x9001] - "
+        f"Abort(-1) (rank 2 in comm 0): {says}\n"
+        " (Other MPI error)\n\n"
+        f"aborting job:\n{says}\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("mpi_gpu_library", "x9001", 2)
+
+
 @pytest.mark.parametrize(
     ("said", "cause"),
     [("Bad address", "mpi_gpu_buffer"), ("Resource temporarily unavailable", "mpi_network_full")],

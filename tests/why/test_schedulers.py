@@ -58,6 +58,30 @@ def test_an_older_mpiexec_writes_what_wait_returned(explain_text: Explain, code:
 
 
 @pytest.mark.parametrize(
+    ("above", "cause", "host"),
+    [
+        ("", "mpi_input", "gn12"),
+        ("ModuleNotFoundError: No module named 'fields'\n", "missing_module", None),
+        (
+            "=   BAD TERMINATION\n=   RANK 0 PID 41 RUNNING AT gn14\n=   KILLED BY SIGNAL: 9 (Killed)\n",
+            "killed",
+            "gn14",
+        ),
+    ],
+)
+def test_input_that_mpiexec_could_not_pass_on_is_no_failed_start(
+    explain_text: Explain, above: str, cause: str, host: str | None
+) -> None:
+    verdict = explain_text(
+        f"{above}[proxy:0:0@gn12] HYDU_sock_write (utils/sock.c:254): write error (Broken pipe)\n"
+        "[proxy:0:0@gn12] HYD_pmcd_pmip_control_cmd_cb (./cb.c:870): unable to write to downstream stdin\n"
+        "[proxy:0:0@gn12] main (./pmip.c:190): demux engine error waiting for event\n"
+        "[mpiexec@gn12] HYD_pmci_wait_for_completion (./pmci.c:200): error waiting for event\n"
+    )
+    assert (verdict.cause, verdict.where.host) == (cause, host)
+
+
+@pytest.mark.parametrize(
     ("code", "below", "signal"),
     [
         (9, "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)", "killed"),

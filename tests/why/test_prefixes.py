@@ -53,6 +53,10 @@ STYLES: dict[str, tuple[Prefix, str]] = {
         lambda r, n: f"(VllmWorker rank={r} pid=42{r}) ERROR 11-21 {clock(n)} [executor.py:522] ",
         "rank 1",
     ),
+    "vLLM, an older one": (
+        lambda r, n: f"(WorkerWrapper rank={r} pid=42{r}) ERROR 11-21 {clock(n)} worker_base.py:522] ",
+        "rank 1",
+    ),
     "vLLM, parallel workers": (
         lambda r, n: f"(EngineCore pid=9) (Worker_TP{r} pid=42{r}) ERROR 11-21 {clock(n)} [executor.py:559] ",
         "worker TP1",

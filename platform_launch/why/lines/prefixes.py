@@ -67,7 +67,7 @@ _KNOWN = re.compile(
       (?:std(?:out|err)[ ][FP](?:[ ]|$)
       |(?P<unithost>[A-Za-z][\w.-]{{0,100}})[ ][\w./@-]{{1,100}}\[\d{{1,10}}\]:(?:[ ]|$))?
     | \|[ ](?P<loguru>[A-Z]{{4,8}})[ ]*\|[ ](?:[\w.<>/]{{1,200}}:[\w.<>]{{1,200}}:\d{{1,6}}[ ]-[ ])?
-    | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]{{1,80}}:\d{{1,6}}\][ ]
+    | (?P<level>ERROR|WARNING|INFO|DEBUG)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[?[\w./-]{{1,80}}:\d{{1,6}}\][ ]
     | \[?(?P<severity>[EWIF])[ ]?(?P<month>\d{{1,2}}?)-?(?P<day>\d\d)[ ]
       (?:00:00:\d{{10}}\.\d{{6}}|(?P<glog>\d\d:\d\d:\d\d(?:\.\d{{1,9}})?))[ ]?
     | (?P<us>\d\d/\d\d/\d{{4}})[ ](?P<us_clock>\d\d:\d\d:\d\d)(?:[ ]-)?[ ]

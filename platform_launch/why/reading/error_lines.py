@@ -58,6 +58,9 @@ _HINTS = Guarded(
 )
 # Code that rich shows around a frame.
 _CODE = re.compile(r"\s*[│┃]\s*(?:❱\s*)?\d{1,6}\s[│┃ ]")
+# The code of a frame in a traceback whose head is not here, and what stands below it.
+_CODE_OF_FRAME = re.compile(r" {4}\S")
+_BELOW_CODE = re.compile(r"  File \"|[\w.]{1,100}(?:Error|Exception|Exit|Interrupt)\b")
 # A logger's marks, of which the message is gone or stands elsewhere.
 _MARKS = re.compile(r"(?:\s*\[[^][]{0,200}\])+\s*")
 # What could happen has not.
@@ -125,6 +128,9 @@ class ErrorLines:
         below = self._scanner.following(_LINES_OF_WORDS)
         if introduces(line.text) and any(_TRACEBACK in data for data in below):
             return
+        if _CODE_OF_FRAME.match(line.text) and below:
+            if _BELOW_CODE.match(parse(line.number + 1, below[0], self._prefixes).text):
+                return
         error = self._error_at(line, below, clear=says_error(line))
         if error.clear:
             self._events.outlive_error(line.where)

@@ -115,6 +115,10 @@ def test_node_that_another_pod_found_is_no_help(explain_text: Explain) -> None:
             "sft-worker-1  0/1  OOMKilled  0  25m  10.2.0.7  gpu-17.lan  <none>  <none>",
             Location(pod="sft-worker-1", host="gpu-17.lan"),
         ),
+        (
+            "sft-worker-1   research   OOMKilled   gpu-17.lan   used too much",
+            Location(pod="sft-worker-1", host="gpu-17.lan"),
+        ),
         ("step 3/9 OOMKilled is what the kubelet calls it", NOWHERE),
     ],
 )

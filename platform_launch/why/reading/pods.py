@@ -32,6 +32,11 @@ _ROW = re.compile(
     r"[A-Z][A-Za-z:0-9]{1,60}[ \t]+\d{1,9}(?: \(\w{1,20} ago\))?[ \t]+\w{1,20}"
     r"(?:[ \t]+(?:[\da-f.:]+|<none>)[ \t]+(?P<host>[a-z0-9][\w.-]{0,252}))?(?:[ \t]|$)"
 )
+# With columns of the user's own choice: NAME, NAMESPACE, STATUS, NODE.
+_CHOSEN_ROW = re.compile(
+    r"(?P<pod>[a-z0-9][a-z0-9.-]{0,252})[ \t]{2,}(?:[a-z0-9][a-z0-9-]{0,62}[ \t]{2,})?"
+    r"(?:Evicted|Failed|OOMKilled)[ \t]{2,}(?P<host>(?=[\w.]*[.-])[a-z0-9][\w.-]{0,252})[ \t]"
+)
 # A command behind a prompt, or at the top of a log, whose output then follows; its options that take a value.
 _SHOWS = re.compile(
     r"(?P<prompt>[^\s$#]{0,100}[$#] ?)?\s{0,4}(?:kubectl|oc) (?P<words>.*\b(?:logs|exec|attach) .+)"
@@ -78,7 +83,7 @@ def _of_command(words: str) -> Location:
 
 def pod_in_row(text: str) -> Location:
     """Return the pod, and its node if it tells it, that a row of `kubectl get pods` is about."""
-    row = _ROW.match(text)
+    row = _ROW.match(text) or _CHOSEN_ROW.match(text)
     return Location(pod=row["pod"], host=row["host"]) if row else NOWHERE
 
 

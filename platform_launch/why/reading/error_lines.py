@@ -128,9 +128,8 @@ class ErrorLines:
         below = self._scanner.following(_LINES_OF_WORDS)
         if introduces(line.text) and any(_TRACEBACK in data for data in below):
             return
-        if _CODE_OF_FRAME.match(line.text) and below:
-            if _BELOW_CODE.match(parse(line.number + 1, below[0], self._prefixes).text):
-                return
+        if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
+            return
         error = self._error_at(line, below, clear=says_error(line))
         if error.clear:
             self._events.outlive_error(line.where)
@@ -171,6 +170,9 @@ class ErrorLines:
             text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
         where = line.where.filled(self._events.source.where)
         return FirstError(self._events.source.name, line.number, text, where, clear)
+
+    def _text_of(self, data: bytes) -> str:
+        return parse(0, data, self._prefixes).text
 
     def _thrown_above(self, line: Line) -> str:
         """Return the type of the C++ exception whose message a line says; nothing where that is not known."""

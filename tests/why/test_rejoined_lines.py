@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.why.conftest import Explain, progress
+import pytest
+
+from tests.why.conftest import LOGS, Explain, progress, uncaught
 
 WIDTH = 100
 RAY = (
@@ -91,3 +93,27 @@ def test_apostrophes_are_no_quotes_that_a_terminal_tore(explain_text: Explain) -
     )
     assert (verdict.cause, verdict.where.host) == ("container_user", "gn-12")
     assert (verdict.evidence[0].line, verdict.evidence[0].text) == (2, error)
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        *(("image_no_space", 72), ("slurm_layout", 72), ("jax_tasks_silent", 72), ("ib_status_4", 72)),
+        *(("home_of_rank", 80), ("enroot_hook_crashed", 80), ("watchdog_one_rank_alone", 120)),
+    ],
+)
+def test_what_a_terminal_cut_tells_the_same(explain_text: Explain, name: str, width: int) -> None:
+    text = (LOGS / f"{name}.log").read_text(encoding="utf-8")
+    told, cut = explain_text(text), explain_text(as_shown(text, width))
+    assert (cut.cause, cut.where) == (told.cause, told.where)
+
+
+def test_what_begins_a_line_of_its_own_is_no_rest_of_the_one_above(explain_text: Explain) -> None:
+    odd = uncaught("RuntimeError: the shard that this rank was given holds an odd number of documents")
+    for below in (
+        "srun: error: gn3: task 3: Killed",
+        "[2026-01-02 03:04:05] CUDA out of memory",
+        "worker: error: CUDA out of memory",
+    ):
+        verdict = explain_text(f"{odd}{below}\n")
+        assert verdict.title.endswith("an odd number of documents"), below

@@ -14,6 +14,14 @@ WRAPPED = [
     *((name, width) for name in ("port_in_use", "shape_mismatch", "module_shadowed") for width in (72, 80)),
     *((name, 100) for name in ("jax_tasks_silent", "store_lost_on_one_line", "tensorflow_gpu_taken")),
     *((name, 120) for name in ("nccl_heartbeat_two_ranks", "watchdog_far_behind")),
+    # A single message, or its rest alone, which says less.
+    *(
+        ("gaudi_graph", 72),
+        ("index_cache_torn", 80),
+        ("ucx_docker_bridge", 80),
+        ("checkpoint_key_absent", 80),
+    ),
+    *(("aborted_one_rank", 100), ("enroot_mount_refused", 100), ("killed_one_rank", 120)),
 ]
 TABLE = """\
 NAME                     READY   STATUS             RESTARTS      AGE

@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from platform_launch.why.lines.pasted import undressed
-from platform_launch.why.lines.rewrap import rewrapped
+from platform_launch.why.lines.rewrap import rewrapped, width_of
 from platform_launch.why.lines.scan import Readable
 
 _LARGEST = 1 << 20
 _WIDTHS = range(60, 401)
 _FEWEST_CUTS = 3
+_SHARE, _LESSER_SHARE = 2 / 3, 1 / 2
 _USUAL_WIDTHS = frozenset((80, 100, 120, 132, 160, 200))
 _GOES_ON = re.compile(r" ?[a-z_,.;:)'\"\]]| \S|[0-9a-f]{8}")
 # What begins a line of its own.
@@ -34,8 +35,11 @@ _FIRST_WORD = re.compile(r"\W*(\w+)")
 class RejoinedLog:
     """A log as it was before the terminal cut it, if it is small and was cut.
 
-    A line keeps its number: what follows from it is moved up to it and leaves an empty line.
+    A line keeps its number: what follows from it is moved up to it and leaves an empty line. ``width`` is one
+    at which lines may still be wrapped, 0 if none is.
     """
+
+    width = 0
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream
@@ -54,7 +58,9 @@ class RejoinedLog:
             self._begun = True
             return data
         self._begun = True
-        return b"\n".join(_whole(undressed(data))) if data else data
+        bare = undressed(data) if data else b""
+        self.width = width_of(bare.split(b"\n"))
+        return b"\n".join(_whole(bare)) if bare else bare
 
 
 def rejoined(stream: Readable | Iterable[bytes]) -> Readable | Iterable[bytes]:
@@ -98,7 +104,9 @@ def _rejoined(data: bytes) -> bytes:
     pairs = list(dict.fromkeys(pair for pair, is_cut in zip(pairwise(texts), cut, strict=True) if is_cut))
     going_on = [_goes_on(text, below) or _tears(text, below) for text, below in pairs]
     # The same line over and over is as long each time, whatever the terminal's width.
-    many = len({text for text, _ in pairs}) >= _FEWEST_CUTS and sum(going_on) * 3 >= len(pairs) * 2
+    different = len({text for text, _ in pairs})
+    share = _LESSER_SHARE if different > _FEWEST_CUTS else _SHARE
+    many = different >= _FEWEST_CUTS and sum(going_on) >= share * len(pairs)
     sure = width in _USUAL_WIDTHS or any(_tears(text, below) for text, below in pairs)
     if many or (pairs and all(going_on) and sure):
         for index in range(len(lines) - 2, -1, -1):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import NamedTuple
 
 _WIDTHS = range(60, 133)
 _WIDEST_USUAL = 81
@@ -19,8 +21,10 @@ _BEGINS = re.compile(
     r"\s|$|\{\"|(?:level|time|ts)=|[│┃╭╰┌└|]"
     r"|Traceback \(|\[?rank\d|\[\d{1,7}\]:?\s|\[\d{4}-|\[[A-Z]\w{2,9}\]|\(\w{1,40} pid="
     r"|\W?\d{4}-\d\d-\d\d|[IWEF]\d{4} |[-=*#+|>]{2}|(?i:debug|info|warn(?:ing)?|error|critical|fatal)(?::|\s)"
-    r"|(?:\w+\.)*\w*(?:Error|Exception): |terminate called "
+    r"|(?:\w+\.)*\w*(?:Error|Exception): |terminate called |[\w./-]{1,40}: (?:error|task|warning)\b"
 )
+# What a terminal cut between words.
+_TORN = re.compile(r" \w")
 # Who says what follows.
 _HEAD = re.compile(r"[\w./-]{1,60}: |\[[^]\s]{1,40}\](?:[^\s:]{0,20}:|(?= ))")
 # Columns of a table, and an entry of a traceback, below which stands its code.
@@ -41,9 +45,10 @@ def rewrapped(lines: list[bytes]) -> list[bytes]:
 
     What is moved up leaves an empty line.
     """
-    texts = [line.decode(errors="replace").rstrip() for line in lines]
+    whole = [line.decode(errors="replace") for line in lines]
+    texts = [line.rstrip() for line in whole]
     heads = Counter(found[0] for text in texts if (found := _HEAD.match(text)))
-    wrapped = next(filter(None, (_wrapped(texts, width, heads) for width in _widths(texts))), None)
+    wrapped = next(filter(None, (_wrapped(texts, whole, width, heads) for width in _widths(texts))), None)
     if wrapped is None:
         return lines
     joined = list(lines)
@@ -54,6 +59,33 @@ def rewrapped(lines: list[bytes]) -> list[bytes]:
     return joined
 
 
+def width_of(lines: list[bytes]) -> int:
+    """Return the width at which lines may have been wrapped that do not show it clearly, 0 if at none."""
+    texts = (line.decode(errors="replace").rstrip() for line in lines)
+    longest = max((len(text) for text in texts if " " in text.strip()), default=0)
+    return longest if longest in _WIDTHS else 0
+
+
+class Rest(NamedTuple):
+    """What may be the rest of a wrapped line, read as words and as pieces of one; of how many lines."""
+
+    texts: tuple[str, ...]
+    lines: int
+
+
+def rest_of(text: str, below: Iterable[str], width: int) -> Rest:
+    """Return what may be the rest of a line that was wrapped at a width."""
+    rest: list[str] = []
+    for line in below:
+        above = rest[-1] if rest else text
+        torn = len(above) == width and _TORN.match(line) is not None
+        alone = len(above) > width and " " not in above.strip()  # a word that was too long for a line
+        if not (alone or _fits_no_more(above, line, width)) or (_BEGINS.match(line) and not torn):
+            break
+        rest.append(line.rstrip())
+    return Rest((" " + " ".join(rest), "".join(rest)) if rest else (), len(rest))
+
+
 def _widths(texts: list[str]) -> list[int]:
     """Return the widths that text may have been wrapped at, where a few lines may not have been."""
     lengths = sorted((len(text) for text in texts if " " in text.strip()), reverse=True)
@@ -61,7 +93,7 @@ def _widths(texts: list[str]) -> list[int]:
     return [length for length in within if length in _WIDTHS][:_MOST_WIDTHS]
 
 
-def _wrapped(texts: list[str], width: int, heads: Counter[str]) -> list[bool] | None:
+def _wrapped(texts: list[str], whole: list[str], width: int, heads: Counter[str]) -> list[bool] | None:
     """Return which lines go on in the one below if text was wrapped at a width; None if it was not.
 
     Where few lines could have been, or many that follow begin as lines do, each must go on visibly.
@@ -78,8 +110,10 @@ def _wrapped(texts: list[str], width: int, heads: Counter[str]) -> list[bool] | 
     some = visible == len(pairs) and len(close) >= _FEWEST_VISIBLY and len(pairs) >= _LESSER_SHARE * sum(full)
     if not many and not some:
         return None
-    # A terminal cuts wherever its width ends, and so all lines are as long.
-    shapes = {_DIGITS.sub("0", text): len(text) == width for text in close}
+    # A terminal cuts wherever its width ends, and so all lines are as long, with the blank that ends some.
+    ends = {text: len(one) for text, one in zip(texts, whole, strict=True)}
+    longest_close = max((ends[text] for text in close), default=0)
+    shapes = {_DIGITS.sub("0", text): ends[text] == longest_close for text in close}
     return wrapped if sum(shapes.values()) <= max(1, len(shapes) * 2 // 3) else None
 
 
@@ -94,9 +128,13 @@ def _goes_on(text: str, below: str) -> bool:
 
 def _is_full(text: str, below: str, width: int) -> bool:
     """Tell whether the first word of the line below did not fit at the end of this one."""
-    first = below.split(maxsplit=1)[:1]
     apart = len(_GAP.findall(text)) > 1 or _FRAME.search(text) is not None
-    return bool(text and first) and not apart and len(text) <= width < len(text) + 1 + len(first[0])
+    return not apart and _fits_no_more(text, below, width)
+
+
+def _fits_no_more(text: str, below: str, width: int) -> bool:
+    first = below.split(maxsplit=1)[:1]
+    return bool(text and first) and len(text) <= width < len(text) + 1 + len(first[0])
 
 
 def _begins(text: str, heads: Counter[str]) -> bool:

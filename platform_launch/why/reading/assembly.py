@@ -258,7 +258,9 @@ def _root(chain: Chain) -> Raised:
 def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match]]:
     """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
     cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
-    if found := catalogue.match(raised.line.text if cut else raised.text):
+    text = raised.line.text if cut else raised.text
+    whole = (catalogue.match(one) for one in raised.line.continued)
+    if found := next(filter(None, whole), None) or catalogue.match(text):
         yield raised, found
     for line in raised.more:
         found = catalogue.match(line.text)

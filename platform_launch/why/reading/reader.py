@@ -8,7 +8,8 @@ from dataclasses import replace
 from platform_launch.why.lines.clock import Clock
 from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain
 from platform_launch.why.lines.prefixes import Prefixes
-from platform_launch.why.lines.rejoin import rejoined, unwrapped
+from platform_launch.why.lines.rejoin import RejoinedLog, rejoined, unwrapped
+from platform_launch.why.lines.rewrap import rest_of
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
@@ -36,6 +37,9 @@ _LINES_OF_A_TRACEBACK = 80
 _LINES_TO_SURVEY = 15
 _LONGEST_SURVEYED = 300
 _LINES_OF_A_REPORT = 12
+# Of a message that was wrapped, and what may not have fitted into a line.
+_LINES_OF_A_WRAPPED = 4
+_LONGEST_WORD = 40
 # Of a box that rich draws around a traceback, and the line that ends it.
 _LINES_ABOVE = 300
 _BOX_ENDS = re.compile("[╰└]─".encode())
@@ -67,7 +71,8 @@ class LogReader:
     def __init__(self, source: LogSource, catalogue: Catalogue) -> None:
         self._name = source.name
         self._catalogue = catalogue
-        self._scanner = Scanner(rejoined(source.stream))
+        self._stream = rejoined(source.stream)
+        self._scanner = Scanner(self._stream)
         self._prefixes = Prefixes()
         self._clock = Clock(self._scanner)
         self._events = LogEvents(source, catalogue, self._scanner, self._prefixes, self._clock)
@@ -77,6 +82,8 @@ class LogReader:
         self._steps = StepReader(self._scanner.preceding, self._scanner.following)
         self._attempts = Attempts()
         self._around = Surroundings(self._scanner, self._prefixes)
+        self._rest_ends = 0  # of a line that may have been wrapped
+        self._read_until = 0
         self._recovered = 0
         self._at_end = False
         self._survey_at = 0
@@ -92,7 +99,7 @@ class LogReader:
             if self._scanner.begins_again:
                 self._begin_again(raw)
             for data in unwrap(raw.data):
-                line = self._parse(raw.number, data)
+                line = self._continued(self._parse(raw.number, data))
                 self._clock.read(line)
                 taken |= self._take(line)
             if not taken:
@@ -148,8 +155,19 @@ class LogReader:
         following = (plain(below) for below in self._scanner.following(_LINES_TO_LEARN_FROM))
         return parse(number, data, self._prefixes) if self._prefixes.learn(line.text, following) else line
 
+    def _continued(self, line: Line) -> Line:
+        """Return a line with how it reads where those below are its rest."""
+        width = self._stream.width if isinstance(self._stream, RejoinedLog) else 0
+        if not width or width - len(line.whole) >= _LONGEST_WORD:
+            return line
+        rest = rest_of(line.whole, map(plain, self._scanner.following(_LINES_OF_A_WRAPPED)), width)
+        self._rest_ends = line.number + rest.lines
+        return replace(line, continued=tuple(line.text + one for one in rest.texts))
+
     def _take(self, line: Line) -> bool:
         """Give a line to the first who knows what it means; return False if it meant nothing."""
+        if line.number <= self._read_until:
+            return False
         if (event := self._own.read(line.text)) is not None:
             return self._own.take(line, event, self._scanner.following(1))
         if self._scanner.skipped and self._take_recovered(line):
@@ -218,6 +236,8 @@ class LogReader:
     def _match(self, line: Line) -> Match | None:
         """Return what a line shows; of what Ray hands on, the end of its traceback tells more."""
         match = self._catalogue.match(line.text)
+        if line.continued and (across := self._catalogue.match_across(line.text, line.continued)):
+            match, self._read_until = across, self._rest_ends
         if match is None or not self._tracebacks.is_open:
             return match
         summed_up = self._catalogue["ray_task_error"]

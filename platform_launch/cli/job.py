@@ -31,7 +31,7 @@ from platform_launch.text import Phrase
 ENTRYPOINT = "start_multinode_platform.sh"
 IMAGE_ENTRYPOINT = f"/workspace/{ENTRYPOINT}"
 _LONGEST_GRACE_S = 86_400
-_NO_FILE = "platform-launch init writes one; or give its keys as flags (platform-launch job --help)"
+_NO_FILE = Phrase("platform-launch init writes one; or give its keys as flags (platform-launch job --help)")
 _KILL_MARGIN_S = 35  # after the launcher's own grace period: its last words, the log, the launch record
 
 

@@ -189,7 +189,9 @@ def _unforeseen(error: Exception) -> LaunchError:
     """Return what a command is told of a fault here, whose traceback stands where ``wait`` writes."""
     traceback.print_exception(error)
     return LaunchError(
-        Phrase("rank 0's dist-launch wait cannot do this: {problem}", problem=f"{type(error).__name__}: {error}"),
+        Phrase(
+            "rank 0's dist-launch wait cannot do this: {problem}", problem=f"{type(error).__name__}: {error}"
+        ),
         Phrase("its own lines tell more; dist-launch status shows what runs"),
     )
 

@@ -63,13 +63,16 @@ class Live:
     changes: list[Change] = field(default_factory=list)
     halted: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    connections: list[Store] = field(default_factory=list)
 
     @property
     def warnings(self) -> list[str]:
         return [line.text for line in self.said if line.level == "WARN"]
 
     def connect(self) -> Store:
-        return Store.connect("127.0.0.1", self.store.port, limit_s=LIMIT_S)
+        """Connect to the store until the rendezvous ends."""
+        self.connections.append(Store.connect("127.0.0.1", self.store.port, limit_s=LIMIT_S))
+        return self.connections[-1]
 
     def participant(
         self,
@@ -143,3 +146,5 @@ def live(
     finally:
         ended.set()
         thread.join()
+        for connected in (*made.connections, store):
+            connected.close()

@@ -15,6 +15,7 @@ from functools import cache
 import pytest
 
 from platform_launch.why import LogSource, Verdict, explain
+from platform_launch.why.messages.signatures import catalogue
 from tests.why.corpus import Case, cases
 
 pytestmark = pytest.mark.long
@@ -206,8 +207,13 @@ def says_the_same(plain: Verdict, dressed: Verdict) -> bool:
 
 
 def is_wrong(plain: Verdict, dressed: Verdict) -> bool:
-    """Tell whether something else is told as certain, which is not only a wider reading of the same line."""
+    """Tell whether something else is told as certain, which is not only a wider reading of the same line.
+
+    What the lost cause explains is told rightly: an extension did not compile, whatever it lacked.
+    """
     if dressed.kind != "cause" or says_the_same(plain, dressed):
+        return False
+    if plain.cause is not None and dressed.cause in catalogue()[plain.cause].explains:
         return False
     kinds = [one.exception.type for one in (plain, dressed) if one.exception is not None]
     if dressed.cause == "python_exception" and len(kinds) == 2 and kinds[0] == kinds[1]:

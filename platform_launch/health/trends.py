@@ -70,11 +70,10 @@ def _links(history: DeviceHistory, index: int) -> Iterator[DeviceFinding]:
 
 
 def _flaps(history: DeviceHistory, place: str) -> Iterator[DeviceFinding]:
-    counts = [
-        sum(port.counters.get(name, 0) for name in LINK_COUNTERS)
-        for _, port in history.port(place, FLAP_WINDOW_S)
-    ]
-    flaps = counts[-1] - counts[0] if counts else 0
+    # a port that was gone for a moment has no counters in that reading: that is not a count of 0
+    readings = [port.counters for _, port in history.port(place, FLAP_WINDOW_S)]
+    counts = [[one[name] for one in readings if name in one] for name in LINK_COUNTERS]
+    flaps = sum(count[-1] - count[0] for count in counts if count)
     if flaps >= FLAPS:
         yield DeviceFinding(
             "rdma-port-flaps",

@@ -37,6 +37,12 @@ def test_a_link_that_comes_and_goes_is_named() -> None:
     assert trends(history(*[(port(link_downed=7),) for _ in range(40)])) == []
 
 
+def test_a_port_that_was_gone_for_a_moment_did_not_flap_as_often_as_ever() -> None:
+    gone = (port(state=""),)
+    assert trends(history(gone, *[(port(link_downed=57),) for _ in range(40)])) == []
+    assert trends(history(*[(port(link_downed=57),) for _ in range(40)], gone)) == []
+
+
 def test_a_history_keeps_half_an_hour_and_its_first_reading() -> None:
     past = history(*[(gpu(),) for _ in range(500)])
     assert past.first is not None

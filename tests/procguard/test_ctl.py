@@ -74,6 +74,23 @@ def test_a_login_is_kept_for_its_server_and_forgotten(
     assert (code, "the name or the password is wrong" in said) == (64, True)
 
 
+def test_logging_out_ends_the_login_that_is_kept_and_not_the_token_of_a_script(
+    ctl: Ctl, server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD + "\n")
+    assert ctl("login", "--name", "op", "--password-file", str(password))[0] == 0
+    kept = json.loads((tmp_path / "config/procguard/tokens.json").read_text())[server.url]
+    with server.person("op") as op:
+        script = op.post("/api/v1/me/tokens", json={"label": "nightly"}).json()["token"]
+    monkeypatch.setenv("PROCGUARD_TOKEN", script)
+    assert ctl("logout")[0] == 0
+    assert server.client(kept).get("/api/v1/me").status_code == 401
+    assert server.client(script).get("/api/v1/me").status_code == 200
+    code, _, said = ctl("logout")
+    assert (code, "an API token may not do this" in said) == (64, True), said
+
+
 def test_a_group_from_a_terminal(ctl: Ctl, server: Served) -> None:
     node = FakeAgent(server, "gn6", 2)
     assert ctl("create", "t", "--master-addr", "gn6", "--backend", "gloo", "--world-size", "2")[0] == 0

@@ -69,6 +69,7 @@ def test_a_token_may_what_both_it_and_its_user_may_until_it_ends(server: Served)
     assert script.post("/api/v1/groups", json={"name": "x"}).status_code == 403
     assert script.post("/api/v1/me/tokens", json={"label": "more"}).status_code == 403, "none from one"
     assert script.put("/api/v1/me/password", json={"current": PASSWORD, "new": "1" * 9}).status_code == 403
+    assert script.post("/api/v1/logout").status_code == 403, "it would go on all the same"
     assert "token" not in other.get("/api/v1/me/tokens").json()[0], "told once"
     above = other.post("/api/v1/me/tokens", json={"label": "greedy", "role": "admin"}).json()
     assert server.client(above["token"]).get("/api/v1/users").status_code == 403

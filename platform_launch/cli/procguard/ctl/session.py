@@ -51,10 +51,13 @@ def login(url: str | None, name: str | None, password_file: Path | None) -> None
 def logout(url: str | None) -> None:
     """End the session, and forget its token."""
     env = Environment.of_this_process()
-    url, token = server(env, url)
-    with ApiClient(url, token) as client:
+    url, shown = server(env, url)
+    saved = SavedTokens(env).read().get(url)  # PROCGUARD_TOKEN goes before it, and may be a script's
+    with ApiClient(url, saved or shown) as client:
         try:
             client.send("POST", "/logout")
         except UsageError:
+            if shown and not saved:
+                raise
             click.echo("the session had ended already", err=True)
     SavedTokens(env).keep(url, None)

@@ -80,7 +80,8 @@ def _account(parts: ServerParts, who: Login) -> User | None:
 
 @router.post("/logout", operation_id="logout", status_code=204, responses=refusals(401, 403, 503))
 def logout(parts: Parts, person: Viewer, response: Response) -> None:
-    """End this session: its token is worth nothing from now on."""
+    """End this session: its token is worth nothing from now on. API tokens end at `/me/tokens`."""
+    _in_person(person)
     parts.sessions.end(person)
     for name in (SESSION_COOKIE, CSRF_COOKIE):
         response.delete_cookie(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 # What a phrase from elsewhere may ask of its values: their name, quotes, and a number of digits.
 _FIELD = re.compile(r"\{[A-Za-z_]\w*(?:!r)?(?::(?:\+?\.\d)?[fg%])?\}")
-_DEEPEST = 6
+_DEEPEST = 12
 # A word with the spaces before it, or a character of a language without them and what closes it.
 _UNBROKEN = re.compile(r"\s*(?:[!-~\u00a0-\u24ff]+|[^\s])[，。；：、）”]*")
 

@@ -87,7 +87,8 @@ class WaitingNode:
                 self._stay(self._participant)
             except NeverReachedError as error:
                 raise NodesAbsentError(
-                    str(error), "look at node 0: still pulling its image, not scheduled, or another address"
+                    error.message,
+                    "look at node 0: still pulling its image, not scheduled, or another address",
                 ) from error
             except RejectedError as error:
                 raise launch_error(error.rejection) from error

@@ -18,6 +18,7 @@ from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.reach import Reach, ReachStep, reach
 from platform_launch.rendezvous.store import Store, StoreError, StoreSilentError
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase
 
 CONNECT_LIMIT_S = 3.0
 # To connect, torch asks for names, and a store that is no store answers nothing.
@@ -41,6 +42,10 @@ _DOUBTED = (
 
 class NeverReachedError(Exception):
     """Time is up; the message says what stood in the way last."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class CoordinatorRefusedError(Exception):
@@ -131,7 +136,9 @@ class Connector:
                     participant.join()
                     return participant
             except StoreSilentError as error:
-                obstacle = f"node 0 answers, but not to a longer message ({error}); {_MTU}"
+                obstacle = Phrase(
+                    "node 0 answers, but not to a longer message ({problem}); {mtu}", problem=error, mtu=_MTU
+                )
             except (NoRendezvousError, StoreError) as error:
                 obstacle = str(error)
             except RejectedError as error:
@@ -146,10 +153,20 @@ class Connector:
             if found is not None:
                 return found
             if now >= self._deadline:
-                raise NeverReachedError(f"node 0 was not reached in {self._timeout_s:g} s: {obstacle}")
+                raise NeverReachedError(
+                    Phrase(
+                        "node 0 was not reached in {limit:g} s: {obstacle}",
+                        limit=self._timeout_s,
+                        obstacle=obstacle,
+                    )
+                )
             if now - self._reported_at >= _SAY_EVERY_S:
                 self._reported_at = now
-                text = f"waiting for node 0 for {now - self._began:.0f} s: {obstacle}"
+                text = Phrase(
+                    "waiting for node 0 for {waited:.0f} s: {obstacle}",
+                    waited=now - self._began,
+                    obstacle=obstacle,
+                )
                 self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._pause(min(_FIRST_RETRY_S + (now - self._began) / 8, _RETRY_S))
 
@@ -213,7 +230,8 @@ class Connector:
         target = self._target
         if found.step is not ReachStep.OPEN:
             return None, found.in_words(target.host, self.port)
-        store, obstacle = None, "no rendezvous answers there"
+        store: Store | None = None
+        obstacle: str = Phrase("no rendezvous answers there")
         try:
             # The address, not the name: it is the one that was just reached.
             store = self._connect(
@@ -237,7 +255,7 @@ class Connector:
             if isinstance(error, NoRendezvousError):
                 obstacle = str(error)
             where = f"{target.host}:{self.port} ({found.address})"
-            return None, f"{where} accepts connections, but {obstacle}"
+            return None, Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=obstacle)
         return participant, ""
 
     def _find(self) -> Reach:

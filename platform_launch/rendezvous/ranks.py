@@ -92,7 +92,10 @@ def looks_like_processes(present: Mapping[int, Fingerprint], nnodes: int) -> str
     spread = ranks == list(range(0, each * len(ranks), each)) if each else False
     if each < 2 or nnodes != len(ranks) * each or not (dense or spread):
         return ""
-    return (
-        f"{len(ranks)} nodes came, {nnodes} were announced, and each has {each} GPUs: WORLD_SIZE={nnodes} "
-        f"looks like the number of processes, where this launcher expects that of nodes, {len(ranks)}"
+    return Phrase(
+        "{came} nodes came, {announced} were announced, and each has {each} GPUs: WORLD_SIZE={announced} "
+        "looks like the number of processes, where this launcher expects that of nodes, {came}",
+        came=len(ranks),
+        announced=nnodes,
+        each=each,
     )

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from platform_launch.hardware import ports
 from platform_launch.hardware.names import ResolverInquiry, addresses_of, is_loopback
+from platform_launch.text import Phrase
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -42,16 +43,20 @@ class Reach:
     def in_words(self, host: str, port: int) -> str:
         """Say what stands in the way."""
         if self.step is ReachStep.NAME:
-            return f"the name {host!r} does not resolve here"
+            return Phrase("the name {host!r} does not resolve here", host=host)
         if self.step is ReachStep.NO_NAME_SERVER:
-            return f"no name server has answered yet what the address of {host!r} is"
+            return Phrase("no name server has answered yet what the address of {host!r} is", host=host)
         where = f"{host}:{port}" if self.address == host else f"{host}:{port} ({self.address})"
         if self.step is ReachStep.REFUSED:
-            itself = ", which is this machine itself," if is_loopback(self.address) else ""
-            return f"{where}{itself} refuses the connection: nothing listens there"
+            itself = Phrase(", which is this machine itself,") if is_loopback(self.address) else ""
+            return Phrase(
+                "{where}{itself} refuses the connection: nothing listens there", where=where, itself=itself
+            )
         if self.step is ReachStep.ROUTE:
-            return f"there is no route to {where}"
-        return f"{where} does not answer: the packets are lost on the way, or the machine is gone"
+            return Phrase("there is no route to {where}", where=where)
+        return Phrase(
+            "{where} does not answer: the packets are lost on the way, or the machine is gone", where=where
+        )
 
 
 def reach(host: str, port: int, limit_s: float) -> Reach:

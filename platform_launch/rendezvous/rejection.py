@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from platform_launch.errors import LaunchError, NodesAbsentError, NodesDisagreeError, TopologyError
 from platform_launch.rendezvous.protocol import Rejection, RejectionKind
+from platform_launch.text import Phrase
 
 _SAME_SECRET = "give every node the same PLATFORM_LAUNCH_SECRET (or _FILE), or none"  # noqa: S105 - advice
 
@@ -63,9 +64,10 @@ _KINDS: dict[RejectionKind, tuple[type[LaunchError], str, str]] = {
 def launch_error(rejection: Rejection) -> LaunchError:
     """Return what went wrong and what to do, with the exit code of its family."""
     family, text, hint = _KINDS[rejection.kind]
-    message = text.format(
-        who=f"node {rejection.node_rank} ({rejection.place})",
-        host=f"node 0 ({rejection.by})",
+    message = Phrase(
+        text,
+        who=Phrase("node {rank} ({place})", rank=rejection.node_rank, place=rejection.place),
+        host=Phrase("node {rank} ({place})", rank=0, place=rejection.by),
         rank=rejection.node_rank,
         place=rejection.place,
         by=rejection.by,

@@ -10,6 +10,7 @@ from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import compact, in_words
+from platform_launch.text import Phrase, joined
 
 # Training cannot work, or not as meant, where these differ. All else is worth a warning only.
 MUST_AGREE = frozenset(
@@ -41,8 +42,18 @@ class Difference:
 
     def in_words(self) -> str:
         """Return it as one line."""
-        values = "; ".join(f"{value} on {in_words(ranks)}" for value, ranks in self.values)
-        return f"{self.name}: {values}" + (f" ({_REMARKS[self.name]})" if self.name in _REMARKS else "")
+        values = joined(
+            (
+                Phrase("{value} on {nodes}", value=value, nodes=in_words(ranks))
+                for value, ranks in self.values
+            ),
+            "; ",
+        )
+        if self.name not in _REMARKS:
+            return Phrase("{name}: {values}", name=self.name, values=values)
+        return Phrase(
+            "{name}: {values} ({remark})", name=self.name, values=values, remark=_REMARKS[self.name]
+        )
 
 
 @dataclass(frozen=True)
@@ -81,13 +92,24 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     if cut_off:
         refusal = RunRefusal(
             TopologyError.exit_code,
-            "; ".join(f"node {node.node_rank}, {node.place}: {node.master_port_problem}" for node in cut_off),
+            joined(
+                (
+                    Phrase(
+                        "node {rank}, {place}: {problem}",
+                        rank=node.node_rank,
+                        place=node.place,
+                        problem=node.master_port_problem,
+                    )
+                    for node in cut_off
+                ),
+                "; ",
+            ),
             "let the nodes reach MASTER_PORT on node 0 too (firewall, security group, network policy)",
         )
     elif broken:
         refusal = RunRefusal(
             NodesDisagreeError.exit_code,
-            f"the nodes disagree: {'; '.join(broken)}",
+            Phrase("the nodes disagree: {differences}", differences=joined(broken, "; ")),
             "give every node the same image, command and number of GPUs; replace a node that lost one",
         )
     return StartVerdict(refusal, warnings, found)
@@ -123,9 +145,13 @@ def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
     if not wrong:
         return []
     worst = max(wrong, key=lambda rank: abs(wrong[rank]))
-    warning = (
-        f"clock: {in_words(wrong)} differ from node 0 by more than {LARGEST_CLOCK_OFFSET_S:g} s "
-        f"(node {worst}: {wrong[worst]:+.1f} s): times in logs of different nodes cannot be compared"
+    warning = Phrase(
+        "clock: {nodes} differ from node 0 by more than {limit:g} s (node {worst}: {offset:+.1f} s): times "
+        "in logs of different nodes cannot be compared",
+        nodes=in_words(wrong),
+        limit=LARGEST_CLOCK_OFFSET_S,
+        worst=worst,
+        offset=wrong[worst],
     )
     return [warning]
 

@@ -18,6 +18,7 @@ from platform_launch.doctor.quick import NAMES
 from platform_launch.errors import LaunchError, TopologyError
 from platform_launch.events import CATALOGUE, Event, event, marked
 from platform_launch.launch.cost import RunCost
+from platform_launch.rendezvous import rejection
 from platform_launch.rendezvous.restarts import NotAgain, NotAgainKind, describe_not_again
 from platform_launch.sentences import sentence
 from platform_launch.text import Phrase, columns, counted, wrapped
@@ -212,6 +213,10 @@ LAUNCH = (
     *("attempt.py", "cost.py", "health_watch.py", "launch.py", "publishing.py"),
     *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
 )
+ROLL_CALL = (
+    *("authentication", "connecting", "port_discovery", "ranks", "reach", "rejection", "verdict"),
+    *("run/arriving", "run/gathering"),
+)
 FILES = [
     *(
         file
@@ -221,7 +226,7 @@ FILES = [
     ),
     *(PACKAGE / name for name in ("environment.py", "files.py", "hostlist.py", "topology.py", "errors.py")),
     *(PACKAGE / "launch" / name for name in LAUNCH),
-    *(PACKAGE / "rendezvous" / name for name in ("authentication.py", "port_discovery.py", "ranks.py")),
+    *(PACKAGE / "rendezvous" / f"{name}.py" for name in ROLL_CALL),
     *(
         PACKAGE / "why" / name
         for name in ("__init__.py", "hang_records.py", "sources.py", "lines/opening.py")
@@ -238,6 +243,7 @@ SPOKEN = {
     "_variable": (2,),
     "Phrase": (0,),
     "PlanWarning": (2,),
+    "RunRefusal": (1, 2),
     "Requirement": (0, 1, 2, 4),
     "Removal": (1,),
     **dict.fromkeys((f"console.{level}" for level in ("info", "warn", "success", "error")), (0,)),
@@ -295,6 +301,7 @@ def test_all_that_is_found_refused_or_planned_is_known_in_chinese_by_its_words_a
     spoken = {text for file in FILES for text in _spoken(ast.parse(file.read_text()))}
     missing = {text for text in spoken - known.keys() if re.search(r"[a-z]{2}", FIELDS.sub("", text))}
     assert not missing
+    assert {text for _, *texts in rejection._KINDS.values() for text in texts} <= known.keys()
     checked = {
         part for name in (*NAMES, *BETWEEN_NODES, "in a process of its own") for part in name.split(": ")
     }

@@ -30,6 +30,7 @@ from platform_launch.rendezvous.run.searching import Search
 from platform_launch.rendezvous.run.state import PURPOSE, RunPhase, RunState, StopAll
 from platform_launch.rendezvous.store import StoreError, StoreSilentError
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 10.0
@@ -148,7 +149,11 @@ class Arrival:
         mine = () if self._spare else (me.node_rank,)
         self._say(
             "WARN",
-            f"node 0, {task.master_addr}, is not heard: the nodes may meet here, at {host}",
+            Phrase(
+                "node 0, {address}, is not heard: the nodes may meet here, at {host}",
+                address=task.master_addr,
+                host=host,
+            ),
             "place-opened",
         )
         self._task = replace(task, master_addr=host, spare=False, replaced=(*task.replaced, *mine))
@@ -188,12 +193,11 @@ class Arrival:
         if self._spare and self._search.is_needed_no_more:
             raise LostError(EndKind.COORDINATOR_GONE) from error
         self._wait_again(lost=True)
-        lost = (
-            f"node 0 has not answered for {error.silent_s:.0f} s"
-            if isinstance(error, StoreSilentError)
-            else "the rendezvous on node 0 broke off"
-        )
-        self._say("WARN", f"{lost}; looking for it again", "rendezvous-broken")
+        lost = Phrase("the rendezvous on node 0 broke off; looking for it again")
+        if isinstance(error, StoreSilentError):
+            silent_s = error.silent_s
+            lost = Phrase("node 0 has not answered for {silent:.0f} s; looking for it again", silent=silent_s)
+        self._say("WARN", lost, "rendezvous-broken")
 
     def _wait(self, participant: Participant) -> RunState:
         """Wait until node 0 says something final about this node."""
@@ -229,10 +233,13 @@ class Arrival:
                 )
             if now >= say_at and self.lead is None and not self._spare:
                 say_at = now + _SAY_EVERY_S
-                text = "the others are coming"
+                text = Phrase("the others are coming")
                 if state is not None and state.absent:
                     text = describe_absent(state.absent, state.nnodes, state.last_seen_s)
-                self._say("INFO", f"connected to node 0, waiting for {now - began:.0f} s: {text}")
+                waiting = Phrase(
+                    "connected to node 0, waiting for {waited:.0f} s: {text}", waited=now - began, text=text
+                )
+                self._say("INFO", waiting)
             self._pause(pause_s)
 
     def _is_final(self, state: RunState, participant: Participant) -> bool:
@@ -268,9 +275,10 @@ class Arrival:
         found = reach(host, port, CONNECT_LIMIT_S)
         if found.step in (ReachStep.OPEN, ReachStep.NO_NAME_SERVER):  # a slow name server says nothing of it
             return me
-        problem = (
-            f"reaches node 0 on port {self._connector.port} (INIT_MASTER_PORT), "
-            f"but not on MASTER_PORT: {found.in_words(host, port)}"
+        problem = Phrase(
+            "reaches node 0 on port {port} (INIT_MASTER_PORT), but not on MASTER_PORT: {problem}",
+            port=self._connector.port,
+            problem=found.in_words(host, port),
         )
         return replace(me, master_port_problem=problem)
 

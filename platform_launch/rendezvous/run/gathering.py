@@ -24,6 +24,7 @@ from platform_launch.rendezvous.ranks import absent_ranks, describe_absent, look
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.run.state import RunPhase, RunState
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase, joined
 
 _SAY_FIRST_S = 2.0
 _SAY_EVERY_S = 5.0
@@ -43,11 +44,18 @@ CORRECT_MASTER_ADDR = "set MASTER_ADDR to the name or address of node 0"
 
 def refusal_of(node: Fingerprint) -> RunRefusal:
     """Return why the job is refused for a node that cannot start."""
-    reason = f"node {node.node_rank}, {node.place}, cannot start: {node.refusal}"
+    reason = Phrase(
+        "node {rank}, {place}, cannot start: {refusal}",
+        rank=node.node_rank,
+        place=node.place,
+        refusal=node.refusal,
+    )
     # The node alone is unfit; the others only lack it.
     unfit = node.refusal_code == UnfitNodeError.exit_code
     code = NodesAbsentError.exit_code if unfit else node.refusal_code
-    return RunRefusal(code, reason, f"look at the output of node {node.node_rank}", node.node_rank)
+    return RunRefusal(
+        code, reason, Phrase("look at the output of node {rank}", rank=node.node_rank), node.node_rank
+    )
 
 
 class Gathering:
@@ -162,7 +170,7 @@ class Gathering:
                 self._coordinator.remove(member)
                 if node.identity not in self._unfit:
                     self._unfit.add(node.identity)
-                    text = f"{refusal.reason}; a spare may take its place"
+                    text = Phrase("{reason}; a spare may take its place", reason=refusal.reason)
                     self._say(ConsoleLine("WARN", text, "node-left-out-at-once"))
 
     def _leave_to_spare(self, refusal: RunRefusal) -> bool:
@@ -231,7 +239,12 @@ class Gathering:
         fit = sorted(filter(self._may_stand_in, spares), key=self._coordinator.silent_s)
         for rank, spare in zip(due, fit, strict=False):
             self._coordinator.assign(spare, rank)
-            text = f"node {rank} is replaced by a spare: node {spare.node.node_rank}, {spare.place}"
+            text = Phrase(
+                "node {rank} is replaced by a spare: node {spare}, {place}",
+                rank=rank,
+                spare=spare.node.node_rank,
+                place=spare.place,
+            )
             self._say(ConsoleLine("WARN", text, "node-replaced"))
         return absent_ranks(self.present, self._me.nnodes)
 
@@ -242,7 +255,9 @@ class Gathering:
         refusal = verdict.judge([*self.present.values(), spare.node], {}).refusal
         if refusal is not None and spare.node.identity not in self._unfit:
             self._unfit.add(spare.node.identity)
-            text = f"{spare.place} cannot stand in for others: {refusal.reason}"
+            text = Phrase(
+                "{place} cannot stand in for others: {reason}", place=spare.place, reason=refusal.reason
+            )
             self._say(ConsoleLine("WARN", text, "spare-unfit"))
         return refusal is None
 
@@ -271,14 +286,15 @@ class Gathering:
                 hint = "set WORLD_SIZE to the number of nodes, or pass --nnodes"
             elif self.master_addr_problem:
                 hint = CORRECT_MASTER_ADDR
-            reasons = (f"{text}, after {self._timeout_s:g} s", suspicion, self.master_addr_problem)
+            late = Phrase("{absent}, after {limit:g} s", absent=text, limit=self._timeout_s)
+            reasons = filter(None, (late, suspicion, self.master_addr_problem))
             code = TopologyError.exit_code if suspicion else NodesAbsentError.exit_code
-            self.refuse(RunRefusal(code, "; ".join(filter(None, reasons)), hint))
+            self.refuse(RunRefusal(code, joined(reasons, "; "), hint))
             return
         news = ago.keys() - self.state.last_seen_s.keys()
         if news or now - self._reported_at >= _SAY_EVERY_S:
             self._reported_at = now
-            waiting = f"waiting for {now - self._began:.0f} s: {text}"
+            waiting = Phrase("waiting for {waited:.0f} s: {text}", waited=now - self._began, text=text)
             self._say(ConsoleLine("INFO", waiting, "rendezvous-waiting"))
             if suspicion:
                 self._say(ConsoleLine("WARN", suspicion, "nodes-or-processes"))

@@ -34,6 +34,7 @@ from platform_launch.rendezvous.run.state import (
 )
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, why_taken
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase
 
 # A look at a thousand nodes takes a hundredth of a second.
 _QUICKEST_STEP_S = 0.05
@@ -177,7 +178,12 @@ class Lead:
         try:
             self._master_port.enter_context(announce_port(port, lambda: self.port))
         except OSError:
-            reason = f"MASTER_PORT {port} on node 0, {self._me.place}, {why_taken(port)}"
+            reason = Phrase(
+                "MASTER_PORT {port} on node 0, {place}, {why}",
+                port=port,
+                place=self._me.place,
+                why=why_taken(port),
+            )
             self.refuse(NodesAbsentError.exit_code, reason, "end that process, or pass another --master-port")
             return False
         return True
@@ -268,10 +274,16 @@ class Lead:
         names = resolve(name, limit_s=15.0)
         found = names.found
         if names.step is ReachStep.NO_NAME_SERVER:
-            return f"no name server has answered what the address of MASTER_ADDR={name!r} is", False
+            return (
+                Phrase("no name server has answered what the address of MASTER_ADDR={name!r} is", name=name),
+                False,
+            )
         if not found:
             return (
-                f"MASTER_ADDR={name!r} does not resolve on node 0, so that others may not find it either",
+                Phrase(
+                    "MASTER_ADDR={name!r} does not resolve on node 0, so that others may not find it either",
+                    name=name,
+                ),
                 False,
             )
         if any(is_here(family, address) for family, address in found):
@@ -279,10 +291,14 @@ class Lead:
         if self._leads_here(name, port):  # the address of a service is on no interface, and yet leads here
             return "", False
         addresses = ", ".join(address for _, address in found)
-        return (
-            f"MASTER_ADDR={name!r} is {addresses}, which is not this machine, {self._me.place}, "
-            "although it is node 0: others look for node 0 there"
-        ), True
+        problem = Phrase(
+            "MASTER_ADDR={name!r} is {addresses}, which is not this machine, {place}, although it is node 0: "
+            "others look for node 0 there",
+            name=name,
+            addresses=addresses,
+            place=self._me.place,
+        )
+        return problem, True
 
     def _leads_here(self, host: str, port: int) -> bool:
         target = JoinTarget(host, port, PURPOSE, self._me, self._secret)

@@ -59,7 +59,8 @@ class TakingPart:
         except (NeverReachedError, PortTakenError) as error:
             if self._task.rejoining:  # the training goes on; the launcher will have this tried again
                 return
-            self._emit(RunRefusal(NodesAbsentError.exit_code, str(error), _hint_for(error)))
+            problem = error.message if isinstance(error, NeverReachedError) else str(error)
+            self._emit(RunRefusal(NodesAbsentError.exit_code, problem, _hint_for(error)))
         except CoordinatorRefusedError as error:
             self._emit(error.refusal)
         except NoPlaceError as error:

@@ -97,6 +97,11 @@ Resource usage summary:
             {"peer": "4", "device": "1a000"},
         ),
         (
+            "Duplicate GPU detected : rank 1 and rank 4 both on CUDA device 1a000NCCL error in: a.cpp:7\n",
+            "duplicate_gpu",
+            {"peer": "4", "device": "1a000"},
+        ),
+        (
             "PBS: job killed: walltime 7210 exceeded limit 7200\n",
             "time_limit",
             {"used": "7210", "limit": "7200"},

@@ -324,8 +324,9 @@ def test_library_that_crashed_is_the_first_of_the_stack_that_is_not_the_systems(
         "[gn07:4711] Signal: Segmentation fault (11)\n"
         "[gn07:4711] Failing at address: 0x8\n"
         "[gn07:4711] [ 0] /usr/lib64/libpthread.so.0(+0xf6d0)[0x2aab446d0]\n"
-        "[gn07:4711] [ 1] /env/lib/python3.11/fastcomm/core.cpython-311.so(+0x76c42)[0x2aab55c42]\n"
-        "[gn07:4711] [ 2] /env/lib/libpython3.11.so.1.0(PyRun_SimpleFileExFlags+0xe7)[0x2aab66a77]\n"
+        "[gn07:4711] [ 1] /opt/mpi/lib/libmpi.so.40(opal_memory_ptmalloc2_int_free+0x2db)[0x2aab4e7db]\n"
+        "[gn07:4711] [ 2] /env/lib/python3.11/fastcomm/core.cpython-311.so(+0x76c42)[0x2aab55c42]\n"
+        "[gn07:4711] [ 3] /env/lib/libpython3.11.so.1.0(PyRun_SimpleFileExFlags+0xe7)[0x2aab66a77]\n"
         "[gn07:4711] *** End of error message ***\n"
     )
     assert (verdict.cause, verdict.where.host) == ("segfault", "gn07")

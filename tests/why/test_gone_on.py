@@ -333,7 +333,8 @@ def test_a_standstill_that_a_check_of_the_training_told_is_why_the_time_ran_out(
     verdict = explain_text(progress(5) + told + limit)
     assert (verdict.kind, verdict.cause) == ("cause", "stood_still")
     assert verdict.details == {"standstill": "900 s", "missing ranks": "4-7"}
-    # One that passed, a warning with nothing behind it, and what a kernel or NCCL calls stuck, are none.
+    # One long before the end, or that passed, a warning alone, and what a kernel calls stuck, are none.
+    assert explain_text(progress(5) + told + "served a request\n" * 99 + limit).cause == "time_limit"
     assert explain_text(progress(5) + told + progress(20) + limit).cause == "time_limit"
     assert explain_text(progress(5) + told + progress(20)).kind == "nothing"
     assert (

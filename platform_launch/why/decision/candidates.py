@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from platform_launch.why.decision.order import earliest
 from platform_launch.why.decision.root_cause import (
     LINES_OF_A_MESSAGE,
+    is_over,
     is_sequel,
     is_sequel_of,
     told_in,
@@ -96,7 +97,9 @@ def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float])
     explaining = [
         event
         for event in suspects
-        if seen.intersection(event.signature.explains) and not is_sequel(event, events)
+        if seen.intersection(event.signature.explains)
+        and not is_sequel(event, events)
+        and not any(is_over(event, end) for end in consequences)
     ]
     for group in (explaining, consequences):
         if group:

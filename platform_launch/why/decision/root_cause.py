@@ -49,9 +49,15 @@ def _led_to(suspect: Occurrence, first: Occurrence) -> bool:
 
     What prepares a job is said mildly also where all below then runs in another environment, and a hang too.
     """
-    above = suspect.log == first.log and suspect.start < first.start
+    above = suspect.log == first.log and suspect.start < first.start and not is_over(suspect, first)
     heavy = not suspect.mention or suspect.signature.has(SignatureTrait.PREPARES, SignatureTrait.WARNS)
     return suspect.role is SignatureRole.SUSPECT and heavy and above
+
+
+def is_over(suspect: Occurrence, end: Occurrence) -> bool:
+    """Tell whether a hang, of which programs warn again and again, was last told of long before an end."""
+    told = suspect.signature.has(SignatureTrait.WARNS) and suspect.log == end.log
+    return told and end.start - suspect.last > _LINES_OF_A_STANDSTILL
 
 
 def place_told_below(cause: Occurrence, events: Iterable[Occurrence]) -> Location:

@@ -22,9 +22,13 @@ _WHOLE_FRAME = re.compile(r'\s*File "[^"]+", line \d+, in \S')
 _NOTEBOOK_FRAME = re.compile(
     r"(?:File|Cell) (?=\S)((?:In ?\[\d{1,6}\](?=, line ))|[^\s:\"]+)(?::|, line )(\d+)(?:, in ([\w.]+)|\s*$)"
 )
-_CELL = re.compile(r"In ?\[")
-_NOTEBOOK_CODE = re.compile(r"-{1,8}> *\d{1,7} +(?=\S)|\s+\d{1,7}(?:\s|$)")
-_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _TORN_FRAME)
+# An older notebook's names the line only in the code below: there the arrow stands before it.
+_OLD_NOTEBOOK_FRAME = re.compile(
+    r"(?=<ipython-input-|[~/.])([^\s:\"]+(?:\.pyx?|-\w{1,40}>))() in (<module>|\w+)(?:\(.*\))?\s*$"
+)
+_CELL = re.compile(r"In ?\[|<ipython-input-")
+_NOTEBOOK_CODE = re.compile(r"-{1,8}> *(\d{1,7}) +(?=\S)|\s+\d{1,7}(?:\s|$)")
+_FRAMES = (_FRAME, _NOTEBOOK_FRAME, _OLD_NOTEBOOK_FRAME, _TORN_FRAME)
 _RICH_FRAME = re.compile(r"[│|]\s*(/\S+):(\d+) ?in (\S+)")
 _RICH_CODE = re.compile(r"\s*│( +❱?| ❱) *\d* │")
 _RICH_BORDER = re.compile(r"\s*[╭╰│┌└]")
@@ -172,7 +176,8 @@ class Traceback:
         else:
             numbered = _NOTEBOOK_CODE.match(text) if frames and not frames[-1].source else None
             if numbered and text.startswith("-"):
-                frames[-1] = replace(frames[-1], source=shown(text[numbered.end() :]))
+                line_of_it = frames[-1].line or int(numbered[1])
+                frames[-1] = replace(frames[-1], line=line_of_it, source=shown(text[numbered.end() :]))
             elif frames and not frames[-1].source and not numbered and text.startswith((" ", "\t")):
                 frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
@@ -290,7 +295,7 @@ def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool
 def _frame(found: re.Match[str]) -> TracebackFrame:
     """Return the entry of a line; a page that takes ``<module>`` for a tag of its own does not show it."""
     lost = found[3] is None and (found[0].rstrip().endswith(", in") or found.re is _NOTEBOOK_FRAME)
-    return TracebackFrame(found[1], int(found[2]), "<module>" if lost else (found[3] or "").strip())
+    return TracebackFrame(found[1], int(found[2] or 0), "<module>" if lost else (found[3] or "").strip())
 
 
 def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, handling: bool) -> Raised:

@@ -70,7 +70,6 @@ def test_a_word_for_errors_in_an_option_or_a_measurement_is_none(line: str) -> N
     "said",
     [
         "terminate called after throwing an instance of 'Corrupt'\n  what():  shard 17 has a bad magic\n",
-        "thread 'main' panicked at src/loader.rs:88:14:\nshard 17 has a bad magic\nnote: run it again\n",
         "╭─ Error ────────────────────╮\n│ shard 17 has a bad magic    │\n╰────────────────────────────╯\n",
     ],
 )
@@ -265,3 +264,16 @@ def test_what_cpp_says_of_an_exception_is_told_with_its_type(explain_text: Expla
     )
     assert verdict.first_error is not None
     assert verdict.first_error.text == "toml::ParseError: ParseError"
+
+
+def test_code_in_rust_that_panicked_is_told_where_the_process_aborted(explain_text: Explain) -> None:
+    aborted = "srun: error: gn5: task 3: Aborted (core dumped)\n"
+    old = "thread '<unnamed>' panicked at 'index out of bounds: 7', src/sampler.rs:55:9\n"
+    new = "thread '<unnamed>' panicked at src/sampler.rs:55:9:\nindex out of bounds: 7\n"
+    for panic in (old, new, NOISE + progress(12) + new):
+        verdict = explain_text(panic + aborted)
+        assert (verdict.kind, verdict.cause, verdict.where.task) == ("suspect", "rust_panic", 3)
+        assert verdict.details == {"place": "src/sampler.rs:55:9", "reason": "index out of bounds: 7"}
+    # Where its own message is known, that answers.
+    taken = "thread 'main' panicked at src/server.rs:17:4:\nAddrInUse, message: \"Address already in use\"\n"
+    assert explain_text(taken).cause == "port_in_use"

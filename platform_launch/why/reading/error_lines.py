@@ -101,7 +101,7 @@ _OF_AN_END = re.compile(
     r"(?! to\b|[^:]{0,80}: \w)"
 )
 # What the message itself stands below.
-_INTRODUCES = re.compile(r"(?::|panicked at \S{1,300}|─[╮┐])\s*$")
+_INTRODUCES = re.compile(r"(?::|─[╮┐])\s*$")
 # What C++ says of an exception that nobody caught, on two lines.
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'")
 _WHAT = re.compile(r"\s{0,8}what\(\):\s+")

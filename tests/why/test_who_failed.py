@@ -115,3 +115,18 @@ def test_processes_that_a_signal_ended_in_the_same_second_are_named() -> None:
     assert (str(verdict.where), verdict.notes) == ("host gn31, rank 1", ("the same on ranks 2, 3",))
     # The launcher ends those that are left with SIGTERM, in the same second too.
     assert explain_file(LOGS / "terminated_one_rank.log").notes == ()
+
+
+def test_paths_that_other_processes_miss_are_told_beside_the_first(explain_text: Explain) -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/{}.json'"
+    names = ("train", "valid", "train")
+    verdict = explain_text(
+        "".join(uncaught(missing.format(name), f"[rank{rank}]: ") for rank, name in enumerate(names))
+    )
+    assert verdict.details == {"path": "/data/train.json", "other paths": "/data/valid.json"}
+
+
+def test_a_file_before_each_line_is_no_host(explain_text: Explain) -> None:
+    of_rank = explain_text(uncaught(ODD, "std_log_process_5.txt: "))
+    assert (of_rank.where.rank, of_rank.where.host) == (5, None)
+    assert str(explain_text(uncaught(ODD, "train.log | ")).where) == ""

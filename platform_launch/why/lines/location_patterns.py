@@ -69,6 +69,7 @@ FILE_RANK = re.compile(
     # The second form is Azure Machine Learning's, one file a process.
     r"(?:rank[._-]?|std_log_process_)(\d{1,7})(?:[._-]|$)"
 )
+_FILE_ALONE = re.compile(r"([\w./=@-]{1,200}\.(?:log|out|err|txt|stdout|stderr)) *[:|] *")
 _RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
 
 
@@ -115,6 +116,9 @@ def gpu_of(text: str) -> str | None:
 
 def place_in(head: str) -> dict[str, str | int]:
     """Return the place that a prefix of no known form seems to name."""
+    if file := _FILE_ALONE.fullmatch(head):
+        found = {"rank": FILE_RANK.search(file[1]), "node": FILE_NODE.search(file[1])}
+        return {name: int(number[1]) for name, number in found.items() if number}
     place: dict[str, str | int] = {**ranks_in(head)}
     if number := _RANK_ALONE.fullmatch(head):
         place["rank"] = int(number[1])

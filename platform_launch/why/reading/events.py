@@ -24,6 +24,7 @@ _NOTABLY_S = 1.0
 _MOST_EVENTS = 500
 _MOST_SURVIVED = 20
 _MOST_WHERES = 4096
+_MOST_PATHS = 4
 
 
 @dataclass
@@ -77,6 +78,8 @@ class Occurrence:
         if not self._goes_on_with(other):
             self.of_one_process = False
         self.details = {**other.details, **self.details}
+        if further := _further_paths(self.details, other.details):
+            self.details["other paths"] = further
         if len(self.wheres) < _MOST_WHERES:
             self.wheres |= other.wheres
         if self._is_later_than(other):
@@ -109,6 +112,16 @@ class Occurrence:
             return False
         ahead_s = (mine.not_before_s or 0.0) - (others.not_before_s or 0.0)
         return (ahead_s + YEAR_S / 2) % YEAR_S - YEAR_S / 2 > _NOTABLY_S
+
+
+def _further_paths(known: dict[str, str], other: dict[str, str]) -> str:
+    """Return the paths that others of the same kind name, a few of them."""
+    further = [known["other paths"]] if "other paths" in known else []
+    told = further[0].split(", ") if further else []
+    path = other.get("path", "")
+    if path and path not in (known.get("path"), *told) and len(told) < _MOST_PATHS:
+        further.append(path)
+    return ", ".join(further)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,18 @@ def test_marks_of_a_long_log_are_thinned_out_and_never_go_back(tmp_path: Path) -
     assert marks.at_ms(199_995) == 19_999_000
     assert marks.offset_at(19_999_000) == 199_990
     assert marks.offset_at(10**12) > 200_000
+
+
+def test_a_mark_that_a_full_disk_tore_spoils_none_of_those_that_follow(tmp_path: Path) -> None:
+    clock = ArrivalClock(tmp_path)
+    for step in range(1, 4):
+        clock.note(step * 10, step * 1000)
+    os.truncate(tmp_path / FILE, 40)  # two marks and a half
+    clock = ArrivalClock(tmp_path)
+    for step in range(4, 6):
+        clock.note(step * 10, step * 1000)
+    marks = ArrivalMarks.read(tmp_path)
+    assert [marks.at_ms(offset) for offset in (15, 25, 45, 55)] == [1000, 2000, 4000, 5000]
 
 
 def test_a_line_is_found_by_its_number(tmp_path: Path) -> None:

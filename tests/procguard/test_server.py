@@ -200,6 +200,7 @@ def test_others_can_reach_it_only_with_a_join_token(
     [
         (["--listen", "nowhere"], "", 64, "--listen 'nowhere': expected HOST:PORT"),
         (["--listen", "192.0.2.1:1"], "join_token_file: token", 64, "cannot listen on 192.0.2.1:1"),
+        (["--listen", "a..b:1"], "join_token_file: token", 64, "listen=a..b:1: not a host name"),
         ([], "listen: 127.0.0.1:{taken}", 64, "Address already in use"),
         ([], "liste: x", 66, "'liste' is not a key"),
         ([], "tls_certificate: none.pem\ntls_key: none.pem", 66, "tls_certificate=none.pem"),

@@ -139,9 +139,10 @@ def listening(settings: ServerSettings) -> Iterator[socket.socket]:
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for a label of more than 63 letters, or of none
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise UsageError(
-            f"listen={settings.listen}: {error.strerror}", "expected an address of this machine"
+            f"listen={settings.listen}: {reason}", "expected an address of this machine"
         ) from error
     with listener:
         try:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from pathlib import Path
 
-from platform_launch.files import write_whole
+from platform_launch.files import write_all, write_whole
 
 FILE = "times"
 _MARK = struct.Struct("<QQ")  # the offset from which bytes came at a time, and that time in ms since 1970
@@ -76,7 +76,9 @@ class ArrivalClock:
         if self._count >= _MOST:
             self._thin_out()
         with self._path.open("ab", buffering=0) as file:
-            file.write(_MARK.pack(offset, now_ms))
+            if torn := file.tell() % _MARK.size:  # by a full disk; every mark after it would be misread
+                file.truncate(file.tell() - torn)
+            write_all(file.fileno(), _MARK.pack(offset, now_ms))
         self._last_ms, self._count = now_ms, self._count + 1
 
     def _thin_out(self) -> None:

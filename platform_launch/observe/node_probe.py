@@ -27,6 +27,7 @@ from platform_launch.observe.snapshot import (
     Sample,
     busy_share,
     has_moved,
+    with_sample,
 )
 from platform_launch.observe.stacks import ThreadStack, main_stack, parse_stacks
 from platform_launch.observe.workers import (
@@ -130,7 +131,7 @@ class NodeProbe:
         found = self._at_once(lambda one: self._sample(one, stacks=stacks), ranks)
         samples = {one.pid: sample for one, sample in zip(ranks, found, strict=True)}
         for pid, sample in samples.items():
-            self._samples.setdefault(pid, []).append(sample)
+            self._samples[pid] = with_sample(self._samples.get(pid, []), sample)
         return {one.rank or 0: samples[one.pid] for one in ranks}
 
     def forget_samples(self) -> None:

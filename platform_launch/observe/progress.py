@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from platform_launch.observe.dumps import RankTrace
-from platform_launch.observe.snapshot import Sample, busy_share, has_moved
+from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with_sample
 
 # A main thread that waits in a loop of short sleeps uses less of a core than this.
 BUSY_SHARE = 0.05
@@ -94,11 +94,11 @@ class Progress:
         for rank, sample in samples.items():
             if self._counts.get(rank):
                 continue
-            earlier = self._samples.setdefault(rank, [])
+            earlier = self._samples.get(rank, [])
             stacks = [one.at for one in earlier if one.functions is not None]
             if sample.functions is None and stacks and sample.at - stacks[-1] < self._stack_age_s:
                 continue
-            earlier.append(sample)
+            earlier = self._samples[rank] = with_sample(earlier, sample)
             first = earlier[0]
             busy = busy_share((first, sample))
             if busy is not None and (busy < 0 or (busy >= BUSY_SHARE and self._is_not_in_one_place(earlier))):

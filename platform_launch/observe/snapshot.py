@@ -86,6 +86,19 @@ class Sample:
     main_queued_s: float = 0.0
 
 
+def with_sample(samples: Sequence[Sample], new: Sample) -> list[Sample]:
+    """Return the samples with a new one, and without those that tell nothing any more, however many come.
+
+    What was used and moved is told by the first and the last, of all and of those with a stack; of other
+    places the first is enough.
+    """
+    every = [*samples, new]
+    known = [sample for sample in every if sample.functions is not None]
+    elsewhere = [sample for sample in known if sample.functions != known[0].functions]
+    kept = {id(sample) for sample in (every[0], new, *known[:1], *known[-1:], *elsewhere[:1])}
+    return [sample for sample in every if id(sample) in kept]
+
+
 def has_moved(samples: Sequence[Sample]) -> bool | None:
     """Tell whether the main thread was in several functions, or data was moved; None for a single sample."""
     if len(samples) < 2:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pickle
+import random
+
 import pytest
 
 from platform_launch.observe.dumps import GroupStatus, RankTrace
 from platform_launch.observe.progress import NewLines, Progress
-from platform_launch.observe.snapshot import Sample
+from platform_launch.observe.snapshot import Sample, busy_share, has_moved, with_sample
 
 HERE, THERE = (("/job/train.py", "step"),), (("/job/train.py", "load"),)
 
@@ -59,6 +62,33 @@ def test_cpu_time_in_one_place_does_not_count() -> None:
     assert progress.moved_at == 0.0
     cpu(progress, (30.0, 29.0, THERE))
     assert progress.moved_at == 30.0
+
+
+def test_days_without_progress_take_no_more_memory_than_a_minute() -> None:
+    progress = Progress(0.0)
+    cpu(progress, *((float(at), at / 1000, HERE if at % 12 else None) for at in range(60)))
+    a_minute = len(pickle.dumps(progress))
+    cpu(progress, *((float(at), at / 1000, HERE if at % 12 else None) for at in range(60, 20_000)))
+    assert progress.moved_at == 0.0
+    assert len(pickle.dumps(progress)) < a_minute + 100
+
+
+def test_what_is_left_of_many_samples_tells_the_same_as_all() -> None:
+    chance = random.Random(7)
+    for _ in range(300):
+        places = [None, HERE, THERE][: chance.choice((1, 2, 3))]
+        every: list[Sample] = []
+        kept: list[Sample] = []
+        for at in range(chance.randrange(1, 12)):
+            new = Sample(
+                float(at), 7, chance.random() * at, chance.choice((0, 1, 2)) << 21, chance.choice(places)
+            )
+            every.append(new)
+            kept = with_sample(kept, new)
+            assert len(kept) <= 5
+            with_stack = [[one for one in some if one.functions is not None] for some in (every, kept)]
+            for all_of, left in ((every, kept), with_stack):
+                assert (has_moved(left), busy_share(left)) == (has_moved(all_of), busy_share(all_of))
 
 
 def test_where_a_rank_was_before_the_last_output_does_not_count() -> None:

@@ -168,9 +168,12 @@ def open_port(number: int = 0, greeting: Callable[[], bytes] = bytes) -> Iterato
 def _drop(server: socket.socket, greeting: Callable[[], bytes]) -> None:
     with suppress(OSError):
         while True:
-            connection, _ = server.accept()
+            connection = ports.accept(server)
             # The other side closes first: the port must not be left in TIME_WAIT here.
-            Thread(target=_greet, args=(connection, greeting()), daemon=True).start()
+            try:
+                Thread(target=_greet, args=(connection, greeting()), daemon=True).start()
+            except RuntimeError:  # no thread can be started now: who asks again may be greeted
+                connection.close()
 
 
 def _greet(connection: socket.socket, greeting: bytes) -> None:

@@ -14,6 +14,7 @@ from threading import Thread
 _NAME = "control.socket"
 _LIMIT_S = 30.0
 _MOST_BYTES = 512 * 1024 * 1024
+_PROBLEM = "no_answer"
 
 
 @contextmanager
@@ -55,7 +56,13 @@ class ControlSocket:
                 return
             with connection, suppress(OSError):
                 connection.settimeout(_LIMIT_S)
-                connection.sendall(json.dumps(self._answer()).encode())
+                connection.sendall(self._document())
+
+    def _document(self) -> bytes:
+        try:
+            return json.dumps(self._answer()).encode()
+        except Exception as error:  # whoever asks next may be answered
+            return json.dumps({_PROBLEM: f"{type(error).__name__}: {error}"}).encode()
 
 
 def find_sockets(temporary: Path) -> list[Path]:
@@ -95,4 +102,6 @@ def ask(path: Path, limit_s: float = _LIMIT_S) -> dict[str, object] | None:
         document = None
     if not isinstance(document, dict):
         raise ValueError(f"an answer of {len(data)} bytes that is no JSON object")  # noqa: TRY004 - was sent
+    if _PROBLEM in document:
+        raise ValueError(str(document[_PROBLEM]))
     return document

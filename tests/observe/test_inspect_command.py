@@ -75,6 +75,25 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
     ]
 
 
+def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path) -> None:
+    answers = [RuntimeError("can't start new thread"), {"still_s": 1.0}]
+
+    def answer_or_fail() -> dict[str, object]:
+        now = answers.pop(0)
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    listening = ControlSocket(tmp_path, answer_or_fail)
+    listening.start()
+    try:
+        with pytest.raises(ValueError, match="can't start new thread"):
+            control.ask(tmp_path / "control.socket", 5.0)
+        assert control.ask(tmp_path / "control.socket", 5.0) == {"still_s": 1.0}
+    finally:
+        listening.stop()
+
+
 def test_a_launch_that_ends_while_launches_are_found_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -194,7 +194,9 @@ class Part:
         """Try every other node on the port it listens on, and node 0 on MASTER_PORT too."""
         task = self.task
         assert isinstance(endpoints, dict)
-        places = {rank: (e.address, e.port) for rank, e in endpoints.items() if rank != task.node_rank}
+        # Each begins with the node after it: a thousand shall not come to the same ones at once.
+        others = sorted(endpoints.keys() - {task.node_rank}, key=lambda r: (r - task.node_rank) % task.nnodes)
+        places = {rank: (endpoints[rank].address, endpoints[rank].port) for rank in others}
         found = reach_addresses(places, CONNECT_LIMIT_S)
         lost = lost_above({rank: places[rank] for rank, r in found.items() if r.step is ReachStep.OPEN})
         master = reach(task.master_addr, task.master_port, CONNECT_LIMIT_S)

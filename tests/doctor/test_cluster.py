@@ -198,11 +198,12 @@ def _cut_after(script: Path) -> None:
         worker = _wait_for_worker(made[2])
         made[2].cut()
         os.kill(worker, signal.SIGKILL)
-        node0, node1 = answers(running[:2])
-        running[2].kill()
-        running[2].communicate()
+        node0, node1, node2 = answers(running)
     assert "node-silent" in {f["id"] for f in node0} or "node 2" in {f["where"] for f in node0}
     assert node1 == node0
+    assert [f["id"] for f in node2] == ["meeting-failed"]
+    assert "node 0 does not answer any more" in node2[0]["what"]
+    assert "look at this node's network and at node 0" in node2[0]["hint"]
 
 
 def test_a_meeting_port_that_is_taken_names_its_owner(script: Path) -> None:

@@ -54,6 +54,7 @@ T = TypeVar("T")
 _LOOK_S = 0.5
 _HEARTBEAT_S = 0.2
 _STORE_LIMIT_S = 30.0
+_LOST = "look at this node's network and at node 0, whose own output says what it found"
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     while thread.is_alive() and time.monotonic() < deadline and os.getppid() == launcher:
         thread.join(_LOOK_S)
     if not answers:  # cut off: nothing but the end of the process helps
-        answers.append(PartAnswer(failure=f"node 0 does not answer any more, {part.stage}"))
+        answers.append(PartAnswer(failure=f"node 0 does not answer any more, {part.stage}", hint=_LOST))
     outlet.send(encode(answers[0]))
     os._exit(0)
 
@@ -87,7 +88,7 @@ class Part:
             load_torch(bare=True)
             return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
         except StoreError as error:
-            failure = f"node 0 does not answer any more, {self.stage}: {error}"
+            failure, hint = f"node 0 does not answer any more, {self.stage}: {error}", _LOST
         except LaunchError as error:
             failure, hint = error.message, error.hint
         except RejectedError as error:

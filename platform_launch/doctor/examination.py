@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from platform_launch import hardware
+from platform_launch.console import Console
 from platform_launch.doctor import deep
 from platform_launch.doctor.checks.planned import plan_warnings
 from platform_launch.doctor.facts import Facts
@@ -26,7 +27,7 @@ from platform_launch.hardware import Hardware
 from platform_launch.plan.launch_plan import LaunchPlan, build_plan
 from platform_launch.plan.request import Request
 from platform_launch.platforms import detect
-from platform_launch.topology import Overrides, Topology
+from platform_launch.topology import Overrides, Topology, node_prefix
 from platform_launch.wheels.report import ask_node, warnings
 
 _ALONE = Overrides(nnodes=1, node_rank=0, master_addr="127.0.0.1", nproc_per_node=1)
@@ -63,6 +64,12 @@ def examine_launch(
     facts = gather(env, plan)
     findings += [*plan_warnings(facts), *examine(facts)]
     checked = ["launch plan", *NAMES]
+    together = other_nodes and plan.topology.nnodes > 1
+    if together:  # what follows takes a while, and may wait for what was found here
+        console = Console(node_prefix(plan.topology.node_rank))
+        for finding in findings:
+            if finding.level is not Level.INFO:
+                console.tell(finding.as_event())
     jax = jax or plan.launcher == "jax"
     if child_processes:
         # What is missing has been found already; only what is there can be tried.
@@ -72,8 +79,7 @@ def examine_launch(
         tried: list[str] = ["jax"] if jax else here
         checked += [f"in a process of its own: {name}" for name in tried]
         findings += _deep(plan, env, tried)
-    nnodes = plan.topology.nnodes
-    if nnodes > 1 and other_nodes:
+    if together:
         from platform_launch.doctor.cluster.consultation import meet
 
         checked += BETWEEN_NODES

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from platform_launch.rendezvous.fingerprint import Fingerprint
 
 _ONE_BY_ONE = 4
+_MOST_PHRASES = 16
 
 
 def parse_ranks(text: str) -> set[int]:
@@ -67,7 +68,7 @@ def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int
     heard = Phrase("never heard from")
     if seen:
         others = [Phrase("the others never")] if len(seen) < len(absent) else []
-        heard = Phrase("last heard from {nodes}", nodes=joined([*seen, *others]))
+        heard = Phrase("last heard from {nodes}", nodes=listed([*seen, *others], ", "))
     return Phrase(
         "{count} of {nodes} absent: {names}; {heard}",
         count=len(absent),
@@ -75,6 +76,11 @@ def describe_absent(absent: Sequence[int], nnodes: int, last_seen_s: Mapping[int
         names=in_words(absent),
         heard=heard,
     )
+
+
+def listed(texts: Sequence[str], between: str = "; ") -> str:
+    """Return texts as one; of many, which may come from thousands of nodes, without what they are made of."""
+    return joined(texts, between) if len(texts) <= _MOST_PHRASES else between.join(texts)
 
 
 def looks_like_processes(present: Mapping[int, Fingerprint], nnodes: int) -> str:

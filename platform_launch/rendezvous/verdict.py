@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from platform_launch.errors import NodesDisagreeError, TopologyError, shown_list
 from platform_launch.rendezvous.fingerprint import Fingerprint
 from platform_launch.rendezvous.messages import Message
-from platform_launch.rendezvous.ranks import compact, in_words
-from platform_launch.text import Phrase, joined
+from platform_launch.rendezvous.ranks import compact, in_words, listed
+from platform_launch.text import Phrase
 
 # Training cannot work, or not as meant, where these differ. All else is worth a warning only.
 MUST_AGREE = frozenset(
@@ -42,12 +42,11 @@ class Difference:
 
     def in_words(self) -> str:
         """Return it as one line."""
-        values = joined(
-            (
+        values = listed(
+            [
                 Phrase("{value} on {nodes}", value=value, nodes=in_words(ranks))
                 for value, ranks in self.values
-            ),
-            "; ",
+            ],
         )
         if self.name not in _REMARKS:
             return Phrase("{name}: {values}", name=self.name, values=values)
@@ -92,8 +91,8 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
     if cut_off:
         refusal = RunRefusal(
             TopologyError.exit_code,
-            joined(
-                (
+            listed(
+                [
                     Phrase(
                         "node {rank}, {place}: {problem}",
                         rank=node.node_rank,
@@ -101,15 +100,14 @@ def judge(nodes: Sequence[Fingerprint], clock_offsets_s: Mapping[int, float]) ->
                         problem=node.master_port_problem,
                     )
                     for node in cut_off
-                ),
-                "; ",
+                ],
             ),
             "let the nodes reach MASTER_PORT on node 0 too (firewall, security group, network policy)",
         )
     elif broken:
         refusal = RunRefusal(
             NodesDisagreeError.exit_code,
-            Phrase("the nodes disagree: {differences}", differences=joined(broken, "; ")),
+            Phrase("the nodes disagree: {differences}", differences=listed(broken)),
             "give every node the same image, command and number of GPUs; replace a node that lost one",
         )
     return StartVerdict(refusal, warnings, found)

@@ -215,7 +215,7 @@ LAUNCH = (
 )
 ROLL_CALL = (
     *("authentication", "connecting", "port_discovery", "ranks", "reach", "rejection", "verdict"),
-    *("run/arriving", "run/gathering"),
+    *("run/arriving", "run/gathering", "run/taking_part"),
 )
 FILES = [
     *(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from platform_launch.errors import NodesDisagreeError, TopologyError
-from platform_launch.rendezvous.verdict import StartVerdict, judge, table
+from platform_launch.rendezvous.messages import decode, encode
+from platform_launch.rendezvous.verdict import RunRefusal, StartVerdict, judge, table
+from platform_launch.text import Phrase
 from tests.rendezvous.nodes import fingerprint
 
 
@@ -109,3 +111,13 @@ def test_the_table_shows_only_what_differs_the_grave_first_and_folds_equal_nodes
 def test_a_table_of_a_thousand_nodes_stays_narrow() -> None:
     nodes = [fingerprint(rank, 1024, facts={"GPU driver": f"5{rank % 7}"}) for rank in range(1024)]
     assert max(len(line) for line in table(judge(nodes, {}).differences)) <= 96
+
+
+def test_what_hundreds_of_nodes_lack_fits_into_one_message() -> None:
+    problem = Phrase(
+        "{where} does not answer: the packets are lost on the way, or the machine is gone", where="n0"
+    )
+    nodes = [fingerprint(rank, 300, master_port_problem=problem) for rank in range(300)]
+    refusal = judge(nodes, {}).refusal
+    assert refusal is not None
+    assert decode(encode(refusal), RunRefusal) == refusal

@@ -23,6 +23,7 @@ from platform_launch.rendezvous.run.refusing import refuse
 from platform_launch.rendezvous.run.staying import Stay
 from platform_launch.rendezvous.store import PortTakenError, StoreError
 from platform_launch.rendezvous.verdict import RunRefusal
+from platform_launch.text import Phrase
 
 _WHERE_ELSE = "end that run, or give this one another MASTER_ADDR, MASTER_PORT or rank"
 
@@ -119,4 +120,6 @@ class TakingPart:
 def _hint_for(error: NeverReachedError | PortTakenError) -> str:
     if isinstance(error, PortTakenError):
         return error.hint
-    return "look at node 0: still pulling its image, not scheduled, crashed, or under another name or address"
+    return Phrase(
+        "look at node 0: still pulling its image, not scheduled, crashed, or under another name or address"
+    )

@@ -58,6 +58,48 @@ def test_an_older_mpiexec_writes_what_wait_returned(explain_text: Explain, code:
 
 
 @pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("qsub: Job rejected by all possible destinations", "slurm_refused"),
+        ("qsub: Error: You are not a member of project ab12. Ask its lead to add you.", "slurm_refused"),
+        ("   Exit Status:        -17 (Job execution failed due to hook rejection; delete it)", "pbs_hook"),
+        ("pbs_mom: execjob_launch request rejected by 'gpu_health'", "pbs_hook"),
+    ],
+)
+def test_what_pbs_refuses_is_told(explain_text: Explain, said: str, cause: str) -> None:
+    assert explain_text(f"{said}\n").cause == cause
+
+
+def test_two_programs_with_one_port_of_pmi_are_no_taken_master_port(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Mon Nov 23 20:13:26 2026: [PE_3]:inet_listen_socket_setup:inet_setup_listen_socket: "
+        "bind failed port 61033 listen_sock = 4 Address already in use\n"
+        "Mon Nov 23 20:13:26 2026: [PE_3]:_pmi_inet_listen_socket_setup:socket setup failed\n"
+    )
+    assert (verdict.cause, verdict.where.rank, verdict.details["port"]) == ("mpi_pmi_port", 3, "61033")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("severe (174): SIGSEGV, segmentation fault occurred", "fortran_segfault"),
+        ("severe (168): Program Exception - illegal instruction", "illegal_instruction"),
+    ],
+)
+def test_crash_of_a_fortran_program_is_told_at_the_task_that_ended(
+    explain_text: Explain, said: str, cause: str
+) -> None:
+    verdict = explain_text(
+        f"forrtl: {said}\n"
+        "Image              PC                Routine            Line        Source\n"
+        "ocean.exe          000000000072DF5B  for__signal_handl     Unknown  Unknown\n"
+        "libpthread-2.17.s  00002B27FE7BB630  Unknown               Unknown  Unknown\n"
+        "srun: error: cn07: task 3: Exited with exit code 174\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.task) == (cause, "cn07", 3)
+
+
+@pytest.mark.parametrize(
     ("above", "cause", "host"),
     [
         ("", "mpi_input", "gn12"),

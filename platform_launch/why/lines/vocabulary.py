@@ -36,7 +36,7 @@ STEMS = """
     lustre memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun munge
     must nbytes netcc neth ninja nodenotready nonzero noticed nranks nvidiacontainer nvml nvrm nvrtc offline
     ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt pressure
-    pullaccess quota ratelimit rdzvendpoint readonly recognized reduction refused relaunch remapp requeue
+    pullaccess qsub quota ratelimit rdzvendpoint readonly recognized reduction refused relaunch remapp requeue
     reset resolve resource restart resubmit retrieved retrying route runlimit segfault segmentation severe
     shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit sigsegv sigterm sigusr
     slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin termination

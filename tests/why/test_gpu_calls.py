@@ -333,6 +333,16 @@ def test_library_that_crashed_is_the_first_of_the_stack_that_is_not_the_systems(
     assert verdict.details["library"] == "/env/lib/python3.11/fastcomm/core.cpython-311.so"
 
 
+def test_rank_of_a_failed_mpi_call_is_the_second_number_of_who_reported_it(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[cn18:4026] *** An error occurred in MPI_Reduce\n"
+        "[cn18:4026] *** reported by process [2538104278,200]\n"
+        "[cn18:4026] *** on communicator MPI_COMM_WORLD\n"
+        "[cn18:4026] *** MPI_ERR_OTHER: known error not in list\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.rank) == ("mpi_error", "cn18", 200)
+
+
 def test_gpu_library_that_mpi_lacks_outranks_the_crash_that_its_abort_brings(explain_text: Explain) -> None:
     says = "MPIDI_CRAY_init: GPU_SUPPORT_ENABLED is requested, but GTL library is not linked"
     verdict = explain_text(

@@ -16,6 +16,8 @@ LOST = "Unable to determine the device handle for GPU0000:A3:00.0: Unknown Error
         "[mia@gn-31 ft]$ sudo nvidia-smi -L",
         "(base) mia@gn-31:/data/ft$ nvidia-smi",
         "mia@gn-31 ~ % nvidia-smi",
+        "mia@gn-31:~/ft$ torchrun --nproc-per-node 8 ft.py",
+        "root@gn-31:/ft# OMP_NUM_THREADS=2 python3 -m torch.distributed.launch --nproc_per_node=8 ft.py",
     ],
 )
 def test_the_host_of_a_prompt_is_that_of_its_commands_output(explain_text: Explain, prompt: str) -> None:
@@ -27,6 +29,7 @@ def test_the_host_of_a_prompt_is_that_of_its_commands_output(explain_text: Expla
     [
         "mia@login-2:~/ft$ srun -N 2 nvidia-smi",
         "mia@login-2:~/ft$ cat job.out",
+        "mia@login-2:~/ft$ srun -N 2 torchrun --nproc-per-node 8 ft.py",
         "mia@login-2:~$ nvidia-smi\nmia@login-2:~$ ssh gn-31 nvidia-smi",
         "mail mia@login-2 about nvidia-smi",
     ],

@@ -11,9 +11,11 @@ _PROMPT = re.compile(
     rb"(?:\([\w.-]{1,60}\) ?){0,3}\[?[\w.-]{1,60}@(?P<host>[A-Za-z][\w.-]{0,200})"
     rb"(?:[: ][^\r\n#$%]{0,120})?\]? ?[#$%] +(?P<command>[^\r\n]{1,300})"
 )
-# Not of a login node, from where a job was only started.
+# Not of a login node, from where a job was only started; torchrun starts all of its processes where it runs.
 _OF_THE_MACHINE = re.compile(
     rb"(?:sudo +)?(?:amd-smi|dmesg|hl-smi|ibstat|ibv_devinfo|journalctl|lspci|npu-smi|nvidia-smi|rocm-smi)\b"
+    rb"|(?:[A-Z]\w{1,60}=[^ ]{0,200} +){0,9}"
+    rb"(?:torchrun|python[\d.]{0,6} +-m +torch\.distributed\.(?:launch|run)) "
 )
 
 

@@ -152,6 +152,13 @@ def test_what_a_failed_lookup_was_turned_into_answers(explain_text: Explain) -> 
     assert "raised while handling KeyError: 'round'" in verdict.notes
 
 
+def test_what_was_handled_is_told_where_the_rest_is_cut_off(explain_text: Explain) -> None:
+    cut = LOOKUP[: LOOKUP.index('  File "/workspace/registry.py", line 11')]
+    verdict = explain_text(cut)
+    assert verdict.cause == "traceback_cut"
+    assert "raised while handling KeyError: 'round'" in verdict.notes
+
+
 def test_a_wait_that_was_broken_off_gives_way_to_what_was_waited_for(explain_text: Explain) -> None:
     waited = uncaught("asyncio.exceptions.CancelledError")
     caused = "\nThe above exception was the direct cause of the following exception:\n\n"

@@ -386,15 +386,22 @@ class LogReader:
         if not chain.root and raised.handling and raised.text != chain.links[0].text:
             event.handling = chain.links[0].text
 
+    def _said_above(self, chain: Chain) -> tuple[Match, SignatureRole] | None:
+        """Return what stands before a traceback on its first line, unless it only introduces that."""
+        said = self._catalogue.match(chain.said)
+        if said is not None and said.signature.role is SignatureRole.CAUSE:
+            return said, SignatureRole.SUSPECT
+        if said is None or ": " not in chain.said[: said.position]:
+            return None
+        return (said, said.signature.role) if said.signature.role is SignatureRole.CONSEQUENCE else None
+
     def _conclude_cut(self, chain: Chain, reading: OpenTraceback) -> None:
         """Keep a traceback that ends before it says what was raised: at least it names a place."""
         frames = chain.handler or chain.frames
-        said = self._catalogue.match(chain.said)
-        if said is not None and said.signature.role is SignatureRole.CAUSE:
-            where = said.where.filled(chain.where)
-            self._events.add(
-                said, SignatureRole.SUSPECT, reading.traceback.opened_by, where, None, chain.start
-            )
+        if above := self._said_above(chain):
+            match, role = above
+            where = match.where.filled(chain.where)
+            self._events.add(match, role, reading.traceback.opened_by, where, None, chain.start)
             return
         if not frames or (len(frames) < 2 and not chain.headless and not self._at_end):
             return
@@ -412,4 +419,6 @@ class LogReader:
             match = Match(self._catalogue["traceback_cut"], 0, chain.where, (place,))
             role, raised = SignatureRole.SUSPECT, Raised("", "", line, chain.place)
         event = self._events.add(match, role, line, chain.where, raised, chain.start, reading.span)
+        if chain.lost_its_end:
+            event.handling = chain.links[-1].text
         event.last = max(event.last, reading.traceback.end)

@@ -99,7 +99,12 @@ def test_apostrophes_are_no_quotes_that_a_terminal_tore(explain_text: Explain) -
     ("name", "width"),
     [
         *(("image_no_space", 72), ("slurm_layout", 72), ("jax_tasks_silent", 72), ("ib_status_4", 72)),
-        *(("home_of_rank", 80), ("enroot_hook_crashed", 80), ("watchdog_one_rank_alone", 120)),
+        *(
+            ("home_of_rank", 80),
+            ("lazy_import_of_extension", 80),
+            ("enroot_hook_crashed", 80),
+            ("watchdog_one_rank_alone", 120),
+        ),
     ],
 )
 def test_what_a_terminal_cut_tells_the_same(explain_text: Explain, name: str, width: int) -> None:

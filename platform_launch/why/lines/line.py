@@ -85,6 +85,8 @@ class Location:
 
 
 NOWHERE = Location()
+# What is left of a line whose text was moved up to the one that it is the rest of: to those who ask, blank.
+MOVED_UP = "\x1f"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import BinaryIO
 
+from platform_launch.why.lines.line import MOVED_UP
 from platform_launch.why.lines.pasted import undressed
 from platform_launch.why.lines.rewrap import rewrapped, width_of
 from platform_launch.why.lines.scan import Readable
@@ -35,7 +36,7 @@ _FIRST_WORD = re.compile(r"\W*(\w+)")
 class RejoinedLog:
     """A log as it was before the terminal cut it, if it is small and was cut.
 
-    A line keeps its number: what follows from it is moved up to it and leaves an empty line. ``width`` is one
+    A line keeps its number: what follows from it is moved up to it and leaves a blank line. ``width`` is one
     at which lines may still be wrapped, 0 if none is.
     """
 
@@ -111,7 +112,7 @@ def _rejoined(data: bytes) -> bytes:
     if many or (pairs and all(going_on) and sure):
         for index in range(len(lines) - 2, -1, -1):
             if cut[index]:
-                lines[index], lines[index + 1] = lines[index] + lines[index + 1], b""
+                lines[index], lines[index + 1] = lines[index] + lines[index + 1], MOVED_UP.encode()
     elif not padded:
         return data
     return b"\n".join(line.rstrip() if padded else line for line in lines)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+from platform_launch.why.lines.line import MOVED_UP
+
 _WIDTHS = range(60, 133)
 _WIDEST_USUAL = 81
 # Lines that were not wrapped with the others, as those of a heading or of code are.
@@ -43,7 +45,7 @@ _BROKEN_WORD = re.compile(r"[A-Za-z0-9]-$")
 def rewrapped(lines: list[bytes]) -> list[bytes]:
     """Return lines as they were before they were wrapped, the same list if they were not.
 
-    What is moved up leaves an empty line.
+    What is moved up leaves a blank line.
     """
     whole = [line.decode(errors="replace") for line in lines]
     texts = [line.rstrip() for line in whole]
@@ -55,7 +57,10 @@ def rewrapped(lines: list[bytes]) -> list[bytes]:
     for index in range(len(joined) - 2, -1, -1):
         if wrapped[index]:
             gap = b"" if _BROKEN_WORD.search(texts[index]) else b" "
-            joined[index], joined[index + 1] = joined[index].rstrip() + gap + joined[index + 1], b""
+            joined[index], joined[index + 1] = (
+                joined[index].rstrip() + gap + joined[index + 1],
+                MOVED_UP.encode(),
+            )
     return joined
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
-from platform_launch.why.lines.line import Line, Location, shown
+from platform_launch.why.lines.line import MOVED_UP, Line, Location, shown
 from platform_launch.why.messages.exceptions import Chain, Raised, TracebackFrame
 
 _OPENING = re.compile(r"(?P<prefix>.*?)(?P<inner>Original )?Traceback \(most recent call last\)")
@@ -132,7 +132,7 @@ class Traceback:
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._summed: bool | None = None  # None where no summary is awaited, True below its heading
         self._flush = -1  # the frame above, where a page took the indentation off
-        self._idle_lines = 0
+        self._idle_lines = self._moved_up = 0
         self.last_line = line
         self.end = line.number
 
@@ -193,12 +193,15 @@ class Traceback:
     def _end(self, raised: Raised) -> None:
         self.chain.links.append(raised)
         self._frames, self._linked, self._handling, self._idle_lines = None, False, False, 0
+        self._moved_up = 0
         self.chain.handler = []
         self._compiled = [] if raised.message == _IN_USER_CODE else None
         self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
 
     def _between(self, text: str, line: Line) -> bool:
-        if opening := opens(text):
+        if text == MOVED_UP:
+            self._moved_up += 1
+        elif opening := opens(text):
             if opening["inner"]:
                 self.chain.root = len(self.chain.links)
             elif not self._linked:
@@ -263,8 +266,10 @@ class Traceback:
         if line.mild and not self.chain.mild:
             return  # of a logger
         in_turn = bool(line.writer) and last.number == self._seen
-        if line.number == last.number + 1 or in_turn or _NESTED.match(text):
+        at_once = line.number == last.number + 1 + self._moved_up
+        if at_once or in_turn or _NESTED.match(text):
             go_on(raised, text, line, whole=self.chain.hooked and not text.startswith("["))
+            self._moved_up = 0
 
 
 def go_on(raised: Raised, text: str, line: Line, *, whole: bool = False) -> bool:

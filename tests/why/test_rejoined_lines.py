@@ -104,6 +104,7 @@ def test_apostrophes_are_no_quotes_that_a_terminal_tore(explain_text: Explain) -
             ("lazy_import_of_extension", 80),
             ("enroot_hook_crashed", 80),
             ("watchdog_one_rank_alone", 120),
+            ("hang_told_by_heartbeats", 100),
         ),
     ],
 )

@@ -21,7 +21,12 @@ WRAPPED = [
         ("ucx_docker_bridge", 80),
         ("checkpoint_key_absent", 80),
     ),
-    *(("aborted_one_rank", 100), ("enroot_mount_refused", 100), ("killed_one_rank", 120)),
+    *(
+        ("aborted_one_rank", 100),
+        ("enroot_mount_refused", 100),
+        ("killed_one_rank", 120),
+        ("hub_head_retried", 120),
+    ),
 ]
 TABLE = """\
 NAME                     READY   STATUS             RESTARTS      AGE

@@ -24,6 +24,7 @@ _BEGINS = re.compile(
     r"|Traceback \(|\[?rank\d|\[\d{1,7}\]:?\s|\[\d{4}-|\[[A-Z]\w{2,9}\]|\(\w{1,40} pid="
     r"|\W?\d{4}-\d\d-\d\d|[IWEF]\d{4} |[-=*#+|>]{2}|(?i:debug|info|warn(?:ing)?|error|critical|fatal)(?::|\s)"
     r"|(?:\w+\.)*\w*(?:Error|Exception): |terminate called |[\w./-]{1,40}: (?:error|task|warning)\b"
+    r"|s(?:run|lurmstepd): "
 )
 # What a terminal cut between words.
 _TORN = re.compile(r" \w")

@@ -64,7 +64,8 @@ def test_a_message_that_signals_interrupt_arrives_whole(
 
 
 def test_where_no_second_pipe_can_be_made_the_first_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipes, pipe2 = [], os.pipe2
+    pipe2 = os.pipe2
+    pipes: list[tuple[int, int]] = []
 
     def one(flags: int) -> tuple[int, int]:
         if pipes:

@@ -103,8 +103,11 @@ _NO_MESSAGE = re.compile(
     r"\d%\||^\s+warnings\.warn\(|^\S+:\d+: \w*Warning: "
     r"|^\s+at [\w.$<>]{3,200}\(|^\s*(?:INFO|WARNING|ERROR|CRITICAL):[\w.]+:|^\s+raise [\w.]+\($"
 )
-# What torch adds to an error of NCCL, and torch_npu to one of CANN.
-_ADDED = re.compile(r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: ")
+# What torch adds to an error of NCCL and torch_npu to one of CANN, and DDP's lines on unused parameters.
+_ADDED = re.compile(
+    r"nccl[A-Z]\w{0,40}: |Last error:|\[ERROR\] [\d-]{10}-[\d:]{8} \(PID:|\[Error\]: "
+    r"|making sure all `forward`|If you already have done the above|Parameter(?:s| ind\w+) which did not"
+)
 # A place in compiled code, below which its macros say what failed there.
 _COMPILED_PLACE = re.compile(r"\.(?:cuh?|cc|cpp|cxx|hpp|h)[: ]\d{1,6}:?$")
 # What doctest's examples have in place of frames.

@@ -123,3 +123,10 @@ def test_what_begins_a_line_of_its_own_is_no_rest_of_the_one_above(explain_text:
     ):
         verdict = explain_text(f"{odd}{below}\n")
         assert verdict.title.endswith("an odd number of documents"), below
+
+
+@pytest.mark.parametrize("below", ["Broken pipe", "Terminated", "double free or corruption (!prev)"])
+def test_the_longest_line_of_a_log_need_not_go_on_in_the_one_below(explain_text: Explain, below: str) -> None:
+    odd = uncaught("ValueError: the tokenizer of this corpus holds an odd number of merges which nobody had")
+    verdict = explain_text(f"{odd}{below}\n")
+    assert (verdict.cause, verdict.title.endswith(" nobody had")) == ("python_exception", True)

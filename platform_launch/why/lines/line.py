@@ -96,7 +96,8 @@ class Line:
     ``process`` is the place of the writer that the prefixes name, ``where`` also takes what the text says of
     it; ``writer`` tells writers apart, be their place known or not. ``time_s`` counts within a year, since
     half of the formats do not tell the year. ``found`` are the known prefixes by their names.
-    ``continued`` is how the text reads where the lines below are its rest, which something may have wrapped.
+    ``continued`` is how the text reads where the lines below are its rest, which something may have wrapped,
+    ``surely`` where other lines show that.
     """
 
     number: int
@@ -108,6 +109,7 @@ class Line:
     writer: str = ""
     found: dict[str, str] = field(default_factory=dict, compare=False)
     continued: tuple[str, ...] = ()
+    surely_continued: bool = False
 
     @cached_property
     def mild(self) -> bool:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from platform_launch.why.lines.line import MOVED_UP
 from platform_launch.why.lines.pasted import undressed
-from platform_launch.why.lines.rewrap import rewrapped, width_of
+from platform_launch.why.lines.rewrap import Width, rewrapped, width_of
 from platform_launch.why.lines.scan import Readable
 
 _LARGEST = 1 << 20
@@ -37,10 +37,10 @@ class RejoinedLog:
     """A log as it was before the terminal cut it, if it is small and was cut.
 
     A line keeps its number: what follows from it is moved up to it and leaves a blank line. ``width`` is one
-    at which lines may still be wrapped, 0 if none is.
+    at which lines may still be wrapped.
     """
 
-    width = 0
+    width = Width()
 
     def __init__(self, stream: Readable) -> None:
         self._stream = stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -65,11 +66,22 @@ def rewrapped(lines: list[bytes]) -> list[bytes]:
     return joined
 
 
-def width_of(lines: list[bytes]) -> int:
-    """Return the width at which lines may have been wrapped that do not show it clearly, 0 if at none."""
-    texts = (line.decode(errors="replace").rstrip() for line in lines)
+@dataclass(frozen=True)
+class Width:
+    """The width at which lines may have been wrapped, 0 if at none; ``shown`` if a few visibly were."""
+
+    width: int = 0
+    shown: bool = False
+
+
+def width_of(lines: list[bytes]) -> Width:
+    """Return the width at which lines may have been wrapped that do not show it clearly."""
+    texts = [line.decode(errors="replace").rstrip() for line in lines]
     longest = max((len(text) for text in texts if " " in text.strip()), default=0)
-    return longest if longest in _WIDTHS else 0
+    if longest not in _WIDTHS:
+        return Width()
+    full = (pair for pair in pairwise(texts) if _fits_no_more(*pair, longest))
+    return Width(longest, sum(_goes_on(*pair) for pair in full) >= _FEWEST_VISIBLY)
 
 
 class Rest(NamedTuple):

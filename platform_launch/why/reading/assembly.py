@@ -259,10 +259,24 @@ def _known(raised: Raised, catalogue: Catalogue) -> Iterator[tuple[Raised, Match
     """Yield what the lines of an exception's message show; a line below the first is then its evidence."""
     cut = raised.text.endswith("…")  # what may be shown of a message; the line has all of it
     text = raised.line.text if cut else raised.text
-    whole = (catalogue.match(one) for one in raised.line.continued)
-    if found := next(filter(None, whole), None) or catalogue.match(text):
+    if found := _match_whole(raised.line, catalogue.match(text), catalogue):
         yield raised, found
     for line in raised.more:
         found = catalogue.match(line.text)
         if found is not None and found.signature.role is SignatureRole.CAUSE:
             yield replace(raised, line=line), found
+
+
+def _match_whole(line: Line, found: Match | None, catalogue: Catalogue) -> Match | None:
+    """Return what an exception's line shows with what may be its rest; ``found`` is what it shows itself.
+
+    That is more only where both show it together, or more of the same, or other lines were wrapped too.
+    """
+    if across := catalogue.match_across(line.text, line.continued):
+        return across
+    for text in line.continued:
+        whole = catalogue.match(text)
+        same = whole is not None and found is not None and whole.signature is found.signature
+        if whole is not None and (same or line.surely_continued):
+            return whole
+    return found

@@ -9,7 +9,7 @@ from platform_launch.why.lines.clock import Clock
 from platform_launch.why.lines.line import NOWHERE, Line, Location, parse, plain
 from platform_launch.why.lines.prefixes import Prefixes
 from platform_launch.why.lines.rejoin import RejoinedLog, rejoined, unwrapped
-from platform_launch.why.lines.rewrap import rest_of
+from platform_launch.why.lines.rewrap import Width, rest_of
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.lines.unwrap import unwrap
 from platform_launch.why.messages.exceptions import Chain, Raised
@@ -157,12 +157,13 @@ class LogReader:
 
     def _continued(self, line: Line) -> Line:
         """Return a line with how it reads where those below are its rest."""
-        width = self._stream.width if isinstance(self._stream, RejoinedLog) else 0
-        if not width or width - len(line.whole) >= _LONGEST_WORD:
+        at = self._stream.width if isinstance(self._stream, RejoinedLog) else Width()
+        if not at.width or at.width - len(line.whole) >= _LONGEST_WORD:
             return line
-        rest = rest_of(line.whole, map(plain, self._scanner.following(_LINES_OF_A_WRAPPED)), width)
+        rest = rest_of(line.whole, map(plain, self._scanner.following(_LINES_OF_A_WRAPPED)), at.width)
         self._rest_ends = line.number + rest.lines
-        return replace(line, continued=tuple(line.text + one for one in rest.texts))
+        continued = tuple(line.text + one for one in rest.texts)
+        return replace(line, continued=continued, surely_continued=at.shown)
 
     def _take(self, line: Line) -> bool:
         """Give a line to the first who knows what it means; return False if it meant nothing."""

@@ -144,7 +144,7 @@ def _clock_warnings(offsets_s: Mapping[int, float]) -> list[str]:
         return []
     worst = max(wrong, key=lambda rank: abs(wrong[rank]))
     warning = Phrase(
-        "clock: {nodes} differ from node 0 by more than {limit:g} s (node {worst}: {offset:+.1f} s): times "
+        "clock: more than {limit:g} s from node 0's on {nodes} (node {worst}: {offset:+.1f} s): times "
         "in logs of different nodes cannot be compared",
         nodes=in_words(wrong),
         limit=LARGEST_CLOCK_OFFSET_S,

@@ -249,10 +249,10 @@ def test_a_frame_of_java_is_not_the_line_that_says_an_error(explain_text: Explai
 
 def test_at_the_end_of_a_log_a_message_is_read_whatever_its_words(explain_text: Explain) -> None:
     message, dull = (
-        "qsub: not allowed on this queue\n",
+        "Distributed package doesn't have NCCL built in\n",
         "the weather is fine today and so is the view\n" * 1000,
     )
-    assert explain_text(dull + message + dull[:8000]).cause == "slurm_refused"
+    assert explain_text(dull + message + dull[:8000]).cause == "nccl_not_built"
     assert explain_text(dull + message + dull).cause is None
 
 

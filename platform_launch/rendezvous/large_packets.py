@@ -117,7 +117,6 @@ class _Packet:
         self.mtu = self._socket.getsockopt(level, option)
         most = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
         self._socket.send(bytes(most if self._large else _SMALL_BYTES))
-        self._is_sent = True
 
     def _unacknowledged(self) -> int:
         """Return how many bytes the other side has not acknowledged (SIOCOUTQ)."""

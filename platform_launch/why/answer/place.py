@@ -74,8 +74,9 @@ def fill_place(
         where = where.filled(_cancelled_on(nodes))
     steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
-    if _ends(event) and all(step.was_cancelled for step in steps):
-        # Of tasks that only ended with their step, the host is of interest and not the number.
+    only_ended = _ends(event) and all(step.was_cancelled for step in steps)
+    if only_ended or (event.role is SignatureRole.CAUSE and all(_was_only_killed(s, event) for s in steps)):
+        # Of tasks that only ended with the others, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
     where = _at_home(where, nodes)
@@ -138,6 +139,12 @@ def _ends(event: Occurrence) -> bool:
 def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
     """Tell whether no process ended with another exception, so that the first to end raised this one too."""
     return [one for one in all_events(nodes) if one.is_proof] == [event]
+
+
+def _was_only_killed(step: StepEnd, event: Occurrence) -> bool:
+    """Tell whether a task was killed, by an event that kills none: it had not failed itself."""
+    kills = event.signature.id == "killed" or "killed" in event.signature.explains
+    return step.exit_code == -signal.SIGKILL and not kills
 
 
 def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:

@@ -35,7 +35,7 @@ def first_line(verdict: Verdict) -> int | None:
         "E1103 10:12:44.120031  4123 shard_reader.cc:211] Manifest version 9 is newer than this build\n",
         "panic: index out of range [8] with length 8\n\ngoroutine 1 [running]:\n",
         'Exception in thread "main" com.acme.NoManifest: no files\n\tat com.acme.Main.main(Main.scala:3)\n',
-        "forrtl: severe (59): list-directed I/O syntax error, unit 12, file input.nml\n",
+        "ERROR STOP the third namelist has no end, unit 12, file input.nml\n",
         "ERROR: LoadError: DimensionMismatch: lengths 4 and 5\nStacktrace:\n [1] _bcs1\n",
         "Error in readRDS(file) : unknown input format\nCalls: source -> eval\nExecution halted\n",
         "/home/u/job.sh: line 12: MASTER_HOST: unbound variable\n",

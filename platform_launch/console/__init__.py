@@ -75,6 +75,15 @@ class Console:
         self._waiting.clear()
         return self._log.path
 
+    @property
+    def has_log(self) -> bool:
+        """Whether what is said here goes into a log as well."""
+        return self._log is not None and self._log.path is not None
+
+    def give_up_log(self) -> None:
+        """Leave the log alone from here on: whoever else writes it has lost it, and has said so."""
+        self._log = None
+
     def speak_for(self, node_rank: int, prefix: str) -> None:
         """Speak as another node of the job from here on, whose place this one took."""
         self.prefix = prefix
@@ -181,9 +190,11 @@ class Console:
     def _put(self, level: str, text: str, event: Event | None = None) -> None:
         lead, flat = f"{self.prefix}{_now()} ", one_line(text)
         full = f"{flat} {mark(event)}" if event is not None else flat
-        self._keep(f"{lead}[{level}] {full}")
-        if level == "INFO" and not self._facts_are_shown:
-            return
+        if level != "INFO" or self._facts_are_shown:
+            self._show(lead, level, flat, full, event)
+        self._keep(f"{lead}[{level}] {full}")  # should that fail, it is said below the line
+
+    def _show(self, lead: str, level: str, flat: str, full: str, event: Event | None) -> None:
         if not self._screen.styled:
             self._screen.write(f"{lead}[{level}] {full}\n")
             return

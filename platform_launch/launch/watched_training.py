@@ -62,7 +62,7 @@ class WatchedTraining:
         self.hang: HangReport | None = None
         self.supervisor = Supervisor(
             training.command,
-            log_path=training.log_path,
+            log_path=training.log_path if context.console.has_log else None,
             prefix=training.prefix,
             grace_s=training.grace_s,
             log_limit_bytes=training.log_limit_bytes,
@@ -84,7 +84,10 @@ class WatchedTraining:
             self._try(self._prepare_health)
         self._has_folder = training.hangs is not None and training.hangs.open_folder(self.supervisor.tell)
         try:
-            return training.exit_file.corrected(self.supervisor.run(), self._context.console.tell)
+            outcome = self.supervisor.run()
+            if outcome.log_path is None:
+                self._context.console.give_up_log()
+            return training.exit_file.corrected(outcome, self._context.console.tell)
         finally:
             self._context.reporter.clock.end()
             if self.hang is not None:

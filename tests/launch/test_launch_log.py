@@ -19,6 +19,7 @@ import pytest
 
 from platform_launch.events import beside
 from platform_launch.why import explain_file
+from tests.lab.disk import disk, requires_mount
 from tests.lab.needs import requires_root
 from tests.lab.waiting import LIMIT_S
 
@@ -258,8 +259,22 @@ def test_a_log_that_cannot_be_written_is_not_announced(tmp_path: Path, script: P
         command(logs, script, "--no-doctor"), env=environment(S="0"), capture_output=True, text=True,
         timeout=LIMIT_S, check=True,
     )  # fmt: skip
-    assert "no log file from here on" in done.stderr
+    assert done.stderr.count("no log file from here on") == 1
     assert not re.search(r"log: .*\.log", done.stderr)
+
+
+@requires_mount
+@pytest.mark.parametrize("size", ["1k", "64k"])
+def test_a_log_whose_disk_is_full_is_told_lost_once_and_last(tmp_path: Path, script: Path, size: str) -> None:
+    script.write_text("for number in range(2000): print(number, 'x' * 80)\n")
+    with disk(tmp_path / "small", f"size={size}") as folder:
+        done = subprocess.run(
+            command(folder, script, "--no-doctor"), env=environment(), stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=True,
+        )  # fmt: skip
+    ours = [line for line in done.stdout.splitlines() if line.endswith(("[log-lost]", "[log-opened]"))]
+    assert [line.rpartition(" ")[2] for line in ours] == ["[log-opened]", "[log-lost]"]
+    assert "1999 xxx" in done.stdout
 
 
 def test_ctrl_c_is_a_warning_and_no_error(started: subprocess.Popen[str], tmp_path: Path) -> None:

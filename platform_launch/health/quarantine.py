@@ -6,6 +6,7 @@ under a lock of the file, each in one piece, and a line that cannot be read spoi
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -67,7 +68,7 @@ def read(
     cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open(_open(path, os.O_RDONLY), "rb") as file:
             data = file.read(_LARGEST_FILE + 1)
     except FileNotFoundError:
         return ()
@@ -109,7 +110,7 @@ def _in_force(lines: Iterable[str], now: float, unread: list[int]) -> tuple[Quar
                     tuple(_text(gpu) for gpu in entry.get("gpus") or ()),
                     sentence if isinstance(sentence := entry.get("sentence"), dict) else {},
                 )
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, OverflowError, TypeError, KeyError, RecursionError):
             if line.strip():
                 unread.append(number)
     return tuple(entry for _, entry in sorted(found.items()) if entry.holds_at(now))
@@ -147,10 +148,9 @@ def utc(moment: float) -> str:
 
 def _append(path: Path, document: Mapping[str, object]) -> None:
     line = json.dumps(document, default=str).encode() + b"\n"
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, flags, _FOR_ALL_WRITERS)
+        descriptor = _open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             _lock(descriptor)
             size = os.fstat(descriptor).st_size
@@ -162,6 +162,15 @@ def _append(path: Path, document: Mapping[str, object]) -> None:
             os.close(descriptor)
     except OSError as error:
         raise _unusable(path, error) from error
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open the file, never by a symbolic link: one in a folder of many lets root's launch write elsewhere.
+
+    A link is refused for reading too: who uses one learns it before the training, not when a GPU fails.
+    """
+    # A pipe in its place is not waited for.
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _FOR_ALL_WRITERS)
 
 
 def _lock(descriptor: int) -> None:
@@ -190,10 +199,9 @@ def _text(value: object) -> str:
 
 
 def _unusable(path: Path, error: OSError) -> InputError:
+    problem = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or error
     return InputError(
-        Phrase(
-            "the quarantine file {path} cannot be used: {problem}", path=path, problem=error.strerror or error
-        ),
+        Phrase("the quarantine file {path} cannot be used: {problem}", path=path, problem=problem),
         Phrase(
             "name a file on storage that all nodes share, with --quarantine or {variable}",
             variable=FILE_VARIABLE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,12 +48,28 @@ def test_a_line_that_cannot_be_read_spoils_only_itself(file: Path) -> None:
     quarantine.add(file, QuarantinedNode("gn9", 0.0, None, "fan"))
     with file.open("ab") as junk:
         junk.write(b'\xff\n[1]\nnull\n{"event":"quarantined","node":"gn1","since":"now"}\n{"node":3}\n')
+        junk.write(b'{"event":"quarantined","node":"gn1","since":1%s}\n' % (b"0" * 400))
     told: list[Event] = []
     assert [node.node for node in quarantine.read(file, 1500, told.append)] == ["gn7", "gn9"]
     (said,) = map(line, told)
     assert said == (
-        f"{file}, line 2, as 5 more, is passed over: expected a JSON object with node, event and since"
+        f"{file}, line 2, as 6 more, is passed over: expected a JSON object with node, event and since"
     )
+
+
+def test_a_file_behind_a_symbolic_link_is_neither_read_nor_written(file: Path) -> None:
+    quarantine.add(file, BROKEN)
+    link = file.with_name("link")
+    link.symlink_to(file)
+    for use in (lambda: quarantine.read(link), lambda: quarantine.add(link, BROKEN)):
+        with pytest.raises(InputError, match="it is a symbolic link"):
+            use()
+
+
+def test_a_pipe_in_its_place_holds_no_launch_up(file: Path) -> None:
+    file.parent.mkdir()
+    os.mkfifo(file)
+    assert quarantine.read(file) == ()
 
 
 def test_a_reason_cannot_steer_a_terminal(file: Path) -> None:

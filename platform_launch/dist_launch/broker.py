@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from platform_launch import sockets
 from platform_launch.dist_launch import answer_json
 from platform_launch.dist_launch.cluster import WaitingCluster, read_cluster
 from platform_launch.dist_launch.connections import NodeConnections
@@ -72,7 +73,13 @@ class Broker:
 
     async def _accept(self, listening: socket.socket) -> None:
         while True:
-            connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+            try:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listening)
+            except OSError as error:
+                if error.errno not in sockets.FOR_A_MOMENT:
+                    raise
+                await asyncio.sleep(sockets.PAUSE_S)
+                continue
             if user_behind(connection) != os.geteuid():
                 connection.close()  # the folder lets nobody else in; root alone gets here
                 continue

@@ -6,16 +6,12 @@ import errno
 import os
 import socket
 import stat
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platform_launch.hardware.descriptors import holders
 from platform_launch.hardware.running import command_line
-
-_FOR_A_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
-_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,20 +55,6 @@ def listen(number: int, backlog: int | None = None) -> socket.socket:
         )
     except OSError:
         return socket.create_server(("0.0.0.0", number), backlog=backlog)  # noqa: S104 - as torch
-
-
-def accept(server: socket.socket) -> socket.socket:
-    """Return the next connection; where no descriptor or memory is free for one, wait until there is.
-
-    Raises OSError where the server is closed.
-    """
-    while True:
-        try:
-            return server.accept()[0]
-        except OSError as error:
-            if error.errno not in _FOR_A_MOMENT:
-                raise
-            time.sleep(_PAUSE_S)
 
 
 def limit_segments(number: int, most_bytes: int) -> None:

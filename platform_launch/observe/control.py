@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
+from platform_launch import sockets
+
 _NAME = "control.socket"
 _LIMIT_S = 30.0
 _MOST_BYTES = 512 * 1024 * 1024
@@ -51,7 +53,7 @@ class ControlSocket:
     def _serve(self) -> None:
         while True:
             try:
-                connection, _ = self._socket.accept()
+                connection = sockets.accept(self._socket)
             except OSError:
                 return
             with connection, suppress(OSError):

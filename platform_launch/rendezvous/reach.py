@@ -13,6 +13,7 @@ from enum import Enum
 from threading import Thread
 from typing import TypeVar
 
+from platform_launch import sockets
 from platform_launch.hardware import ports
 from platform_launch.hardware.names import ResolverInquiry, addresses_of, is_loopback
 from platform_launch.text import Phrase
@@ -168,7 +169,7 @@ def open_port(number: int = 0, greeting: Callable[[], bytes] = bytes) -> Iterato
 def _drop(server: socket.socket, greeting: Callable[[], bytes]) -> None:
     with suppress(OSError):
         while True:
-            connection = ports.accept(server)
+            connection = sockets.accept(server)
             # The other side closes first: the port must not be left in TIME_WAIT here.
             try:
                 Thread(target=_greet, args=(connection, greeting()), daemon=True).start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from platform_launch.observe import control
 from platform_launch.observe.control import ControlSocket
 from platform_launch.observe.words import english
 from platform_launch.sentences import sentence
+from tests.lab.waiting import LIMIT_S
 
 
 @contextmanager
@@ -92,6 +95,42 @@ def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path
         assert control.ask(tmp_path / "control.socket", 5.0) == {"still_s": 1.0}
     finally:
         listening.stop()
+
+
+def test_a_launch_without_a_free_descriptor_answers_once_it_has_one(tmp_path: Path) -> None:
+    """The lack is the whole process's: what asks it runs elsewhere."""
+    program = (
+        "import os, resource, sys\n"
+        "from pathlib import Path\n"
+        "from platform_launch.observe.control import ControlSocket\n"
+        "listening = ControlSocket(Path(sys.argv[1]), lambda: {'still_s': 1.0})\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "held = []\n"
+        "try:\n"
+        "    while True: held.append(os.open('/dev/null', os.O_RDONLY))\n"
+        "except OSError: pass\n"
+        "listening.start()\n"
+        "print('none', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "for one in held: os.close(one)\n"
+        "sys.stdin.readline()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launch:
+        assert launch.stdin is not None
+        assert launch.stdout is not None
+        assert launch.stdout.readline() == "none\n"
+        with socket.socket(socket.AF_UNIX) as waiting:
+            waiting.settimeout(LIMIT_S)
+            waiting.connect(str(tmp_path / "control.socket"))
+            launch.stdin.write("\n")
+            launch.stdin.flush()
+            assert json.loads(waiting.makefile().read()) == {"still_s": 1.0}
+        launch.stdin.close()
 
 
 def test_a_launch_that_ends_while_launches_are_found_is_passed_over(

@@ -1,0 +1,25 @@
+"""Connections to a socket that listens, also while this process has no room for another one."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+
+FOR_A_MOMENT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+"""Of accept(): what passes, while the socket goes on listening."""
+PAUSE_S = 0.1
+
+
+def accept(server: socket.socket) -> socket.socket:
+    """Return the next connection; where no descriptor or memory is free for one, wait until there is.
+
+    Raises OSError where the server is closed.
+    """
+    while True:
+        try:
+            return server.accept()[0]
+        except OSError as error:
+            if error.errno not in FOR_A_MOMENT:
+                raise
+            time.sleep(PAUSE_S)

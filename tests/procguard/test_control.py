@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from platform_launch.errors import UnfitNodeError
-from platform_launch.procguard.api.refused import NotFound, RequestRefused
+from platform_launch.procguard.api.refused import NotFound, RequestRefused, Unavailable
 from platform_launch.procguard.api.shapes.events import EventFilter
 from platform_launch.procguard.api.shapes.groups import GroupPhase, GroupSettings, NewGroup
 from platform_launch.procguard.api.shapes.workers import WorkerStatus
@@ -608,6 +608,28 @@ def test_many_lost_nodes_are_one_entry(cluster: Cluster) -> None:
     cluster.beat("gn7")
     cluster.wait(2, "gn0", "gn7")
     assert cluster.control.queries.events(chosen=EventFilter(action="agents-back"))[0].object == "gn7"
+
+
+def test_what_happens_to_nodes_while_the_database_is_away_is_written_down_once_it_is_back(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise Unavailable("the database cannot be written", "try again later")
+
+    for node in ("gn6", "gn7", "gn8"):
+        cluster.join(node)
+    cluster.wait(20, "gn6", "gn7")
+    with monkeypatch.context() as away:
+        away.setattr(cluster.store, "change", refuse)
+        cluster.beat("gn8")
+        cluster.wait(20, "gn7", "gn8")
+    cluster.wait(2, "gn7", "gn8")
+    events = cluster.control.queries.events(chosen=EventFilter(who="server"))
+    assert [(event.action, event.object) for event in events if event.action.startswith("agents-")] == [
+        ("agents-back", "gn8"),
+        ("agents-lost", "gn6"),
+        ("agents-lost", "gn8"),
+    ]
 
 
 def test_events_as_a_table_hold_no_formula(cluster: Cluster) -> None:

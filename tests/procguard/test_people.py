@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from platform_launch.procguard.api.refused import NotFound, RequestRefused
 from platform_launch.procguard.api.shapes.people import UserRole
-from platform_launch.procguard.database.users import ApiToken
+from platform_launch.procguard.database.users import MOST_TOKENS, ApiToken
 from platform_launch.procguard.server.gate import SESSION_COOKIE
 from platform_launch.procguard.server.passwords import hash_password
 from tests.lab.waiting import until
@@ -87,6 +90,24 @@ def test_a_token_may_what_both_it_and_its_user_may_until_it_ends(server: Served)
     ended = ApiToken("feed" * 6, "other", "old", UserRole.VIEWER, now - timedelta(9), now - timedelta(1))
     server.parts.accounts.add_token(ended)
     assert server.client(server.parts.sessions.token(ended.id)).get("/api/v1/me").status_code == 401
+
+
+def test_tokens_that_are_made_at_once_are_counted_one_after_the_other(server: Served) -> None:
+    accounts, now = server.parts.accounts, datetime.now(timezone.utc)
+    accounts.add("many", UserRole.VIEWER, hash_password(PASSWORD))
+
+    def make(number: int) -> bool:
+        with suppress(RequestRefused):
+            role, ends = UserRole.VIEWER, now + timedelta(1)
+            accounts.add_token(ApiToken(f"many{number}", "many", "one", role, now, ends))
+            return True
+        return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(make, range(MOST_TOKENS + 20))) == MOST_TOKENS
+    assert len(accounts.tokens("many")) == MOST_TOKENS
+    with pytest.raises(NotFound, match="no user 'nobody'"):
+        accounts.add_token(ApiToken("none", "nobody", "one", UserRole.VIEWER, now, now))
 
 
 def test_a_group_with_owners_is_changed_by_them_and_by_admins_only(server: Served) -> None:

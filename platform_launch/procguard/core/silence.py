@@ -31,19 +31,18 @@ class SilenceWatch:
         """Yield which nodes fell silent or came into quarantine, and which are back from there.
 
         An action, an object and a detail of the audit log for each of these, however many nodes they are.
+        What the caller could not write down, and so did not come back for, is news the next time as well.
         """
         known = list(self._registry.nodes.items())
         late = moment.late(DEFAULT_SILENT_AFTER_S)
         lost = frozenset(name for name, entry in known if (entry.seen_at or NEVER) < late)
         held = {name: entry.quarantine for name, entry in known if entry.quarantine is not None}
         quarantined = frozenset(held)
-        lost_before, self._lost = self._lost, lost
-        quarantined_before, self._quarantined = self._quarantined, quarantined
         changes = (
-            ("agents-lost", lost - lost_before),
-            ("agents-back", lost_before - lost),
-            ("quarantined", quarantined - quarantined_before),
-            ("released", quarantined_before - quarantined),
+            ("agents-lost", lost - self._lost),
+            ("agents-back", self._lost - lost),
+            ("quarantined", quarantined - self._quarantined),
+            ("released", self._quarantined - quarantined),
         )
         for action, names in changes:
             if names:
@@ -53,6 +52,10 @@ class SilenceWatch:
                 detail = reported(why) if why is not None else None
                 names_only = sentence("nodes", nodes=listed(ordered), count=len(ordered))
                 yield action, on, detail or names_only
+                if action in ("agents-lost", "agents-back"):
+                    self._lost ^= names
+                else:
+                    self._quarantined ^= names
 
     def _silent_workers(self, world: World, moment: Moment) -> frozenset[WorkerName]:
         least_s = min([DEFAULT_SILENT_AFTER_S, *map(silent_after_s, world.groups.values())])

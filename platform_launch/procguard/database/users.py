@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from platform_launch.procguard.api.refused import NotFound, RequestRefused
@@ -124,22 +124,25 @@ class Users:
         return _token(row) if row and row.ends_at > datetime.now(timezone.utc) else None
 
     def add_token(self, token: ApiToken) -> None:
-        """Keep a new token. Raises RequestRefused where its user has too many."""
-        if len(self.tokens(token.user)) >= MOST_TOKENS:
-            raise RequestRefused(
-                f"{token.user} has {MOST_TOKENS} tokens already",
-                "end one of them",
-                code="too-many-tokens",
-                user=token.user,
-                count=str(MOST_TOKENS),
-            )
+        """Keep a new token. Raises NotFound, RequestRefused where its user has too many."""
+        own = api_tokens.c.user_name == token.user
         with transaction(self._engine, writes=True) as connection:
+            # Two requests at once are counted one after the other.
+            user = select(users.c.name).where(users.c.name == token.user).with_for_update()
+            if connection.execute(user).first() is None:
+                raise _unknown(token.user)
             connection.execute(
-                delete(api_tokens).where(
-                    api_tokens.c.user_name == token.user,
-                    api_tokens.c.ends_at <= datetime.now(timezone.utc),
-                )
+                delete(api_tokens).where(own, api_tokens.c.ends_at <= datetime.now(timezone.utc))
             )
+            count = select(func.count()).select_from(api_tokens).where(own)
+            if connection.execute(count).scalar_one() >= MOST_TOKENS:
+                raise RequestRefused(
+                    f"{token.user} has {MOST_TOKENS} tokens already",
+                    "end one of them",
+                    code="too-many-tokens",
+                    user=token.user,
+                    count=str(MOST_TOKENS),
+                )
             row = {"user_name": token.user, "label": token.label, "role": token.role.value}
             times = {"created_at": token.created_at, "ends_at": token.ends_at}
             connection.execute(insert(api_tokens).values(id=token.id, **row, **times))

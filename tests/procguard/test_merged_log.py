@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def texts(log: MergedLog, **more: object) -> list[str]:
 
 
 def whole(root: Path, *, ended: bool = True) -> MergedLog:
-    return MergedLog(root, WORKERS, 1, ended=ended)
+    return MergedLog(Logs(root, 64 * 1024), WORKERS, 1, ended=ended)
 
 
 def test_lines_of_all_ranks_are_in_the_order_in_which_they_came(tmp_path: Path) -> None:
@@ -149,6 +150,30 @@ def test_ranks_are_chosen_by_numbers_and_spans() -> None:
     assert chosen_ranks("0-2, 7") == {0, 1, 2, 7}
     assert chosen_ranks("") is None
     assert chosen_ranks("x,3-") is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_new_lines_are_seen_after_older_ones_while_a_clock_that_was_set_back_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    wall, steady = 1_000_000.0, 50.0
+    monkeypatch.setattr(time, "time", lambda: wall)
+    monkeypatch.setattr(time, "monotonic", lambda: steady)
+    logs, seen, place = Logs(tmp_path, 64 * 1024), list[str](), None
+    sizes = dict.fromkeys(("gn6-0", "gn7-0"), 0)
+    for number in range(200):
+        wall, steady = wall + 1, steady + 1
+        if number == 100:
+            wall -= 3600
+            logs = Logs(tmp_path, 64 * 1024) if restarted else logs
+        worker = "gn6-0" if number < 50 or number % 2 else "gn7-0"
+        sizes[worker] = logs.append(worker, 1, sizes[worker], b"%d\n" % number)
+        page = MergedLog(logs, WORKERS, 1, ended=False).after(place, 1000, LineFilter())
+        seen, place = seen + [one.line.text for one in page.lines], page.after
+    order = sorted(seen, key=int) if restarted else seen
+    assert order[:190] == [str(number) for number in range(190)]
+    logs = Logs(tmp_path, 64 * 1024)
+    assert len(MergedLog(logs, WORKERS, 1, ended=True).after(None, 1000, LineFilter()).lines) == 200
 
 
 def test_marks_of_a_long_log_are_thinned_out_and_never_go_back(tmp_path: Path) -> None:

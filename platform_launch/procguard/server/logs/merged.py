@@ -7,13 +7,12 @@ known, so the page ends there, and the next one begins there.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from platform_launch.procguard.server.logs.filtering import LineFilter, LogLine
 from platform_launch.procguard.server.logs.reading import Reader
+from platform_launch.procguard.server.logs.store import Logs
 from platform_launch.procguard.server.logs.times import ArrivalMarks
 
 _READ_AT_ONCE = 16 * 1024 * 1024
@@ -93,20 +92,21 @@ class _RankLog:
 
 
 class MergedLog:
-    """The logs of a run's ranks: ``workers`` by rank, each with its generation's log below ``root``."""
+    """The logs of a run's ranks: ``workers`` by rank, each with its generation's log among ``logs``."""
 
     def __init__(
-        self, root: Path, workers: Sequence[tuple[int, str]], generation: int, *, ended: bool
+        self, logs: Logs, workers: Sequence[tuple[int, str]], generation: int, *, ended: bool
     ) -> None:
-        self._now_ms = int(time.time() * 1000)
         self._ended = ended
         found = []
         for rank, worker in workers:
-            reader = Reader(root, worker, generation)
+            reader = Reader(logs.root, worker, generation)
             if reader.size:
                 marks = ArrivalMarks.read(reader.folder)
                 found.append(_RankLog(rank, worker, reader, marks, ended))
         self._logs = found
+        newest_ms = max((log.marks.newest_ms for log in found), default=0)
+        self._now_ms = max(newest_ms, logs.time.now_ms()) if ended else logs.time.now_ms(newest_ms)
 
     def of_line(self, rank: int, line: int) -> LogPlace | None:
         """Return the place of a line of a rank's log."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from platform_launch.procguard.server.logs.segments import (
     segments,
     worker_folder,
 )
-from platform_launch.procguard.server.logs.times import ArrivalClock
+from platform_launch.procguard.server.logs.times import ArrivalClock, LogTime
 
 _SEGMENTS = 16
 _KEPT_AT_THE_BEGINNING = 4
@@ -52,6 +51,7 @@ class Logs:
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self.root = root
+        self.time = LogTime()
         self._segment_bytes = max(limit_bytes // _SEGMENTS, 4096)
         self._runs: dict[tuple[str, int], _Run] = {}
         self._without: dict[str, int] = {}  # a worker's newest run that has no log yet
@@ -125,7 +125,7 @@ class Logs:
         run.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if run.clock is None:
             run.clock = ArrivalClock(run.folder)
-        run.clock.note(run.size, int(time.time() * 1000))
+        run.clock.note(run.size, self.time.now_ms(run.clock.last_ms))
         while data:
             if not run.segments or run.segments[-1].size >= self._segment_bytes:
                 self._begin_segment(run)

@@ -8,6 +8,8 @@ back.
 from __future__ import annotations
 
 import struct
+import threading
+import time
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +20,27 @@ FILE = "times"
 _MARK = struct.Struct("<QQ")  # the offset from which bytes came at a time, and that time in ms since 1970
 _APART_MS = 500
 _MOST = 8192
+
+
+class LogTime:
+    """The time of this server's logs: the machine's, but it never goes back. Thread-safe.
+
+    Where the machine's clock is set back it goes on at half the pace until that has caught up: what comes
+    then still comes after what came before, and is seen.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ms = 0.0
+        self._steady_ms = time.monotonic() * 1000
+
+    def now_ms(self, after_ms: int = 0) -> int:
+        """Return what time it is; not before ``after_ms``, when something came to an earlier server."""
+        with self._lock:
+            steady_ms = time.monotonic() * 1000
+            slowly = self._ms + (steady_ms - self._steady_ms) / 2
+            self._ms, self._steady_ms = max(time.time() * 1000, slowly, after_ms), steady_ms
+            return int(self._ms)
 
 
 class ArrivalMarks:
@@ -41,6 +64,11 @@ class ArrivalMarks:
         """Return when a byte came."""
         return self._mark(max(0, bisect_right(self._places, offset, key=lambda i: self._mark(i)[0]) - 1))[1]
 
+    @property
+    def newest_ms(self) -> int:
+        """When the last of it came."""
+        return self._mark(-1)[1]
+
     def offset_at(self, at_ms: int) -> int:
         """Return the first offset whose byte came at this time or later, or one beyond all."""
         place = bisect_left(self._places, at_ms, key=lambda i: self._mark(i)[1])
@@ -49,7 +77,7 @@ class ArrivalMarks:
         return self._mark(place)[0] if place < len(self._places) else 2**62
 
     def _mark(self, place: int) -> tuple[int, int]:
-        offset, at_ms = _MARK.unpack_from(self._data, place * _MARK.size)
+        offset, at_ms = _MARK.unpack_from(self._data, self._places[place] * _MARK.size)
         return offset, at_ms
 
 
@@ -58,20 +86,17 @@ class ArrivalClock:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
-        self._last_ms = 0
+        self.last_ms = 0
         self._count = 0
         with suppress(OSError):
             data = self._path.read_bytes()
             self._count = len(data) // _MARK.size
             if self._count:
-                self._last_ms = _MARK.unpack_from(data, (self._count - 1) * _MARK.size)[1]
+                self.last_ms = _MARK.unpack_from(data, (self._count - 1) * _MARK.size)[1]
 
     def note(self, offset: int, now_ms: int) -> None:
-        """Write down that what follows ``offset`` comes now. Raises OSError.
-
-        Times never go back, whatever is done to the machine's clock.
-        """
-        if now_ms - self._last_ms < _APART_MS:
+        """Write down that what follows ``offset`` comes now, by LogTime. Raises OSError."""
+        if now_ms - self.last_ms < _APART_MS:
             return
         if self._count >= _MOST:
             self._thin_out()
@@ -79,7 +104,7 @@ class ArrivalClock:
             if torn := file.tell() % _MARK.size:  # by a full disk; every mark after it would be misread
                 file.truncate(file.tell() - torn)
             write_all(file.fileno(), _MARK.pack(offset, now_ms))
-        self._last_ms, self._count = now_ms, self._count + 1
+        self.last_ms, self._count = now_ms, self._count + 1
 
     def _thin_out(self) -> None:
         data = self._path.read_bytes()

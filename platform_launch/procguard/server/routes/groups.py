@@ -120,7 +120,7 @@ async def read_group_log(
         number = parts.control.queries.group(name).run_number if run is None else run
         found = parts.control.queries.run(name, number)
         places = [(one.rank, one.worker) for one in found.places if chosen is None or one.rank in chosen]
-        log = MergedLog(parts.logs.root, places, found.generation, ended=found.outcome is not None)
+        log = MergedLog(parts.logs, places, found.generation, ended=found.outcome is not None)
         target = log.of_line(rank, line) if rank is not None and line is not None else None
         if target is not None:
             page = log.around(target, limit)

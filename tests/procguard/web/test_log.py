@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
+from platform_launch.procguard.api.wire import WorkerState
 from tests.lab.waiting import until
 from tests.procguard.web.lab import Agent, Lab, Visit, badge
 
@@ -23,6 +27,57 @@ def click_twice(page: Page, button: str, fetches: str) -> int:
     page.get_by_role("button", name=button).evaluate("(one) => { one.click(); one.click(); }")
     until(lambda: page.evaluate("0") == 0 and asked)
     return sum(fetches in url for url in asked)
+
+
+@contextmanager
+def late(page: Page, pattern: str, ask: Callable[[], object], **answer: Any) -> Iterator[None]:
+    """Ask for what only comes once the block has ended, the server's answer or another, and is seen then."""
+    held: list[Route] = []
+    page.route(re.compile(pattern), lambda route: held.append(route))
+    ask()
+    until(lambda: page.evaluate("0") == 0 and held)
+    yield
+    with page.expect_event("requestfinished"):
+        held[0].fulfill(**answer) if answer else held[0].continue_()
+    page.unroute(re.compile(pattern))
+    page.evaluate("() => new Promise((seen) => setTimeout(seen, 100))")
+
+
+def test_what_comes_late_does_not_take_the_place_of_what_was_asked_for_since(
+    visit: Visit, server: Lab, agents: dict[str, Agent]
+) -> None:
+    server.group("late", ["gn40-1"], GroupSettings(master_addr="gn40"))
+    agent = agents["gn40"]
+    for number in (1, 2):
+        assert server.api.post("groups/late/start").is_success
+        until(lambda: agent.reports[1].state is WorkerState.RUNNING, "the worker runs")
+        agent.write(1, b"run %d\n" % number)
+        agent.end(1, 3)
+        until(lambda: server.phase("late") == "failed", "the group has failed")
+    page = visit("/workers/gn40-1/log")
+    expect(page.locator("#log-lines .line")).to_have_text("1run 2")
+    first, second = (
+        page.get_by_label("Run")
+        .locator("option")
+        .evaluate_all("(all) => all.map((one) => one.value).reverse()")
+    )
+    with late(page, rf"generation={first}$", lambda: page.get_by_label("Run").select_option(first)):
+        page.get_by_label("Run").select_option(second)
+        expect(page.locator("#log-lines .line")).to_have_text("1run 2")
+    assert page.locator("#log-lines .line").all_text_contents() == ["1run 2"]
+
+    page.goto("/groups/late/charts")
+    status = page.locator(".chart-status")
+    expect(status).not_to_have_text("Loading…")
+    shown = page.locator(".charts").inner_text()
+    days = {"times": [0, 60, 120], "series": {"gpu_lowest": [10, 20, 30]}}
+    click = page.locator("[data-span=days]").click
+    with late(page, "span=days", click, json=days), page.expect_response(re.compile("/ranks$")):
+        page.locator("[data-span=hour]").click()
+    assert page.locator(".charts").inner_text() == shown
+    page.route(re.compile("span=days"), lambda route: route.fulfill(json=days))
+    click()
+    expect(status).to_have_text("")
 
 
 def test_why_a_group_failed_and_its_log(visit: Visit, server: Lab, agents: dict[str, Agent]) -> None:

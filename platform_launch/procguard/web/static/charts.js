@@ -84,18 +84,21 @@
   function start(box) {
     let span = "hour";
     let plots = [];
+    let request = 0; // the newest: answers to earlier ones are left
     const place = $(".chart-list", box);
     const status = $(".chart-status", box);
 
     async function show() {
+      const mine = (request += 1);
       let chart, ranks = null;
       try {
         chart = await fetched(`/api/v1/charts/${box.dataset.chart}?span=${span}`);
         if (box.dataset.ranks && span === "hour") ranks = await fetched(`/api/v1/charts/${box.dataset.ranks}/ranks`);
       } catch {
-        status.textContent = say("charts.trouble");
+        if (mine === request) status.textContent = say("charts.trouble");
         return;
       }
+      if (mine !== request) return;
       plots.forEach((plot) => plot.destroy());
       plots = [];
       place.replaceChildren();

@@ -32,6 +32,7 @@
   let open = null; // the line that has not ended yet: { raw, rows }
   let delay = 1000;
   let turn = 0;
+  let request = 0; // the newest: answers to earlier ones are left
   let sought = null;
 
   // One line of the log, its number a link to it.
@@ -134,8 +135,10 @@
 
   // Begin anew: at the end of the log, or around a place in it.
   async function show(from = { tail: TAIL_LINES }) {
+    const mine = (request += 1);
     clearTimeout(turn);
     const window = await ask({ ...from, limit: WINDOW });
+    if (mine !== request) return;
     if (newest && window.generations.length) generation = String(window.generation);
     text.replaceChildren();
     open = null;
@@ -149,9 +152,11 @@
   }
 
   async function grow() {
+    const [mine, from] = [request, next];
     let grew = false;
     if (following && !document.hidden) {
-      const window = await ask({ offset: next, limit: WINDOW });
+      const window = await ask({ offset: from, limit: WINDOW });
+      if (mine !== request || from !== next) return;
       const latest = window.generations.at(-1);
       if (newest && latest !== undefined && String(latest) !== generation) {
         generation = String(latest);
@@ -266,8 +271,10 @@
 
   logText.onClick(older, () => attempt(async () => {
     following = false;
+    const mine = request;
     const from = Math.max(0, begin - WINDOW);
     const window = await ask({ offset: from, limit: Math.max(16, begin - from) });
+    if (mine !== request) return;
     const before = pane.scrollHeight;
     const chunk = element("div");
     chunk.dataset.offset = window.offset;

@@ -122,9 +122,13 @@ class WatchedTraining:
             )
 
     def receive(self, message: Message) -> None:
-        """Take a message of the other nodes' watches."""
-        if self._health is not None and not self._health.receive(message) and self._hangs is not None:
-            self._hangs.receive(message)
+        """Take a message of the other nodes' watches; whatever comes of it, the link goes on."""
+
+        def take() -> None:
+            if self._health is not None and not self._health.receive(message) and self._hangs is not None:
+                self._hangs.receive(message)
+
+        self._try(take)
 
     def ask_devices(self) -> NodeHealth | None:
         """Return what the devices make of this node after a failure; None where there are none."""
@@ -132,12 +136,21 @@ class WatchedTraining:
 
     def still_s(self, within_s: float) -> float | None:
         """Return for how long nothing has moved, see HangMonitor; None where nobody can tell."""
-        return self._hangs.still_s(within_s) if self._hangs is not None else None
+        try:
+            return self._hangs.still_s(within_s) if self._hangs is not None else None
+        except Exception:  # it goes with each sign of life, which must come all the same
+            return None
 
     def say_who_left(self) -> str:
         """Say which ranks left the others, see HangWatch."""
-        tail = self.supervisor.tail
-        return self._hangs.say_who_left(tail, failed_here=self._failed) if self._hangs is not None else ""
+        said = [""]
+
+        def say() -> None:
+            if self._hangs is not None:
+                said.append(self._hangs.say_who_left(self.supervisor.tail, failed_here=self._failed))
+
+        self._try(say)
+        return said[-1]
 
     def close(self) -> None:
         """Watch no more."""

@@ -14,8 +14,17 @@ from typing import Any
 
 import pytest
 
+from platform_launch.console import Console
 from platform_launch.errors import InstallationError, LaunchError
-from platform_launch.launch import launch
+from platform_launch.launch import launch, peers
+from platform_launch.launch.exit_file import ExitFile
+from platform_launch.launch.peers import StillQuestion, pack
+from platform_launch.launch.training_command import HangOptions, TrainingCommand
+from platform_launch.launch.watched_training import LaunchContext, WatchedTraining
+from platform_launch.observe import node_probe
+from platform_launch.rendezvous.run.texts import RequestReceived
+from platform_launch.supervise import Command
+from platform_launch.supervise.signals import SignalInbox
 from tests.lab.disk import requires_mount
 from tests.lab.waiting import LIMIT_S
 
@@ -170,3 +179,26 @@ def test_a_secret_that_cannot_be_read_hides_no_other_reason(start_node: Callable
     node = start_node(1, options=("--script", "nowhere.py"), **secret)
     _, said = node.communicate(timeout=LIMIT_S)
     assert re.findall(r"^error: (\S*)", said, re.MULTILINE) == ["nowhere.py"], said
+
+
+def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the monitor is asked in the threads of the link, each of which must go on for the job to."""
+    hangs = HangOptions(tmp_path, node_rank=0, world_size=2, host="gn6", log=tmp_path / "a.log")
+    command = TrainingCommand(Command((), {}), tmp_path / "a.log", "", 1.0, ExitFile(None), hangs)
+    watched = WatchedTraining(command, LaunchContext(Console(), SignalInbox()), send=lambda _message: None)
+    watched.prepare_watches()
+    assert watched._hangs is not None
+    watched._hangs.start()
+
+    def refuse(*_arguments: object, **_named: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(node_probe, "ThreadPoolExecutor", refuse)
+    monkeypatch.setattr(peers, "Thread", refuse)
+    monkeypatch.setattr(node_probe.NodeProbe, "left", refuse)
+    assert watched.still_s(0.0) is None
+    assert watched.say_who_left() == ""
+    watched.receive(RequestReceived("key", pack(StillQuestion(1.0))))
+    watched._hangs.stop()

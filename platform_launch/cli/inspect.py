@@ -101,12 +101,18 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
 
 def _said(answer: Mapping[str, object], part: str) -> list[str]:
     """Return the lines of a part in this process's language, as far as the launch tells what they mean."""
-    texts, told = _texts(answer.get(part)), answer.get(f"{part.removesuffix('s')}_sentences")
-    documents = told if isinstance(told, list) and len(told) == len(texts) else []
-    for number, document in enumerate(documents):
+    texts, stem = _texts(answer.get(part)), part.removesuffix("s")
+    for number, document in enumerate(_as_many(answer.get(f"{stem}_sentences"), texts)):
         with suppress(ValueError):
             texts[number] = rank_words((Sentence.read(document),), texts[number])
+    for number, document in enumerate(_as_many(answer.get(f"{stem}_phrases"), texts)):
+        with suppress(ValueError):
+            texts[number] = phrase_words(Phrase.read(document))
     return texts
+
+
+def _as_many(told: object, texts: list[str]) -> list[object]:
+    return told if isinstance(told, list) and len(told) == len(texts) else []
 
 
 def _texts(value: object) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from platform_launch.hardware.descriptors import holders
 from platform_launch.hardware.running import command_line
+from platform_launch.text import Phrase
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Port:
 
     def held_by(self) -> str:
         """Return the holders in words."""
-        return ", ".join(self.holders) or "a process that cannot be seen from here"
+        return ", ".join(self.holders) or Phrase("a process that cannot be seen from here")
 
 
 def probe(number: int) -> Port:

@@ -27,7 +27,7 @@ from platform_launch.observe.overview import finding_lines, overview, stack_line
 from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.words import english
 from platform_launch.observe.workers import remove_torchruns_folders
-from platform_launch.text import iso_utc
+from platform_launch.text import Phrase, iso_utc
 
 if TYPE_CHECKING:
     from platform_launch.launch.peers import LinkPeers
@@ -202,6 +202,11 @@ class HangWatch:
         still_s = min(one.still_s for one in given.values())
         finding = judge(nodes, self._options.world_size, silent)
         found, places = finding_lines(finding, still_s), overview(nodes, silent)
+        also = dict(self._also())
+        also["memory_lines"] = memory_lines(
+            (Phrase("node {rank} ({place})", rank=node.node_rank, place=node.host), node.memory)
+            for node in nodes
+        )
         return {
             "still_s": round(still_s, 1),
             "log": str(self._options.log),
@@ -213,8 +218,16 @@ class HangWatch:
             "finding": finding.as_dict(),
             "silent_nodes": {str(rank): name for rank, name in silent.items()},
             "nodes": [asdict(node) for node in nodes],
-            **self._also(),
-            "memory_lines": memory_lines(
-                (f"node {node.node_rank} ({node.host})", node.memory) for node in nodes
-            ),
+            **with_phrases(also),
         }
+
+
+def with_phrases(also: Mapping[str, object]) -> dict[str, object]:
+    """Return it with what its lines are made of beside them, as ``…_phrases``, for other languages."""
+    found = dict(also)
+    for name in ("memory_lines", "cost_line", "health_lines"):
+        lines = also.get(name) or []
+        every = lines if isinstance(lines, list) else [lines]
+        told = [one.document() if isinstance(one, Phrase) else str(one) for one in every]
+        found[f"{name.removesuffix('s')}_phrases"] = told
+    return found

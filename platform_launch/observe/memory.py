@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from platform_launch.text import Phrase, joined
+
 # One line a node up to here; of more nodes only the one that held the most.
 _MOST_NODES = 8
 
@@ -28,7 +30,7 @@ class MemoryHeld:
 
     def in_words(self) -> str:
         """Return it as one line; GPUs that held the same are named together."""
-        return f"processes {self.processes}{self.gpus}"
+        return Phrase("processes {processes}{gpus}", processes=self.processes, gpus=self.gpus)
 
     @property
     def processes(self) -> str:
@@ -41,9 +43,15 @@ class MemoryHeld:
         alike: dict[str, list[int]] = {}
         for index, gib in sorted(self.gpus_gib.items()):
             alike.setdefault(_shown(gib), []).append(index)
-        return "".join(
-            f"; GPU {', '.join(map(str, indices))}{' each' * (len(indices) > 1)} {amount}"
-            for amount, indices in alike.items()
+        one, several = "; GPU {indices} {amount}", "; GPU {indices} each {amount}"
+        return joined(
+            (
+                Phrase(
+                    several if len(indices) > 1 else one, indices=", ".join(map(str, indices)), amount=amount
+                )
+                for amount, indices in alike.items()
+            ),
+            "",
         )
 
 
@@ -51,9 +59,18 @@ def memory_lines(nodes: Iterable[tuple[str, MemoryHeld]]) -> list[str]:
     """Return what the nodes held at most, each under its name; of many nodes, the one that held the most."""
     known = [(name, held) for name, held in nodes if held]
     if len(known) <= _MOST_NODES:
-        return [f"peak memory of {name}: {held.in_words()}" for name, held in known]
+        return [
+            Phrase("peak memory of {node}: {held}", node=name, held=held.in_words()) for name, held in known
+        ]
     most = max(known, key=lambda one: (max(one[1].gpus_gib.values(), default=0.0), one[1].processes_gib))
-    return [f"peak memory of {most[0]}, the most of {len(known)} nodes: {most[1].in_words()}"]
+    return [
+        Phrase(
+            "peak memory of {node}, the most of {count} nodes: {held}",
+            node=most[0],
+            count=len(known),
+            held=most[1].in_words(),
+        )
+    ]
 
 
 def _shown(gib: float) -> str:

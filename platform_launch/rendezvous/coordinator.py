@@ -36,6 +36,7 @@ from platform_launch.rendezvous.protocol import (
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import Store
+from platform_launch.text import Phrase, joined
 
 # Slots for nodes that come back, and for strangers until they are turned away.
 _RESERVE = 32
@@ -119,7 +120,10 @@ class Coordinator:
         if now - self._checked >= _CHECK_EVERY_S:
             self._checked = now
             for key in self._own.restore():
-                self._warn(key, f"the entry {key}, which is node 0's own, was changed; it is written again")
+                text = Phrase(
+                    "the entry {key}, which is node 0's own, was changed; it is written again", key=key
+                )
+                self._warn(key, text)
         self._own.write_now()
         return changes
 
@@ -271,7 +275,10 @@ class Coordinator:
         holder = self._holder(slot)
         if holder is not None and holder.node.identity != join.node.identity:
             # Somebody wrote over the entries of a node that takes part.
-            self._warn(f"slot {slot}", f"an entry of {join.node.place} at the place of {holder.place}")
+            text = Phrase(
+                "an entry of {place} at the place of {holder}", place=join.node.place, holder=holder.place
+            )
+            self._warn(f"slot {slot}", text)
             self._store.write(f"heartbeat/{slot}", b"")
             return None
         count = heartbeat.count
@@ -297,7 +304,7 @@ class Coordinator:
         try:
             return self._seal.open(key, data, kind)
         except InvalidMessageError as error:
-            self._warn(key, f"the entry {key}: {error}")
+            self._warn(key, Phrase("the entry {key}: {problem}", key=key, problem=str(error)))
             return None
 
     def _settle(self, change: Change, now: float) -> None:
@@ -315,7 +322,7 @@ class Coordinator:
             self._slots[member.slot].free_at = now + (_STRANGER_FAREWELL_S if stranger else _FAREWELL_S)
             error = launch_error(change.rejection)
             about = f"{change.rejection.kind} {member.place} {error.message}"
-            self._warn(about, f"{error.message}; {error.hint}")
+            self._warn(about, joined((error.message, error.hint), "; "))
             self._own.notify(member.slot, JoinNotice(member.node.identity, rejection=change.rejection))
         else:
             self._notify(member)
@@ -334,8 +341,10 @@ class Coordinator:
             change = change or strangers.without_our_secret(slot, join, error, self._seal, ours)
             if change is not None:
                 return change
-        where = f" at the place of {holder.place}" if holder is not None else ""
-        self._warn(f"slot {slot}", f"the entry {key}{where}: {error}")
+        text = Phrase("the entry {key}: {problem}", key=key, problem=str(error))
+        if holder is not None:
+            text = Phrase("{text} (at the place of {holder})", text=text, holder=holder.place)
+        self._warn(f"slot {slot}", text)
         self._store.write(f"heartbeat/{slot}", b"")
         self._slots[slot].seen = b""
         if holder is None:
@@ -366,4 +375,4 @@ class Coordinator:
         """Warn once of each thing, and of no more things than anybody reads."""
         if about not in self._warned and len(self._warned) < _MOST_WARNINGS:
             self._warned.add(about)
-            self._say(ConsoleLine("WARN", f"turned away: {text}", "rendezvous-turned-away"))
+            self._say(ConsoleLine("WARN", Phrase("turned away: {text}", text=text), "rendezvous-turned-away"))

@@ -41,13 +41,18 @@ def in_words(ranks: Iterable[int]) -> Phrase:
 
 def compact(ranks: Iterable[int]) -> str:
     """Write ranks as ranges: ``0-3, 7``."""
-    ranges: list[list[int]] = []
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(ranks))
+
+
+def ranges(ranks: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the first and the last of all ranks that follow each other: (0, 3), (7, 7)."""
+    found: list[list[int]] = []
     for rank in sorted(set(ranks)):
-        if ranges and ranges[-1][1] == rank - 1:
-            ranges[-1][1] = rank
+        if found and found[-1][1] == rank - 1:
+            found[-1][1] = rank
         else:
-            ranges.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+            found.append([rank, rank])
+    return tuple(map(tuple, found))
 
 
 def absent_ranks(present: Mapping[int, Fingerprint], nnodes: int) -> list[int]:

@@ -23,6 +23,7 @@ from platform_launch.hardware import descriptors, ports
 from platform_launch.rendezvous.bare_torch import bare_torch
 from platform_launch.rendezvous.liveness import SilenceClock
 from platform_launch.rendezvous.torch_free import TorchFreeClient
+from platform_launch.text import Phrase
 
 T = TypeVar("T")
 
@@ -55,13 +56,17 @@ class PortTakenError(StoreError):
     )
 
     def __init__(self, port: int) -> None:
-        super().__init__(f"INIT_MASTER_PORT {port} {why_taken(port)}")
+        super().__init__(Phrase("INIT_MASTER_PORT {port} {why}", port=port, why=why_taken(port)))
 
 
 def why_taken(port: int) -> str:
     """Say why a port of this machine cannot be used, and who holds it."""
     found = ports.probe(port)
-    return f"cannot be used: {found.problem or 'refused'}; it is held by {found.held_by()}"
+    return Phrase(
+        "cannot be used: {problem}; it is held by {holders}",
+        problem=found.problem or "refused",
+        holders=found.held_by(),
+    )
 
 
 def load_torch(*, bare: bool = False) -> Any:
@@ -78,7 +83,11 @@ def load_torch(*, bare: bool = False) -> Any:
     except Exception as error:  # a broken installation fails in as many ways as it has parts
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InstallationError(
-            f"the rendezvous needs torch in this interpreter, {sys.executable}: {reason}",
+            Phrase(
+                "the rendezvous needs torch in this interpreter, {python}: {reason}",
+                python=sys.executable,
+                reason=reason,
+            ),
             "install torch there, or pass --no-roll-call to start without waiting for the other nodes",
         ) from error
     return torch

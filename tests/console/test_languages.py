@@ -215,7 +215,8 @@ LAUNCH = (
 )
 ROLL_CALL = (
     *("authentication", "connecting", "port_discovery", "ranks", "reach", "rejection", "verdict"),
-    *("run/arriving", "run/gathering", "run/taking_part"),
+    *("coordinator", "store", "run/arriving", "run/gathering", "run/launcher", "run/leading"),
+    *("run/settlement", "run/silence", "run/staying", "run/taking_part"),
 )
 FILES = [
     *(
@@ -237,6 +238,7 @@ REFUSALS = {"LaunchError", *(family.__name__ for family in LaunchError.__subclas
 SPOKEN = {
     **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
     **dict.fromkeys(REFUSALS, (0, 1)),
+    "ConsoleLine": (1,),
     "DeviceFinding": (3, 4),
     "EnvVar": (3,),
     "offer": (2,),
@@ -256,6 +258,7 @@ SPOKEN = {
     "say": (1,),
     "self._output.say": (1,),
     "self._say": (1,),
+    "self._warn": (1,),
     "reading.mark_process": (0, 1),
     "reading.refuse": (1, 2),
     "reading.warnings.append": (0,),

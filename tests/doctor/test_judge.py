@@ -7,10 +7,11 @@ import random
 import pytest
 
 from platform_launch.doctor.cluster import pairing
-from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
+from platform_launch.doctor.cluster.document import DoctorState, Document, Endpoint, Gap, Measurement
 from platform_launch.doctor.cluster.judge import judge
 from platform_launch.doctor.finding import Finding
 from platform_launch.rendezvous.messages import decode, encode
+from platform_launch.rendezvous.ranks import ranges
 
 FAST, SLOW = 20.0, 2.0
 
@@ -111,32 +112,52 @@ def test_wrong_numbers_are_worse_than_a_failure() -> None:
     assert blamed(Document(endpoints=endpoints(4), measurements=results)) == {"collective-wrong": ["node 1"]}
 
 
+def gaps(*ranks: int, only_large: bool = False) -> tuple[Gap, ...]:
+    return (Gap("nothing answers", ranges(ranks), only_large),)
+
+
+def test_of_a_thousand_nodes_that_a_firewall_keeps_apart_each_is_named() -> None:
+    everyone = range(1000)
+    reach = {rank: gaps(*(other for other in everyone if other != rank)) for rank in everyone}
+    state = DoctorState(document=Document(endpoints=endpoints(1000), reach=reach))
+    again = decode(encode(state), DoctorState).document
+    assert again is not None
+    assert blamed(again) == {"node-unreachable": [f"node {rank}" for rank in everyone]}
+
+
+def test_ranges_of_a_stranger_are_no_matter_of_memory() -> None:
+    for forged in (((0, 10**9),), ((0, 5), (5, 7)), ((3, 2),), ((1,),)):
+        with pytest.raises(ValueError, match="expected them in order"):
+            Gap("", forged)
+
+
 def test_a_node_that_nobody_reaches_is_named_once() -> None:
-    reach = {rank: {3: "10.0.0.4:4003: no answer within 5 s"} for rank in range(3)} | {3: {}}
+    reach = {rank: gaps(3) for rank in range(3)} | {3: ()}
     assert blamed(Document(endpoints=endpoints(4), reach=reach)) == {"node-unreachable": ["node 3"]}
 
 
 def test_a_node_that_reaches_nobody_is_named_once() -> None:
-    reach = {0: {}, 1: dict.fromkeys((0, 2, 3), "No route to host"), 2: {}, 3: {}}
+    reach = {0: (), 1: gaps(0, 2, 3), 2: (), 3: ()}
     assert blamed(Document(endpoints=endpoints(4), reach=reach)) == {"node-unreachable": ["node 1"]}
 
 
 def test_a_single_gap_is_named_with_its_direction_and_port() -> None:
-    reach = {0: {}, 1: {2: "10.0.0.3:4002: Connection refused"}, 2: {}, 3: {}}
+    reach = {0: (), 1: gaps(2), 2: (), 3: ()}
     (finding,) = judge(Document(endpoints=endpoints(4), reach=reach))
     assert (finding.id, finding.where) == ("link-broken", "node 1 → node 2")
-    assert "host1, 10.0.0.2) does not reach node 2 (host2, 10.0.0.3) at 10.0.0.3:4002" in finding.what
+    assert (
+        "host1, 10.0.0.2) does not reach node 2 (host2, 10.0.0.3) at 10.0.0.3:4002: nothing answers"
+        in finding.what
+    )
 
 
 def test_where_only_large_packets_get_lost_the_mtu_is_to_be_mended_and_no_firewall() -> None:
-    narrow = {rank: {3: f"10.0.0.4:400{rank}: packets of 9000 bytes are lost"} for rank in range(3)}
-    document = Document(
-        endpoints=endpoints(4), reach=narrow | {3: {}}, large_lost=dict.fromkeys(range(3), (3,))
-    )
+    narrow = {rank: gaps(3, only_large=True) for rank in range(3)}
+    document = Document(endpoints=endpoints(4), reach=narrow | {3: ()})
     (node,) = judge(document)
     assert (node.id, node.where) == ("node-unreachable", "node 3")
-    reach = {0: {1: "10.0.0.2:4001: packets of 9000 bytes are lost"}, 1: {0: "10.0.0.1:4000: refused"}}
-    large, closed = judge(Document(endpoints=endpoints(2), reach=reach, large_lost={0: (1,)}))
+    reach = {0: gaps(1, only_large=True), 1: gaps(0)}
+    large, closed = judge(Document(endpoints=endpoints(2), reach=reach))
     assert (large.where, closed.where) == ("node 0 → node 1", "node 1 → node 0")
     for finding, of_size in ((node, True), (large, True), (closed, False)):
         assert ("MTU" in finding.hint, "firewall" in finding.hint) == (of_size, not of_size)
@@ -164,7 +185,7 @@ def test_clocks_that_differ_are_named_with_the_one_that_differs_most() -> None:
 
 def test_a_closed_master_port_is_named_apart() -> None:
     document = Document(
-        endpoints=endpoints(2), reach={0: {}, 1: {}}, master_port={1: "10.0.0.1:29500: no answer"}
+        endpoints=endpoints(2), reach={0: (), 1: ()}, master_port={1: "10.0.0.1:29500: no answer"}
     )
     assert blamed(document) == {"node-unreachable": ["node 1 → node 0"]}
 
@@ -172,7 +193,7 @@ def test_a_closed_master_port_is_named_apart() -> None:
 def test_a_name_without_an_address_is_no_matter_of_firewalls() -> None:
     document = Document(
         endpoints=endpoints(2),
-        reach={0: {}, 1: {}},
+        reach={0: (), 1: ()},
         master_port=dict.fromkeys((0, 1), "nodeX:29500: no answer"),
         master_unnamed=(0,),
     )
@@ -205,8 +226,7 @@ def test_a_document_travels_whole() -> None:
         duplicates={1: "host9"},
         foreign={3: "another version"},
         silent=(1,),
-        reach={0: {1: "refused"}, 1: {}},
-        large_lost={0: (1,)},
+        reach={0: gaps(1, only_large=True), 1: ()},
         master_port={1: "refused"},
         master_unnamed=(1,),
         clock_offsets_s={1: -2.5},

@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 from platform_launch.cli import main
+from platform_launch.launch.hang_watch import with_phrases
 from platform_launch.observe import control
 from platform_launch.observe.control import ControlSocket
+from platform_launch.observe.memory import MemoryHeld, memory_lines
 from platform_launch.observe.words import english
 from platform_launch.sentences import sentence
+from platform_launch.text import Phrase
 from tests.lab.waiting import LIMIT_S
 
 
@@ -68,13 +71,22 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
     monkeypatch.setenv("PLATFORM_LAUNCH_LANG", "zh")
     ours = answer("gn6", 1, 2, log="a.log")
     line = sentence("node-silent", node=3, name="gn9")
-    with launches(tmp_path, ours | {"lines": [english(line)], "line_sentences": [line.document()]}):
+    told = {"lines": [english(line)], "line_sentences": [line.document()]}
+    held = memory_lines(
+        [(Phrase("node {rank} ({place})", rank=0, place="gn6"), MemoryHeld(2.0, {0: 3, 1: 3}))]
+    )
+    cost = Phrase("cost so far: {cost}", cost=Phrase("time: {spent}", spent="1 s"))
+    also = {"memory_lines": held, "cost_line": cost, "health_lines": ["an older launch's"]}
+    with launches(tmp_path, ours | told | with_phrases(also)):
         assert main(["inspect"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
         "2 个 rank，1 个节点；上一次进展在 38 秒前；日志 a.log",
         "rank 1 waits on gn6",
         "节点 3（gn9）没有应答",
+        "内存峰值，节点 0（gn6）：进程 2.0 GiB；GPU 0, 1 各 3.0 GiB",
+        "到目前为止的开销：用时：1 s",
+        "an older launch's",
     ]
 
 

@@ -73,7 +73,11 @@ def meet(
                 answers.append(message)
 
     ended = capture(command, timeout_s=limit_s, heard=heard)
-    found = answers[-1] if answers else PartAnswer(failure=f"its process failed: {ended.failure(limit_s)}")
+    found = (
+        answers[-1]
+        if answers
+        else PartAnswer(failure=Phrase("its process failed: {failure}", failure=ended.failure(limit_s)))
+    )
     if found.document is not None:
         return judge(found.document)
     return [

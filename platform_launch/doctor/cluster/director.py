@@ -21,8 +21,9 @@ from platform_launch.rendezvous.coordinator import Coordinator
 from platform_launch.rendezvous.membership import ChangeKind
 from platform_launch.rendezvous.messages import ConsoleLine
 from platform_launch.rendezvous.protocol import RejectionKind
-from platform_launch.rendezvous.ranks import describe_absent
+from platform_launch.rendezvous.ranks import describe_absent, in_words
 from platform_launch.rendezvous.rejection import launch_error
+from platform_launch.text import Phrase
 
 # Beyond what a node may take for a stage, for the way of its answer.
 MARGIN_S = 10.0
@@ -80,7 +81,7 @@ class Director:
             connect_limit_s(len(self._endpoints)) + MARGIN_S,
         )
         answers = coordinator.values(ReachReport)
-        self._gaps = {(a, b) for a, found in answers.items() for b in found.nodes}
+        self._gaps = {(a, b) for a, found in answers.items() for gap in found.gaps for b in gap.ranks}
         self._measure(self._connected())
         document = Document(
             endpoints=self._endpoints,
@@ -88,8 +89,7 @@ class Director:
             duplicates=self._duplicates,
             foreign=self._foreign,
             silent=tuple(sorted(self._silent)),
-            reach={rank: found.nodes for rank, found in answers.items()},
-            large_lost={rank: found.large_lost for rank, found in answers.items() if found.large_lost},
+            reach={rank: found.gaps for rank, found in answers.items()},
             master_port={rank: found.master_port for rank, found in answers.items() if found.master_port},
             master_unnamed=tuple(rank for rank, found in answers.items() if found.master_unnamed),
             measurements=tuple(self._measurements),
@@ -106,7 +106,7 @@ class Director:
             left_s := self._task.meet_limit_s - (time.monotonic() - began)
         ) > 0:
             who = describe_absent(absent, self._task.nnodes, {})
-            text = f"waiting for {time.monotonic() - began:.0f} s: {who}"
+            text = Phrase("waiting for {waited:.0f} s: {text}", waited=time.monotonic() - began, text=who)
             self._say(ConsoleLine("INFO", text, "rendezvous-waiting"))
             self._wait(lambda: not self._absent(), min(_SAY_EVERY_S, left_s))
 
@@ -189,7 +189,7 @@ def _joined(group: Group, silent: Group, shares: Sequence[Share]) -> Measurement
     """Make one measurement of what the members of a group say."""
     problems = [share.problem for share in shares if share.problem]
     if silent:
-        problems.append(f"no answer of {', '.join(f'node {rank}' for rank in silent)}")
+        problems.append(Phrase("no answer of {nodes}", nodes=in_words(silent)))
     if problems:
         wrong = any(share.wrong for share in shares)
         return Measurement(group, problem=problems[0], wrong=wrong, silent=silent)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import ClassVar
 
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.purpose import Purpose
 
 _MIB = 2**20
+_MOST_NODES = 100_000
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,40 @@ class Endpoint(Message):
 
 
 @dataclass(frozen=True)
-class ReachReport(Message):
-    """Which nodes one node does not reach, and why; ``master_port``: why not MASTER_PORT, else empty.
+class Gap:
+    """Nodes that one node does not reach, all for the same reason: of a thousand behind a firewall one line.
 
-    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there; ``large_lost``
-    are those of the ``nodes`` that small packets reach.
+    ``ranges`` are the first and the last of those whose ranks follow each other; ``only_large``: small
+    packets reach them. Raises ValueError.
     """
 
-    most_bytes: ClassVar[int] = _MIB
+    problem: str
+    ranges: tuple[tuple[int, ...], ...]
+    only_large: bool = False
 
-    nodes: Mapping[int, str]
+    def __post_init__(self) -> None:
+        ends = [-1]
+        for found in self.ranges:
+            if len(found) != 2 or not ends[-1] < found[0] <= found[1] < _MOST_NODES:
+                raise ValueError(f"ranges of ranks: expected them in order, found {found}")
+            ends += found
+
+    @property
+    def ranks(self) -> Iterator[int]:
+        """All of them."""
+        return chain.from_iterable(range(first, last + 1) for first, last in self.ranges)
+
+
+@dataclass(frozen=True)
+class ReachReport(Message):
+    """Which nodes one node does not reach; ``master_port``: why it does not reach MASTER_PORT, else empty.
+
+    ``master_unnamed`` where that is because MASTER_ADDR is a name without an address there.
+    """
+
+    gaps: tuple[Gap, ...]
     master_port: str
     master_unnamed: bool
-    large_lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,8 +124,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Document(Message):
-    """All that came out. ``reach`` maps each node to the nodes it does not reach, and why; ``large_lost`` to
-    those of them that small packets reach.
+    """All that came out. ``reach`` maps each node to the nodes it does not reach.
 
     ``silent`` are nodes that came and then stopped answering; ``master_port`` maps the nodes that do not get
     through to MASTER_PORT to the reason, ``master_unnamed`` holds those of them on which the master's name
@@ -118,8 +140,7 @@ class Document(Message):
     duplicates: Mapping[int, str] = field(default_factory=dict)
     foreign: Mapping[int, str] = field(default_factory=dict)
     silent: tuple[int, ...] = ()
-    reach: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
-    large_lost: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    reach: Mapping[int, tuple[Gap, ...]] = field(default_factory=dict)
     master_port: Mapping[int, str] = field(default_factory=dict)
     master_unnamed: tuple[int, ...] = ()
     measurements: tuple[Measurement, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from platform_launch.doctor.cluster.document import Document, Endpoint, Measurement
 from platform_launch.doctor.cluster.pairing import is_bad, reference_gbps
 from platform_launch.doctor.finding import Finding, error, info, warning
+from platform_launch.hostlist import bracketed
 from platform_launch.rendezvous.ranks import compact
 from platform_launch.rendezvous.verdict import LARGEST_CLOCK_OFFSET_S
 from platform_launch.text import Phrase, joined
@@ -76,50 +77,62 @@ def _presence(document: Document) -> Iterator[Finding]:
 
 def _matrix(document: Document) -> Iterator[Finding]:
     """Name a node that most others do not reach, or that reaches nobody, once; other gaps pair by pair."""
-    reach = document.reach
-    gaps = {(a, b): reason for a, found in reach.items() for b, reason in found.items()}
-    large_lost = {(a, b) for a, lost in document.large_lost.items() for b in lost}
+    away = {
+        a: {b: gap for gap in gaps for b in gap.ranks if b in document.endpoints}
+        for a, gaps in document.reach.items()
+    }
+    to: dict[int, list[int]] = {}
+    for a, found in away.items():
+        for b in found:
+            to.setdefault(b, []).append(a)
+
+    def at(a: int, b: int) -> Phrase:
+        endpoint = document.endpoints[b]
+        return way(endpoint.address, endpoint.port, away[a][b].problem)
+
     named = set()
-    others = len(reach) - 1
-    for rank in reach:
-        to = [gap for gap in gaps if gap[1] == rank]
-        away = [gap for gap in gaps if gap[0] == rank]
-        if others > 1 and max(len(to), len(away)) > others / 2:
+    others = len(away) - 1
+    for rank, found in away.items():
+        comers = to.get(rank, [])
+        if others > 1 and max(len(comers), len(found)) > others / 2:
             named.add(rank)
             place = _place(rank, document.endpoints)
-            if len(to) >= len(away):
+            if len(comers) >= len(found):
                 what = Phrase(
                     "{node} is not reached by {count} of {others} other nodes, at {way}",
                     node=place,
-                    count=len(to),
+                    count=len(comers),
                     others=others,
-                    way=gaps[to[0]],
+                    way=at(comers[0], rank),
                 )
+                only_large = all(away[a][rank].only_large for a in comers)
             else:
                 what = Phrase(
                     "{node} does not reach {count} of {others} other nodes, such as {way}",
                     node=place,
-                    count=len(away),
+                    count=len(found),
                     others=others,
-                    way=gaps[away[0]],
+                    way=at(rank, next(iter(found))),
                 )
-            only_large = large_lost.issuperset(to if len(to) >= len(away) else away)
+                only_large = all(gap.only_large for gap in found.values())
             yield error("node-unreachable", what, f"node {rank}", _LARGE_LOST if only_large else _ISOLATED)
-    for (a, b), reason in gaps.items():
-        if a not in named and b not in named:
-            yield error(
-                "link-broken",
-                Phrase(
-                    "{node} does not reach {other} at {way}",
-                    node=_place(a, document.endpoints),
-                    other=_place(b, document.endpoints),
-                    way=reason,
-                ),
-                f"node {a} → node {b}",
-                _LARGE_LOST
-                if (a, b) in large_lost
-                else "let the nodes reach each other on all ports (firewall, security group, network policy)",
-            )
+    for a, found in away.items():
+        for b, gap in found.items():
+            if a not in named and b not in named:
+                yield error(
+                    "link-broken",
+                    Phrase(
+                        "{node} does not reach {other} at {way}",
+                        node=_place(a, document.endpoints),
+                        other=_place(b, document.endpoints),
+                        way=at(a, b),
+                    ),
+                    f"node {a} → node {b}",
+                    _LARGE_LOST
+                    if gap.only_large
+                    else "let the nodes reach each other on all ports (firewall, security group, "
+                    "network policy)",
+                )
     for rank, reason in document.master_port.items():
         if rank not in named:
             yield error(
@@ -300,6 +313,11 @@ def _measured(results: Sequence[Measurement]) -> Iterator[Finding]:
             ),
             "all nodes" if whole else "pairs",
         )
+
+
+def way(address: str, port: int, problem: str) -> Phrase:
+    """Say where another node was looked for, and what stood in the way."""
+    return Phrase("{where}: {problem}", where=f"{bracketed(address)}:{port}", problem=problem)
 
 
 def _rate(gbps: float) -> str:

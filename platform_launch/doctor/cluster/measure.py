@@ -22,6 +22,7 @@ from platform_launch.environment import Environment
 from platform_launch.hardware import ports
 from platform_launch.helper import answer_line
 from platform_launch.hostlist import bracketed
+from platform_launch.text import Phrase
 
 _PROBE = Path(__file__).parents[1] / "probes" / "collective.py"
 # Beyond the limit of the collective itself, for starting its processes.
@@ -88,11 +89,16 @@ class CollectiveWorkers:
             shares = [_share(share) for share in json.loads(line)]
             if len(shares) == len(orders):
                 return shares
-            problem = f"{len(shares)} of {len(orders)} processes of the collective say how it went"
+            problem = Phrase(
+                "{count} of {all} processes of the collective say how it went",
+                count=len(shares),
+                all=len(orders),
+            )
         except TimeoutError:
-            problem = f"the collective did not end within {self._task.collective_limit_s:g} s"
+            limit_s = self._task.collective_limit_s
+            problem = Phrase("the collective did not end within {limit:g} s", limit=limit_s)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            problem = "the processes of the collective ended"
+            problem = Phrase("the processes of the collective ended")
         self._end()
         self.start()
         return [Share(-1, problem)]

@@ -25,17 +25,18 @@ from platform_launch.doctor.cluster.document import (
     DoctorTask,
     Document,
     Endpoint,
+    Gap,
     JaxAddress,
     PartAnswer,
     ReachReport,
     Share,
 )
+from platform_launch.doctor.cluster.judge import way
 from platform_launch.doctor.cluster.measure import CollectiveWorkers, free_address
 from platform_launch.doctor.cluster.pairing import Group
 from platform_launch.environment import Environment
 from platform_launch.errors import LaunchError
 from platform_launch.helper import MessageOutlet
-from platform_launch.hostlist import bracketed
 from platform_launch.rendezvous.authentication import Secret, read_secret
 from platform_launch.rendezvous.connecting import Connector, JoinTarget, NeverReachedError
 from platform_launch.rendezvous.coordinator import Coordinator
@@ -44,6 +45,7 @@ from platform_launch.rendezvous.handshake import RejectedError
 from platform_launch.rendezvous.large_packets import lost_above
 from platform_launch.rendezvous.messages import ConsoleLine, decode, encode
 from platform_launch.rendezvous.participant import Participant
+from platform_launch.rendezvous.ranks import in_words, ranges
 from platform_launch.rendezvous.reach import ReachStep, open_port, reach, reach_addresses
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import PortTakenError, Store, StoreError, load_torch
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     while thread.is_alive() and time.monotonic() < deadline and os.getppid() == launcher:
         thread.join(_LOOK_S)
     if not answers:  # cut off: nothing but the end of the process helps
-        answers.append(PartAnswer(failure=f"node 0 does not answer any more, {part.stage}", hint=_LOST))
+        answers.append(PartAnswer(failure=_gone(part.stage), hint=_LOST))
     outlet.send(encode(answers[0]))
     os._exit(0)
 
@@ -79,24 +81,27 @@ class Part:
     def __init__(self, task: DoctorTask, say: Callable[[ConsoleLine], None]) -> None:
         self.task = task
         self._say = say
-        self.stage = "before the nodes met"
+        self.stage = Phrase("before the nodes met")
 
     def take(self) -> PartAnswer:
         """Return what came out."""
-        hint = ""
+        failure = hint = ""
         try:
             load_torch(bare=True)
             return PartAnswer(self._take_part(read_secret(Environment.of_this_process())))
         except StoreError as error:
-            failure, hint = f"node 0 does not answer any more, {self.stage}: {error}", _LOST
+            failure = Phrase("{gone}: {problem}", gone=_gone(self.stage), problem=str(error))
+            hint = _LOST
         except LaunchError as error:
             failure, hint = error.message, error.hint
         except RejectedError as error:
             refused = launch_error(error.rejection)
             failure, hint = refused.message, refused.hint
-        except (NeverReachedError, OSError) as error:
+        except NeverReachedError as error:
+            failure = error.message
+        except OSError as error:
             failure = str(error)
-        return PartAnswer(failure=failure.partition("\n")[0], hint=hint)
+        return PartAnswer(failure=failure, hint=hint)
 
     def _take_part(self, secret: Secret | None) -> Document:
         with CollectiveWorkers(self.task) as self._workers:
@@ -113,10 +118,10 @@ class Part:
                     open_ports.enter_context(open_port(task.master_port))
                 director = self._direct(me, secret)
             self._participant = self._join(me, secret, Endpoint(task.host, task.address, own_port, task.mtu))
-            self.stage = "while the other nodes come"
+            self.stage = Phrase("while the other nodes come")
             state = self._await(lambda s: s.endpoints is not None, task.meet_limit_s + MARGIN_S)
             self._workers.start()
-            self.stage = "while the nodes connect to each other"
+            self.stage = Phrase("while the nodes connect to each other")
             self._participant.publish(self._during(lambda: self._reach(state.endpoints or {})))
             limit_s = connect_limit_s(task.nnodes) + 2 * MARGIN_S
             state = self._await(lambda s: s.round >= 0 or s.document is not None, limit_s)
@@ -145,7 +150,7 @@ class Part:
                 values=(ReachReport, Share),
             )
         except PortTakenError as error:
-            raise LaunchError(str(error)) from error
+            raise LaunchError(error.args[0], error.hint) from error
         thread = Thread(target=Director(coordinator, task, self._say).lead, name="director", daemon=True)
         thread.start()
         return thread
@@ -201,26 +206,26 @@ class Part:
         found = reach_addresses(places, CONNECT_LIMIT_S)
         lost = lost_above({rank: places[rank] for rank, r in found.items() if r.step is ReachStep.OPEN})
         master = reach(task.master_addr, task.master_port, CONNECT_LIMIT_S)
+        alike: dict[tuple[ReachStep, int], list[int]] = {}
+        for rank, result in found.items():
+            if result.step is not ReachStep.OPEN or rank in lost:
+                alike.setdefault((result.step, lost.get(rank, 0)), []).append(rank)
         return ReachReport(
-            {
-                rank: _in_words(*places[rank], f"packets of {lost[rank]} bytes are lost, small ones arrive")
-                if rank in lost
-                else _in_words(*places[rank], r.step.value)
-                for rank, r in found.items()
-                if r.step is not ReachStep.OPEN or rank in lost
-            },
+            tuple(
+                Gap(_problem(step, lost_bytes), ranges(ranks), bool(lost_bytes))
+                for (step, lost_bytes), ranks in alike.items()
+            ),
             ""
             if master.step is ReachStep.OPEN
-            else _in_words(master.address or task.master_addr, task.master_port, master.step.value),
+            else way(master.address or task.master_addr, task.master_port, _problem(master.step)),
             master.step in (ReachStep.NAME, ReachStep.NO_NAME_SERVER),
-            tuple(lost),
         )
 
     def _measure(self, state: DoctorState) -> DoctorState:
         """Take part in a round, and return what comes after it."""
         for group in state.groups:
             if self.task.node_rank in group:
-                self.stage = f"in a collective of {', '.join(f'node {rank}' for rank in group)}"
+                self.stage = Phrase("in a collective of {nodes}", nodes=in_words(group))
                 address = self._agree_on_jax(state.round, group) if self.task.backend == "jax" else ""
                 number = state.round
                 self._participant.publish(
@@ -247,5 +252,11 @@ class Part:
         )
 
 
-def _in_words(address: str, port: int, problem: str) -> str:
-    return f"{bracketed(address)}:{port}: {problem}"
+def _gone(stage: str) -> Phrase:
+    return Phrase("node 0 does not answer any more, {stage}", stage=stage)
+
+
+def _problem(step: ReachStep, lost_bytes: int = 0) -> Phrase:
+    if lost_bytes:
+        return Phrase("packets of {size} bytes are lost, small ones arrive", size=lost_bytes)
+    return Phrase(step.value)

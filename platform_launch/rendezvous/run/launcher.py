@@ -18,6 +18,7 @@ from platform_launch.rendezvous.messages import MIB, ConsoleLine, Message
 from platform_launch.rendezvous.protocol import Seat
 from platform_launch.rendezvous.run.places import Places
 from platform_launch.rendezvous.run.state import RunState
+from platform_launch.text import Phrase, one_line
 
 
 @dataclass(frozen=True)
@@ -137,5 +138,6 @@ def fault(error: BaseException) -> ConsoleLine:
     """Say what went wrong in the launcher itself, and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = f"the rendezvous of this node failed: {type(error).__name__}: {error}{where}"
-    return ConsoleLine("ERROR", text.replace("\n", " "), "rendezvous-fault")
+    problem = one_line(f"{type(error).__name__}: {error}{where}")
+    text = Phrase("the rendezvous of this node failed: {problem}", problem=problem)
+    return ConsoleLine("ERROR", text, "rendezvous-fault")

@@ -165,7 +165,11 @@ class Lead:
             if not elsewhere:
                 raise
             store = Store.serve(0, limit_s=_STORE_LIMIT_S)
-            text = f"{error}; the nodes meet on port {store.port} instead"
+            text = Phrase(
+                "{problem}; the nodes meet on port {port} instead",
+                problem=error.args[0],
+                port=store.port,
+            )
             self._say(ConsoleLine("WARN", text, "rendezvous-elsewhere"))
             return store
 

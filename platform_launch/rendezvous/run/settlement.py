@@ -30,6 +30,7 @@ from platform_launch.rendezvous.run.state import (
     StopAll,
     TrainingEnded,
 )
+from platform_launch.text import Phrase
 
 # Beside their grace time, nodes need this long to hear of a failure and to report; nobody waits longer.
 _REPORT_S = 4.5
@@ -184,8 +185,15 @@ class Settlement:
                 self._stop_all(ending, now)
             elif reporter.news(silent_s) is SilenceNews.SILENT:
                 follows = in_view_of(still_s, self._node_timeout_s)
-                text = f"the launcher of node {rank} ({place}) was stopped or is stuck: silent for "
-                self._say(ConsoleLine("WARN", f"{text}{silent_s:.0f} s; {follows}", "launcher-is-silent"))
+                text = Phrase(
+                    "the launcher of node {rank} ({place}) was stopped or is stuck: "
+                    "silent for {silent:.0f} s; {follows}",
+                    rank=rank,
+                    place=place,
+                    silent=silent_s,
+                    follows=follows,
+                )
+                self._say(ConsoleLine("WARN", text, "launcher-is-silent"))
 
     def _is_lost(self, silent_s: float, still_s: float | None, now: float) -> bool:
         """Tell whether all must end for a silence; who has just finished tells nothing of the others."""
@@ -218,13 +226,19 @@ class Settlement:
             silent_s = self._coordinator.silent_s(member)
             if rank in self._reports or self._is_over or self._coordinator.has_left(member):
                 continue
-            news, who = reporter.news(silent_s), f"node {rank} ({member.place})"
+            news = reporter.news(silent_s)
+            who = Phrase("node {rank} ({place})", rank=rank, place=member.place)
             if news is SilenceNews.SILENT:
                 follows = in_view_of(self._still_s(), self._node_timeout_s)
-                text = f"{who} has been silent for {silent_s:.0f} s; {follows}"
+                text = Phrase(
+                    "{who} has been silent for {silent:.0f} s; {follows}",
+                    who=who,
+                    silent=silent_s,
+                    follows=follows,
+                )
                 self._say(ConsoleLine("WARN", text, "node-silent"))
             elif news is SilenceNews.HEARD_AGAIN:
-                self._say(ConsoleLine("INFO", f"{who} is heard again", "node-heard-again"))
+                self._say(ConsoleLine("INFO", Phrase("{who} is heard again", who=who), "node-heard-again"))
 
     def _vanished(self, gone: list[int], silent_s: float) -> NodeEnding:
         members = [self._nodes[rank] for rank in sorted(gone)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from platform_launch.text import Phrase
+
 # After this long a silence is worth a line, nobody waits for that node to read how the run ended, and another
 # launcher may come for its rank.
 SILENT_S = 12.0
@@ -54,9 +56,14 @@ class SilenceReporter:
 def in_view_of(still_s: float | None, limit_s: float) -> str:
     """Say what follows from a silence, given for how long nothing has moved in the training."""
     if still_s is None:
-        return f"whether the training goes on cannot be seen; all stop after {limit_s:.0f} s of silence"
+        return Phrase(
+            "whether the training goes on cannot be seen; all stop after {limit:.0f} s of silence",
+            limit=limit_s,
+        )
     if still_s < limit_s / 2:
-        return "the training goes on"
-    return (
-        f"nothing has moved in the training for {still_s:.0f} s; all stop when both last for {limit_s:.0f} s"
+        return Phrase("the training goes on")
+    return Phrase(
+        "nothing has moved in the training for {still:.0f} s; all stop when both last for {limit:.0f} s",
+        still=still_s,
+        limit=limit_s,
     )

@@ -38,6 +38,7 @@ from platform_launch.rendezvous.run.state import (
 )
 from platform_launch.rendezvous.run.texts import ReadShared, SendAnswer, SendRequest, SharedText
 from platform_launch.rendezvous.store import StoreError
+from platform_launch.text import Phrase
 
 # A node whose training has finished waits this long for the others, so that the job ends as one.
 _LINGER_S = 30.0
@@ -141,7 +142,10 @@ class Stay:
         news = self._silence_reporter.news(silent_s)
         if news is SilenceNews.SILENT and not self._has_ended:
             follows = in_view_of(self._still_s, limit_s)
-            self._say("WARN", f"node 0 has not answered for {silent_s:.0f} s; {follows}", "node-silent")
+            text = Phrase(
+                "node 0 has not answered for {silent:.0f} s; {follows}", silent=silent_s, follows=follows
+            )
+            self._say("WARN", text, "node-silent")
         elif news is SilenceNews.HEARD_AGAIN:
             self._say("INFO", "node 0 answers again", "node-heard-again")
 
@@ -173,9 +177,12 @@ class Stay:
             participant.publish(LauncherSilence(silent_s))
         if self._lead is None:
             found = participant.value_of(0, LauncherSilence)
-            text = self._silent_coordinator.news(found.silent_s if found is not None else 0.0)
-            if text is SilenceNews.SILENT and found is not None:
-                stuck = f"the launcher of node 0 was stopped or is stuck: silent for {found.silent_s:.0f} s"
+            news = self._silent_coordinator.news(found.silent_s if found is not None else 0.0)
+            if news is SilenceNews.SILENT and found is not None:
+                stuck = Phrase(
+                    "the launcher of node 0 was stopped or is stuck: silent for {silent:.0f} s",
+                    silent=found.silent_s,
+                )
                 self._say("WARN", stuck, "launcher-is-silent")
 
     def _on_command(self, command: Message | None) -> None:

@@ -124,10 +124,17 @@ def read_dump(path: Path, rank: int) -> RankTrace:
 
 
 def parse_dump(data: bytes, rank: int) -> RankTrace:
-    """Make a trace of a dump's bytes. Raises InputError."""
+    """Make a trace of a dump's bytes, which a stranger may have written. Raises InputError."""
     document = _load(data)
     if not isinstance(document, dict) or not isinstance(document.get("entries", []), list):
         raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
+    try:
+        return _trace(document, rank)
+    except RecursionError:
+        raise InputError("its values lie too deep in each other: expected a dump of one rank") from None
+
+
+def _trace(document: dict[str, object], rank: int) -> RankTrace:
     entries = [entry for entry in document.get("entries", []) if isinstance(entry, dict)]
     groups = _groups(document, entries)
     pending = []
@@ -197,7 +204,10 @@ def _collective(entry: dict[str, object], group: str) -> Collective:
         first = next(usual, None)
         if first is not None:
             frame = f"{first.get('filename')}:{first.get('line')} ({first.get('name')})"
-    shapes = json.dumps(entry.get("input_sizes", ""))[:200]
+    try:
+        shapes = json.dumps(entry.get("input_sizes", ""))[:200]
+    except (TypeError, ValueError):  # a pickle's bytes, or a list in itself
+        shapes = ""
     return Collective(
         group, sequence, str(entry.get("profiling_name", "?"))[:100], shapes, point_to_point, frame
     )

@@ -248,6 +248,19 @@ def test_torch_answers_on_a_socket_and_whoever_asks_as_the_script_ends(
         assert process.wait(LIMIT_S) == 0
 
 
+def test_torch_answers_for_the_program_that_a_process_became(
+    folder: Path, started: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """As a script that starts itself anew in its place, with another environment."""
+    again = "import torch.distributed; print('ready', flush=True); input()"
+    itself = f"os.execv(sys.executable, [sys.executable, '-c', {again!r}])"
+    process = started(f"import os, sys, torch.distributed; {itself}")
+    asker = UnixConnection(folder / f"{process.pid}.sock", LIMIT_S)
+    asker.request("POST", "/handler/dump_traceback")
+    assert b"most recent call first" in asker.getresponse().read()
+    asker.close()
+
+
 def test_script_with_torch_ends_without_a_word_of_the_server(folder: Path) -> None:
     done = run(folder, "import torch.distributed; print('ran')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")

@@ -186,6 +186,9 @@ def _serve(path):
     # By a short name, since the address of a socket ends at 107 bytes.
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
 
+    if os.path.exists(path):  # this process was another program before (exec)
+        os.unlink(path)
+
     def start():
         global _server
         _server = _WorkerServer("/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))

@@ -151,7 +151,10 @@ def ask_compiler(interpreter: Interpreter, env: Mapping[str, str]) -> Compiler:
     """Ask the C++ compiler that torch would call for its version, and let it compile a few lines."""
     torch = interpreter.torch
     command = torch.compiler if torch is not None else env.get("CXX", "c++")
-    words = tuple(shlex.split(command))
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:  # CXX with a quote that is not closed
+        return Compiler(command, "", (), str(error))
     answer = capture(Command((*words, "--version"), env), timeout_s=_LIMIT_S)
     if answer.exit_code != 0:
         return Compiler(

@@ -64,6 +64,8 @@ def test_a_compiler_that_is_not_there_is_no_traceback() -> None:
     compiler = ask_compiler(missing, ENV)
     assert (compiler.family, compiler.version) == ("", ())
     assert "No such file" in compiler.problem
+    unclosed = interpreter(dataclasses.replace(CUDA_TORCH, compiler="g++ -DNAME='x"))
+    assert "No closing quotation" in ask_compiler(unclosed, ENV).problem
 
 
 def test_nvcc_is_read_from_its_own_words(tmp_path: Path) -> None:

@@ -126,16 +126,16 @@ def read_dump(path: Path, rank: int) -> RankTrace:
 def parse_dump(data: bytes, rank: int) -> RankTrace:
     """Make a trace of a dump's bytes, which a stranger may have written. Raises InputError."""
     document = _load(data)
-    if not isinstance(document, dict) or not isinstance(document.get("entries", []), list):
+    entries = document.get("entries", []) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(entries, list):
         raise InputError("it holds no 'entries': expected a dump of torch's flight recorder")
     try:
-        return _trace(document, rank)
+        return _trace(document, [entry for entry in entries if isinstance(entry, dict)], rank)
     except RecursionError:
         raise InputError("its values lie too deep in each other: expected a dump of one rank") from None
 
 
-def _trace(document: dict[str, object], rank: int) -> RankTrace:
-    entries = [entry for entry in document.get("entries", []) if isinstance(entry, dict)]
+def _trace(document: dict[str, object], entries: list[dict[str, object]], rank: int) -> RankTrace:
     groups = _groups(document, entries)
     pending = []
     for entry in entries:

@@ -140,12 +140,12 @@ class Connector:
                     "node 0 answers, but not to a longer message ({problem}); {mtu}", problem=error, mtu=_MTU
                 )
             except (NoRendezvousError, StoreError) as error:
-                obstacle = str(error)
+                obstacle = error.args[0]
             except RejectedError as error:
                 doubted_since = doubted_since or now
                 if error.rejection.kind not in _DOUBTED or now - doubted_since >= _DOUBTED_FOR_S:
                     raise
-                obstacle = str(error)
+                obstacle = error.args[0]
             if participant is not None:
                 participant.close()
             self._heed_refusal()
@@ -182,7 +182,7 @@ class Connector:
         try:
             obstacle = self._obstacle(self._target, participant)
         except StoreError as error:
-            obstacle = str(error)
+            obstacle = error.args[0]
         if obstacle:
             participant.close()
             return None, obstacle
@@ -253,7 +253,7 @@ class Connector:
             if isinstance(error, RejectedError):
                 raise
             if isinstance(error, NoRendezvousError):
-                obstacle = str(error)
+                obstacle = error.args[0]
             where = f"{target.host}:{self.port} ({found.address})"
             return None, Phrase("{where} accepts connections, but {obstacle}", where=where, obstacle=obstacle)
         return participant, ""

@@ -10,6 +10,7 @@ from platform_launch.health.finding import NodeHealth
 from platform_launch.rendezvous.messages import Message
 from platform_launch.rendezvous.ranks import in_words
 from platform_launch.rendezvous.restarts import NotAgain
+from platform_launch.text import Phrase
 
 _MOST_PLACES = 4
 
@@ -162,7 +163,9 @@ def ending_event(ending: NodeEnding) -> Event:
         ranks=list(ending.ranks),
         hosts=shown,
         silent_s=ending.silent_s,
-        remark=", so that node 0 itself is probably the one that is cut off" if ending.all_others else "",
+        remark=Phrase(", so that node 0 itself is probably the one that is cut off")
+        if ending.all_others
+        else "",
     )
 
 

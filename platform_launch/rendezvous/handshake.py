@@ -14,6 +14,7 @@ from platform_launch.rendezvous.protocol import Announcement, Hello, Rejection, 
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.rejection import launch_error
 from platform_launch.rendezvous.store import Store
+from platform_launch.text import Phrase
 
 
 class NoRendezvousError(Exception):
@@ -42,7 +43,7 @@ class Handshake:
         # In this order: who finds the announcement finds the hello, which node 0 writes before it.
         data, hello = store.read([protocol.ANNOUNCEMENT, protocol.HELLO])
         if not data:
-            raise NoRendezvousError("no rendezvous answers there")
+            raise NoRendezvousError(Phrase("no rendezvous answers there"))
         # Whether it is sealed with our secret is asked when this node joins: node 0 shall hear of us.
         unsealed, first_seal = Seal(None, "", ""), Seal(secret, purpose.name, "")
         try:
@@ -53,9 +54,11 @@ class Handshake:
             self.announcement = unsealed.open(protocol.ANNOUNCEMENT, data, Announcement)
         except InvalidMessageError as error:
             if theirs is None or theirs.protocol == ours.protocol:
-                raise NoRendezvousError(
-                    f"what answers there is no rendezvous of this version of the launcher: {error}"
-                ) from error
+                problem = Phrase(
+                    "what answers there is no rendezvous of this version of the launcher: {problem}",
+                    problem=str(error),
+                )
+                raise NoRendezvousError(problem) from error
             # Enough of one to come to it as a stranger.
             self.announcement = Announcement(purpose.name, "", theirs.place, "", me.nnodes, me.nnodes, "")
         if self.announcement.purpose != purpose.name:

@@ -28,6 +28,7 @@ from platform_launch.rendezvous.protocol import (
 )
 from platform_launch.rendezvous.purpose import Purpose
 from platform_launch.rendezvous.store import Store
+from platform_launch.text import Phrase
 
 # A node that hears nothing of its entry for this long looks whether it still lies there.
 _JOIN_AGAIN_S = 2.0
@@ -129,7 +130,8 @@ class Participant:
                 self._slot = slot
                 break
         else:
-            raise NoRendezvousError("the rendezvous of node 0 has no free place: too many nodes came to it")
+            full = Phrase("the rendezvous of node 0 has no free place: too many nodes came to it")
+            raise NoRendezvousError(full)
         self._written_at_join = time.monotonic()
         self._count = max(self._count, self._last_count())
         self._beat()

@@ -43,7 +43,7 @@ class StoreSilentError(StoreError):
     """No answer came within the limit. ``silent_s`` is how long that was."""
 
     def __init__(self, silent_s: float) -> None:
-        super().__init__(f"no answer within {silent_s:.0f} s")
+        super().__init__(Phrase("no answer within {silent:.0f} s", silent=silent_s))
         self.silent_s = silent_s
 
 

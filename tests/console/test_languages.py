@@ -214,7 +214,8 @@ LAUNCH = (
     *("ranks_from.py", "rehearsal.py", "stages.py", "unfit.py"),
 )
 ROLL_CALL = (
-    *("authentication", "connecting", "port_discovery", "ranks", "reach", "rejection", "verdict"),
+    *("authentication", "connecting", "ending", "handshake", "participant", "port_discovery", "ranks"),
+    *("reach", "rejection", "verdict"),
     *("coordinator", "store", "run/arriving", "run/gathering", "run/launcher", "run/leading"),
     *("run/settlement", "run/silence", "run/staying", "run/taking_part"),
 )
@@ -239,6 +240,7 @@ SPOKEN = {
     **dict.fromkeys(("error", "warning", "level", "info"), (1, 3)),
     **dict.fromkeys(REFUSALS, (0, 1)),
     "ConsoleLine": (1,),
+    **dict.fromkeys(("NoPlaceError", "NoRendezvousError", "NeverReachedError"), (0,)),
     "DeviceFinding": (3, 4),
     "EnvVar": (3,),
     "offer": (2,),

@@ -227,9 +227,13 @@ class Arrival:
             goes_on = state is not None and state.phase is RunPhase.RUNNING and not self._spare
             if goes_on and not self._task.rejoining and now - began >= self._task.roll_call_timeout_s:
                 raise NoPlaceError(
-                    f"the run of node 0, {participant.announcement.place}, goes on without this node, "
-                    f"which came as node {self._me.node_rank} and got no place in "
-                    f"{self._task.roll_call_timeout_s:g} s"
+                    Phrase(
+                        "the run of node 0, {place}, goes on without this node, which came as node {rank} "
+                        "and got no place in {limit:g} s",
+                        place=participant.announcement.place,
+                        rank=self._me.node_rank,
+                        limit=self._task.roll_call_timeout_s,
+                    )
                 )
             if now >= say_at and self.lead is None and not self._spare:
                 say_at = now + _SAY_EVERY_S

@@ -60,12 +60,11 @@ class TakingPart:
         except (NeverReachedError, PortTakenError) as error:
             if self._task.rejoining:  # the training goes on; the launcher will have this tried again
                 return
-            problem = error.message if isinstance(error, NeverReachedError) else str(error)
-            self._emit(RunRefusal(NodesAbsentError.exit_code, problem, _hint_for(error)))
+            self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _hint_for(error)))
         except CoordinatorRefusedError as error:
             self._emit(error.refusal)
         except NoPlaceError as error:
-            self._emit(RunRefusal(NodesAbsentError.exit_code, str(error), _WHERE_ELSE))
+            self._emit(RunRefusal(NodesAbsentError.exit_code, error.args[0], _WHERE_ELSE))
             self._leave()
         except RejectedError as error:
             if self._stay is not None:
@@ -93,16 +92,17 @@ class TakingPart:
         if lead is not None and not self._task.leads and ending is None:
             lead.move()
         elif lead is not None and ending is None:
-            reason = f"node 0, {self._me.place}, was told to end before all nodes were there"
+            reason = Phrase(
+                "node 0, {place}, was told to end before all nodes were there", place=self._me.place
+            )
             lead.give_up(NodesAbsentError.exit_code, reason)
         elif lead is not None and ending is not None:  # the others come for the next start, and hear it
             lead.refuse(ending.exit_code, describe_ending(ending))
         self._leave()
         if lead is None and ending is not None:
             arrival = self._arrival
-            me = replace(
-                self._me, refusal=f"told to end ({ending.stopped_by})", refusal_code=ending.exit_code
-            )
+            told = Phrase("told to end ({signal})", signal=ending.stopped_by)
+            me = replace(self._me, refusal=told, refusal_code=ending.exit_code)
             refuse(arrival.target, me, elsewhere=arrival.elsewhere, obstacle=arrival.obstacle)
 
     def _ending_for(self, error: LostError) -> NodeEnding:

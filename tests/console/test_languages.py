@@ -242,6 +242,7 @@ SPOKEN = {
     "ConsoleLine": (1,),
     **dict.fromkeys(("NoPlaceError", "NoRendezvousError", "NeverReachedError"), (0,)),
     "DeviceFinding": (3, 4),
+    "Finding": (2, 4),
     "EnvVar": (3,),
     "offer": (2,),
     "_variable": (2,),

@@ -67,7 +67,8 @@ def devices(facts: Facts) -> Iterator[Finding]:
 
     levels = {Grade.BAD: Level.ERROR, Grade.SUSPECT: Level.WARNING, Grade.HEALTHY: Level.INFO}
     for found in faults(facts.devices):
-        yield Finding(found.id, levels[found.grade], f"{found.where}: {found.what}", found.where, found.hint)
+        what = Phrase("{where}: {what}", where=found.where, what=found.what)
+        yield Finding(found.id, levels[found.grade], what, found.where, found.hint)
 
 
 def build_locks(facts: Facts) -> Iterator[Finding]:

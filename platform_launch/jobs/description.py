@@ -34,7 +34,7 @@ def read(text: str, source: str) -> dict[str, Value]:
     """Read a job file. Raises InputError for unknown keys and values of another shape."""
     try:
         loaded = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  BaseLoader makes nothing but texts
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:  # of the latter: a thousand brackets
         raise InputError(not_yaml(source, error)) from error
     if not isinstance(loaded, dict):
         raise InputError(

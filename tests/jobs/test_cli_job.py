@@ -146,6 +146,7 @@ def test_what_cannot_be_used_is_said_with_its_exit_code(
         ("- a\n", "is not a job"),
         ("", "is not a job"),
         ("a: [\n", "line 2 is not YAML: expected the node content, but found '<stream end>'\n"),
+        ("a: " + "[" * 5000 + "\n", "is not YAML: maximum recursion depth exceeded"),
         ("requeue: perhaps\n", "expected true or false"),
     ],
 )

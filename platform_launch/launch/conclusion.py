@@ -6,6 +6,7 @@ import dataclasses
 import io
 import select
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Thread
@@ -80,8 +81,9 @@ def _close(
         "cost": result.cost.as_dict() if result.cost else None,
     }
     writing = Thread(target=lambda: written.append(write_record(plan, started, values)), daemon=True)
-    writing.start()
-    writing.join(_RECORD_S)  # a disk that hangs keeps no launch from ending
+    with suppress(RuntimeError):  # no thread is left: what this node says at its end matters more
+        writing.start()
+        writing.join(_RECORD_S)  # a disk that hangs keeps no launch from ending
     record = written[0] if written else None
     if outcome.exit_code == 0 and plan.topology.nnodes > 1 and left_an_exit_barrier(outcome.tail):
         console.tell(event("exit-barrier-left"))
@@ -158,7 +160,10 @@ def _in_time(outcome: Outcome, oom_kills: int | None, inbox: SignalInbox) -> Ver
             failed.append(error)
         inbox.wake()
 
-    Thread(target=read, name="why", daemon=True).start()
+    try:
+        Thread(target=read, name="why", daemon=True).start()
+    except RuntimeError:  # no thread is left
+        return None
     deadline = time.monotonic() + _WHY_S
     while not found and not failed and (left_s := deadline - time.monotonic()) > 0:
         select.select([inbox.fd], [], [], left_s)

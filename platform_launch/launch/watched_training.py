@@ -131,8 +131,10 @@ class WatchedTraining:
         self._try(take)
 
     def ask_devices(self) -> NodeHealth | None:
-        """Return what the devices make of this node after a failure; None where there are none."""
-        return self._health.ask() if self._health is not None else None
+        """Return what the devices make of this node after a failure; None where nobody can tell."""
+        said: list[NodeHealth | None] = [None]
+        self._try(lambda: said.append(self._health.ask() if self._health is not None else None))
+        return said[-1]
 
     def still_s(self, within_s: float) -> float | None:
         """Return for how long nothing has moved, see HangMonitor; None where nobody can tell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from platform_launch.console import Console
 from platform_launch.errors import InstallationError, LaunchError
-from platform_launch.launch import launch, peers
+from platform_launch.launch import health_watch, launch, peers
 from platform_launch.launch.exit_file import ExitFile
 from platform_launch.launch.peers import StillQuestion, pack
 from platform_launch.launch.training_command import HangOptions, TrainingCommand
@@ -200,5 +201,39 @@ def test_where_no_thread_is_left_for_the_monitor_the_link_to_the_other_nodes_goe
     monkeypatch.setattr(node_probe.NodeProbe, "left", refuse)
     assert watched.still_s(0.0) is None
     assert watched.say_who_left() == ""
+    monkeypatch.setattr(health_watch.HealthWatch, "ask", refuse)
+    assert watched.ask_devices() is None
     watched.receive(RequestReceived("key", pack(StillQuestion(1.0))))
     watched._hangs.stop()
+
+
+WITHOUT_THREADS = """
+import sys, threading
+from platform_launch.launch import conclusion
+from platform_launch.cli import main
+
+class Refused(threading.Thread):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+conclusion.Thread = Refused
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_where_no_thread_is_left_at_the_end_the_exit_code_is_the_trainings(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; sys.exit(3)")
+    run = ["run", "--launcher", "python", "--script", "train.py", "--log-dir", str(tmp_path), "--no-doctor"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS, *run],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(MAIN.parents[1])},
+        stdout=PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "[training-failed exit_code=3]" in done.stdout
+    assert "Traceback" not in done.stdout

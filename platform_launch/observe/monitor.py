@@ -116,13 +116,17 @@ class HangMonitor:
     def still_s(self, within_s: float) -> float | None:
         """Return for how long nothing has moved here, None while no rank is seen.
 
-        What moved in the last ``within_s`` may be missed, and nothing that moved before.
+        What moved in the last ``within_s`` may be missed, and nothing that moved before. Whoever looks at
+        the moment is not waited for: to see all that a rank started takes half a minute where that is stuck.
         """
-        with self._lock:
-            now = time.monotonic()
-            if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
-                self._look(now, thoroughly=now - self._queried_at >= within_s)
-            return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
+        if self._lock.acquire(blocking=False):
+            try:
+                now = time.monotonic()
+                if self._progress.still_s(now) >= within_s and now - self._looked_at >= within_s / 4:
+                    self._look(now, thoroughly=now - self._queried_at >= within_s)
+            finally:
+                self._lock.release()
+        return self._progress.still_s(time.monotonic()) if self._progress.sees_ranks else None
 
     def note(self, report: HangReport) -> None:
         """Hear what another node found, so that it is known here when work goes on.

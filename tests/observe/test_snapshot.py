@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 import pytest
 
@@ -17,6 +19,7 @@ from platform_launch.observe import HOOK, processes
 from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import HangMonitor, HangReport, Replies
 from platform_launch.observe.node_probe import NodeProbe
+from platform_launch.observe.snapshot import NodeSnapshot
 from platform_launch.observe.workers import NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
 from tests.lab.waiting import LIMIT_S, until
@@ -180,6 +183,27 @@ def test_endless_loop_is_a_hang_although_it_uses_the_cpu(heard: Heard, start: St
     finding = heard.reports.get(timeout=LIMIT_S).finding
     assert finding.kind is FindingKind.HANG
     assert 1 in finding.suspect_ranks
+
+
+def test_a_long_look_at_all_ranks_holds_no_sign_of_life_up(
+    heard: Heard, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the workers of data loaders hang in the kernel: each of them is waited for in vain."""
+    start(SLEEP, 0)
+    begun, over, take = Event(), Event(), NodeProbe.snapshot
+
+    def slowly(probe: NodeProbe) -> NodeSnapshot:
+        begun.set()
+        over.wait(LIMIT_S)
+        return take(probe)
+
+    monkeypatch.setattr(NodeProbe, "snapshot", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        looking = pool.submit(heard.monitor.reply, 0.0)
+        begun.wait(LIMIT_S)
+        assert pool.submit(heard.monitor.still_s, 0.0).result(LIMIT_S) is not None
+        over.set()
+        assert looking.result(LIMIT_S).snapshot is not None
 
 
 def test_new_output_keeps_a_training_from_being_called_hung(

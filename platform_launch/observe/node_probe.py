@@ -47,6 +47,8 @@ _TORCH_LIMIT_S = 1.5
 # Before a process is said to hold its GIL: on a machine under load an answer may be late.
 _SURE_LIMIT_S = 3.0
 _SIGNAL_LIMIT_S = 2.0
+# What a rank's children may take together: who asks waits for a node for 8 s, and hears of none that is late.
+_CHILDREN_LIMIT_S = 3.0
 _AT_ONCE = 16
 _MOST_CHILDREN = 16
 
@@ -212,13 +214,17 @@ class NodeProbe:
         return threads, "py-spy" if threads else ""
 
     def _children(self, hooked: HookedProcess, problems: list[str]) -> tuple[ChildSnapshot, ...]:
-        """Look at what a rank started; those that write to its file one after the other."""
-        children = []
+        """Look at what a rank started; those that write to its file one after the other, while there is time.
+
+        Workers of a data loader that hang in the kernel are many, and each would be waited for in vain.
+        """
+        children, deadline = [], time.monotonic() + _CHILDREN_LIMIT_S
         for pid in processes.children(hooked.pid)[:_MOST_CHILDREN]:
             state, text = processes.read_process(pid), None
             asleep = not state.stopped and not state.gone
-            if asleep and hooked.signal and processes.catches(pid, hooked.signal):
-                text = _tried(partial(ask_faulthandler, hooked, pid, _SIGNAL_LIMIT_S), problems)
+            limit_s = min(_SIGNAL_LIMIT_S, deadline - time.monotonic())
+            if asleep and limit_s > 0 and hooked.signal and processes.catches(pid, hooked.signal):
+                text = _tried(partial(ask_faulthandler, hooked, pid, limit_s), problems)
             children.append(ChildSnapshot(state, parse_stacks(text or "")))
         return tuple(children)
 

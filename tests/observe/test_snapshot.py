@@ -15,12 +15,12 @@ from threading import Event
 
 import pytest
 
-from platform_launch.observe import HOOK, processes
+from platform_launch.observe import HOOK, node_probe, processes
 from platform_launch.observe.hang import FindingKind
 from platform_launch.observe.monitor import HangMonitor, HangReport, Replies
 from platform_launch.observe.node_probe import NodeProbe
 from platform_launch.observe.snapshot import NodeSnapshot
-from platform_launch.observe.workers import NoAnswerError, ask_faulthandler, find_hooked
+from platform_launch.observe.workers import HookedProcess, NoAnswerError, ask_faulthandler, find_hooked
 from platform_launch.process_stat import read_stat
 from tests.lab.waiting import LIMIT_S, until
 
@@ -104,6 +104,37 @@ def test_rank_without_the_hook_is_found_by_its_environment(folder: Path, start: 
     (rank,) = NodeProbe(folder, 0, "host", root=os.getpid()).snapshot().ranks
     assert (rank.rank, rank.state.pid) == (5, process.pid)
     assert rank.problems
+
+
+MUTE = """
+import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMAX - 3})
+for _ in range(6):
+    if os.fork() == 0:
+        time.sleep(600)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGRTMAX - 3})
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_children_that_say_nothing_do_not_make_their_node_a_silent_one(
+    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As workers that hang in the kernel, which have the handler and cannot run it."""
+    process = start(MUTE, 0)
+    asked: list[int] = []
+
+    def ask(hooked: HookedProcess, pid: int, limit_s: float) -> str:
+        asked.append(pid)
+        return ask_faulthandler(hooked, pid, limit_s)
+
+    monkeypatch.setattr(node_probe, "ask_faulthandler", ask)
+    (rank,) = NodeProbe(folder, 0, "host").snapshot().ranks
+    for child in rank.children:
+        os.kill(child.state.pid, signal.SIGKILL)
+    assert len(rank.children) == 6
+    assert 1 <= len([pid for pid in asked if pid != process.pid]) <= 2
 
 
 def test_process_without_a_handler_gets_no_signal(folder: Path, start: Start) -> None:

@@ -19,7 +19,7 @@ from platform_launch.errors import InputError, LaunchError
 from platform_launch.hardware.storage import temporary_folder
 from platform_launch.observe import control
 from platform_launch.sentences import Sentence
-from platform_launch.text import Phrase, counted, joined
+from platform_launch.text import Phrase, counted, escaped, joined
 
 
 @click.command("inspect")
@@ -51,7 +51,13 @@ def ask_launches(temporary: Path) -> list[dict[str, object]]:
         except (OSError, ValueError) as error:
             problems.append(Phrase("{launch}: {problem}", launch=path.parent.name, problem=str(error)))
             continue
-        if answer is not None:
+        if answer is None:
+            continue
+        try:
+            _processes(answer)
+        except (KeyError, TypeError):
+            problems.append(Phrase("{launch}: an answer of another form", launch=path.parent.name))
+        else:
             answers.append(answer)
     if not answers and problems:
         raise LaunchError(
@@ -95,7 +101,7 @@ def _lines(answer: Mapping[str, object], *, stacks: bool) -> list[str]:
         "{ranks} on {nodes}; {since}", ranks=ranks, nodes=counted(len(nodes), "node"), since=since
     )
     if "log" in answer:
-        headline = Phrase("{headline}; log {log}", headline=headline, log=answer["log"])
+        headline = Phrase("{headline}; log {log}", headline=headline, log=escaped(str(answer["log"])))
     return [phrase_words(headline), *findings]
 
 
@@ -117,4 +123,5 @@ def _as_many(told: object, texts: list[str]) -> list[object]:
 
 def _texts(value: object) -> list[str]:
     """Return the lines of a part of the answer, which an older launch may not know."""
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
+    texts = [str(one) for one in value] if isinstance(value, list) else [str(value)] if value else []
+    return [escaped(text) for text in texts]  # of another user's launch, where root asks

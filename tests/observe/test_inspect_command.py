@@ -90,6 +90,23 @@ def test_what_ranks_do_is_shown_in_chinese_where_the_launch_tells_what_its_lines
     ]
 
 
+def test_what_another_user_s_launch_answers_root_steers_no_terminal_and_breaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    hostile = answer("gn6", 1, log="a\n.log") | {
+        "lines": ["\x1b]0;title\x07 ranks"],
+        "health_lines": ["a\x9b"],
+    }
+    others: list[dict[str, object]] = [{"nodes": [3]}, {"nodes": [{"host": 1}]}, {"nodes": [{"ranks": 3}]}]
+    with launches(tmp_path, hostile, *others):
+        assert main(["inspect"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[0].endswith(r"log a\n.log")
+    assert shown.out.replace("\n", "").isprintable()
+    assert shown.err.count("an answer of another form") == 3
+
+
 def test_who_could_not_be_answered_once_is_answered_the_next_time(tmp_path: Path) -> None:
     asked: list[bool] = []
 

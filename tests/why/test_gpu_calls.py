@@ -29,6 +29,52 @@ def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -
     assert verdict.details["reason"] == "invalid argument"
 
 
+@pytest.mark.parametrize(
+    ("error", "cause", "retry"),
+    [
+        ("CUDA driver error: invalid argument", "cuda_call_refused", "no"),
+        ("CUDA error: operation failed due to a previous error during capture", "cuda_call_refused", "no"),
+        ("CUDA error: invalid device function", "no_kernel_image", "no"),
+        ("CUDA error: API call is not supported in the installed CUDA driver", "driver_too_old", "another_node"),
+        ("CUDA error: exclusive-thread device already in use by a different thread", "gpu_busy", "same_node"),
+        (
+            "CUDA error: operation not supported on global/shared address space",
+            "illegal_memory_access",
+            "another_node",
+        ),
+        ("CUDA driver error: out of memory", "cuda_out_of_memory", "no"),
+        ("HIP error: out of memory", "device_out_of_memory", "no"),
+        ("local_rank 4 exceeds available GPUs in CUDA_VISIBLE_DEVICES=0,1", "invalid_device", "no"),
+        (
+            "CUDA call failed lazily at initialization with error: device >= 0 && device < num_gpus "
+            'INTERNAL ASSERT FAILED at "/src/CUDAContext.cpp":52, please report a bug to PyTorch. device=1',
+            "invalid_device",
+            "no",
+        ),
+        (
+            "Unexpected error from cudaGetDeviceCount(). Error 805: MPS client failed to connect to the MPS "
+            "control daemon or the MPS server",
+            "mps",
+            "another_node",
+        ),
+        ("CUDA error: the MPS client has been terminated by the server", "mps", "another_node"),
+    ],
+)
+def test_what_an_error_of_cuda_is_about(explain_text: Explain, error: str, cause: str, retry: str) -> None:
+    verdict = explain_text(uncaught(f"RuntimeError: {error}", "[rank3]: "))
+    assert (verdict.cause, verdict.retry, verdict.where.rank) == (cause, retry, 3)
+
+
+def test_gpu_that_is_used_while_its_process_ends_is_what_followed(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("RuntimeError: CUDA error: driver shutting down", "[rank3]: "))
+    assert (verdict.kind, verdict.cause) == ("consequence", "cuda_at_exit")
+
+
+def test_memory_that_the_kernel_does_not_let_another_process_have(explain_text: Explain) -> None:
+    verdict = explain_text(uncaught("RuntimeError: pidfd_getfd: Operation not permitted", "[rank3]: "))
+    assert (verdict.cause, verdict.where.rank) == ("gpu_ipc", 3)
+
+
 LAUNCH = "torch.AcceleratorError: CUDA error: unspecified launch failure"
 
 

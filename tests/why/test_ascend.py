@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.why.conftest import Explain, uncaught
 
 
@@ -176,3 +178,41 @@ def test_npu_that_sends_no_sign_of_life_is_a_fault_of_the_node(explain_text: Exp
     )
     assert (verdict.cause, verdict.where.rank, verdict.retry) == ("npu_lost", 2, "another_node")
     assert verdict.details["device"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "cause"),
+    [
+        (
+            "EI0001",
+            "Environment variable [HCCL_IF_IP] is invalid. Reason: no address.",
+            "cause",
+            "hccl_settings",
+        ),
+        ("EI0005", "The arguments are inconsistent between ranks: tag [t]", "cause", "collective_mismatch"),
+        ("EI0006", "Getting socket times out. Reason: no answer.", "consequence", "hccl_timeout"),
+        ("EI0008", "The HCCL versions are inconsistent: tag [t]", "cause", "hccl_settings"),
+        ("EI0011", "Failed to allocate [2048] bytes of NPU memory.", "cause", "device_out_of_memory"),
+        ("EI0013", "An error CQE occurred during operator execution.", "consequence", "hccl_link"),
+        ("EI0015", "Failed to collect cluster information.", "consequence", "hccl_timeout"),
+        ("EI0020", "Failed to enable listening for the NPU's socket.", "cause", "hccl_port"),
+        ("EJ0001", "Failed to initialize the HCCP process.", "cause", "hccl_init"),
+    ],
+)
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_code_of_hccl_tells_more_than_that_no_communicator_was_made(
+    explain_text: Explain, code: str, said: str, kind: str, cause: str, goes_on: bool
+) -> None:
+    lines = [
+        "[ERROR] 2026-03-01-08:04:31 (PID:97, Device:1, RankID:9) ERR02200 DIST call hccl api failed.",
+        f"{code}: [PID: 97] 2026-03-01-08:04:31.101.001 {said}",
+        *["        Solution: Try again."] * goes_on,
+    ]
+    raised = "RuntimeError: HCCL function error: HcclCommInitRootInfoConfig(rank, config), error code is 4"
+    verdict = explain_text(uncaught(raised, "[rank9]: ") + "".join(f"[rank9]: {line}\n" for line in lines))
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == (kind, cause, 9)
+
+
+def test_gaudi_s_communicator_is_none_of_ascend_s(explain_text: Explain) -> None:
+    raised = "RuntimeError: [Rank:3] FATAL ERROR :: MODULE:HCL hcclCommInitRank failed: hcclInternalError"
+    assert explain_text(uncaught(raised)).cause == "gaudi_error"

@@ -55,7 +55,7 @@ def test_call_that_cuda_refuses_is_no_fault_of_the_node(explain_text: Explain) -
             "no",
         ),
         (
-            "Unexpected error from cudaGetDeviceCount(). Error 805: MPS client failed to connect to the server",
+            "Unexpected error from cudaGetDeviceCount(). Error 805: MPS client failed to connect",
             "mps",
             "another_node",
         ),

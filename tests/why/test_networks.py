@@ -154,3 +154,22 @@ def test_place_of_an_infiniband_error_though_someone_hid_the_process_ids(explain
         assert verdict.details == {"device": "mlx5_3:1", "peer": "::ffff:10.0.1.7"}
     only_one = explain_text("gpu-1:77:99 [0] " + said)  # each process may see a single GPU, which then is 0
     assert (only_one.where.host, only_one.where.gpu) == ("gpu-1", None)
+
+
+def test_rank_whose_address_gloo_waited_for_is_the_place(explain_text: Explain) -> None:
+    waited = "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/{}"
+    verdict = explain_text("".join(uncaught(waited.format(5), f"[rank{rank}]: ") for rank in (0, 3)))
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", "gloo_absent", 5)
+
+
+def test_rank_that_alone_reports_no_timeout_of_gloo_is_named(explain_text: Explain) -> None:
+    waited = (
+        "RuntimeError: [/src/gloo/transport/tcp/unbound_buffer.cc:78] "
+        "Timed out waiting 1800000ms for recv operation to complete"
+    )
+    log = "".join(uncaught(waited, f"[rank{rank}]: ") for rank in (0, 1, 3))
+    verdict = explain_text(log)
+    assert (verdict.cause, verdict.where.rank) == ("gloo_timeout", 0)
+    assert "rank 2 reported no timeout: look there first" in verdict.notes
+    verdict = explain_text("WORLD_SIZE=4\n" + log)
+    assert (verdict.cause, verdict.where.rank) == ("gloo_timeout", 2)

@@ -22,6 +22,8 @@ _WORK = re.compile(r"SeqNum=(\d+), OpType=(\w+)(?=[,)])(?:, NumelIn=(\d+))?")
 _ALIKE = frozenset(("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"))
 _BETWEEN_TWO = frozenset(("SEND", "RECV", "COALESCED", "BATCH_ISEND_IRECV", "UNKNOWN"))
 _CAUGHT = "Watchdog caught collective operation timeout"
+# gloo does not say which operation it was.
+_OF_GLOO = "Timed out waiting "
 # A report without it was cut off.
 _FOR_SO_LONG = re.compile(r"\bran for \d+ m")
 _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d+)")
@@ -93,7 +95,8 @@ class Collectives:
         work, progress = _WORK.search(text), _PROGRESS.search(text)
         barrier = _BARRIER.search(text) if "barrier" in text else None
         caught = _CAUGHT in text
-        if not (work or progress or barrier or caught):
+        of_gloo = _OF_GLOO in text and "ms for " in text
+        if not (work or progress or barrier or caught or of_gloo):
             return False
         if rank is None and not PART_GROUP.search(text) and (named := _RANK.search(text)):
             rank = int(named[1])

@@ -173,3 +173,126 @@ def test_rank_that_alone_reports_no_timeout_of_gloo_is_named(explain_text: Expla
     assert "rank 2 reported no timeout: look there first" in verdict.notes
     verdict = explain_text("WORLD_SIZE=4\n" + log)
     assert (verdict.cause, verdict.where.rank) == ("gloo_timeout", 2)
+
+
+GAVE_UP = (
+    "torch.distributed.DistBackendError: NCCL error in: /src/ProcessGroupNCCL.cpp:3690, {kind} (run with "
+    "NCCL_DEBUG=WARN for details), NCCL version 2.27.3\n{name}\nLast error:\n{said}"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "cause", "retry"),
+    [
+        ("no device found matching =ens7, verify NCCL_OOB_NET_IFNAME", "cause", "no_socket_interface", "no"),
+        ("Invalid NCCL_COMM_ID, please use format: <ipv4>:<port>", "cause", "nccl_address", "no"),
+        ("Net : error encountered when getting address info : Try again", "cause", "nccl_address", "no"),
+        (
+            "Mismatched NCCL git versions detected: rank 0 fingerprint 0x1",
+            "cause",
+            "nccl_version_mismatch",
+            "no",
+        ),
+        ("Bootstrap Root : localId 9 is out of range", "cause", "nccl_rank_count", "no"),
+        ("Multiple Ranks are using the same GPU/Partition.", "cause", "duplicate_gpu", "no"),
+        ("Rank 9 has 4 local Net devices (max 8).", "cause", "nccl_topology", "no"),
+        ("P2P is disabled between NVLINK connected GPUs 3 and 5.", "cause", "nvlink", "another_node"),
+        ("Trying to send to self without a matching recv", "cause", "nccl_argument", "no"),
+        (
+            "Broadcast : sendbuff allocated on device 0 mismatchs with NCCL device 1",
+            "cause",
+            "nccl_argument",
+            "no",
+        ),
+        ("Failed to malloc 4194304 bytes", "cause", "host_memory", "no"),
+        ("ibv_post_send() failed with error Cannot allocate memory", "cause", "ib_resources", "another_node"),
+        ("XML Topology has wrong version 2, 1 needed", "suspect", "nccl_machine", None),
+        (
+            "NCCL_NVLS_ENABLE has been set to 1 and communicator has multiple ranks using the same device",
+            "suspect",
+            "nccl_warning",
+            None,
+        ),
+        (
+            "cuMem host allocations do not appear to be working; falling back to a file",
+            "consequence",
+            "nccl_invalid_usage",
+            None,
+        ),
+    ],
+)
+def test_what_nccl_warns_of_before_it_gives_up(
+    explain_text: Explain, said: str, kind: str, cause: str, retry: str | None
+) -> None:
+    file = "transport/nvls.cc:70" if "NVLS" in said else "init.cc:901"
+    raised = GAVE_UP.format(kind="invalid usage", name="ncclInvalidUsage: This is wrong usage.", said=said)
+    verdict = explain_text(f"\ngpu-4:4071:4132 [1] {file} NCCL WARN {said}\n" + uncaught(raised, "[rank9]: "))
+    assert (verdict.kind, verdict.cause, verdict.retry) == (kind, cause, retry)
+
+
+def test_completion_of_a_peer_that_ended_is_what_followed(explain_text: Explain) -> None:
+    completion = (
+        "gpu-4:4071:4132 [1] transport/net_ib.cc:1 NCCL WARN NET/IB: Got completion from peer "
+        "10.3.0.9<47210> with status={} opcode=IBV_WC_RECV(128) reqSize=0 vendor err 249\n"
+    )
+    for status, cause in (
+        ("IBV_WC_WR_FLUSH_ERR(5)", "connection_lost"),
+        ("IBV_WC_RETRY_EXC_ERR(12)", "ib_retry_exceeded"),
+    ):
+        verdict = explain_text(completion.format(status))
+        assert (verdict.cause, verdict.details["peer"]) == (cause, "10.3.0.9")
+
+
+def test_report_of_a_desync_names_the_rank_that_did_not_join(explain_text: Explain) -> None:
+    caught = (
+        "[rank5]:[E1126 12:00:05.12 ProcessGroupNCCL.cpp:650] [Rank 5] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=102, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for "
+        "600012 milliseconds before timing out.\n"
+        "\t - [2] Timeout at collective: ALLREDUCE, #102\n"
+        "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+        "\t   - [{}] finished collective #101, but didn't join collective #102 (count from 1)\n"
+    )
+    assert explain_text(caught.format("2")).where.rank == 2
+    verdict = explain_text(caught.format("2, 7"))
+    assert (verdict.where.rank, verdict.details["missing ranks"]) == (5, "2, 7")
+
+
+def test_process_that_hangs_in_the_kernel_is_why_torchrun_killed_it(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "E1126 12:00:09.114000 21 local_elastic_agent.py:554] [default] Worker pid=37 stuck in "
+        "uninterruptible sleep (D-state) for 61.0s (>= 60.0s); marking worker group UNHEALTHY.\n"
+        "E1126 12:00:19.114000 21 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) "
+        "local_rank: 1 (pid: 37) of binary: /env/bin/python\n"
+    )
+    assert (verdict.cause, verdict.retry) == ("stuck_in_kernel", "another_node")
+
+
+def test_end_of_a_pcie_port_is_no_error_of_a_gpus_memory(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[9912.1] pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x0000\n"
+        "[9912.2] pcieport 0000:40:01.1: DPC: unmasked uncorrectable error detected\n"
+        + uncaught("RuntimeError: CUDA error: unknown error", "[rank2]: ")
+    )
+    assert verdict.cause == "pcie"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "1 uncorrectable hardware errors detected in umc block",
+        "RAS poison consumption, unmap queue flow succeeded",
+    ],
+)
+def test_memory_of_an_amd_gpu_that_cannot_be_corrected(explain_text: Explain, said: str) -> None:
+    verdict = explain_text(
+        f"[9912.1] amdgpu 0000:c1:00.0: amdgpu: {said}\n" + uncaught("RuntimeError: HIP error: unknown error")
+    )
+    assert (verdict.cause, verdict.where.gpu, verdict.retry) == ("ecc", "0000:c1:00", "another_node")
+
+
+def test_port_that_torch_may_not_or_cannot_listen_on_is_not_taken(explain_text: Explain) -> None:
+    failed = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -99, name: EADDRNOTAVAIL, message: address not available"
+    )
+    assert explain_text(uncaught(failed, "[rank0]: ")).cause == "address_not_here"

@@ -236,7 +236,7 @@ def _told(match: Match, patterns: Iterable[str], texts: Iterable[str]) -> Match:
             for name, value in details:
                 earlier = told.setdefault(name, value)
                 if name in _LISTED:
-                    told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), value]))
+                    told[name] = ", ".join(dict.fromkeys([*earlier.split(", "), *value.split(", ")]))
     return replace(match, where=named[0], details=tuple(told.items()), others=tuple(named[1:]))
 
 

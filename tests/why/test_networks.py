@@ -261,7 +261,7 @@ def test_process_that_hangs_in_the_kernel_is_why_torchrun_killed_it(explain_text
     verdict = explain_text(
         "E1126 12:00:09.114000 21 local_elastic_agent.py:554] [default] Worker pid=37 stuck in "
         "uninterruptible sleep (D-state) for 61.0s (>= 60.0s); marking worker group UNHEALTHY.\n"
-        "E1126 12:00:19.114000 21 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: -9) "
+        "E1126 12:00:19.114000 21 torch/distributed/elastic/api.py:882] failed (exitcode: -9) "
         "local_rank: 1 (pid: 37) of binary: /env/bin/python\n"
     )
     assert (verdict.cause, verdict.retry) == ("stuck_in_kernel", "another_node")
@@ -292,7 +292,7 @@ def test_memory_of_an_amd_gpu_that_cannot_be_corrected(explain_text: Explain, sa
 
 def test_port_that_torch_may_not_or_cannot_listen_on_is_not_taken(explain_text: Explain) -> None:
     failed = (
-        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
-        "port: 29500, useIpv6: false, code: -99, name: EADDRNOTAVAIL, message: address not available"
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+        "network address. port: 29500, useIpv6: false, code: -99, name: EADDRNOTAVAIL, message: address not available"
     )
     assert explain_text(uncaught(failed, "[rank0]: ")).cause == "address_not_here"

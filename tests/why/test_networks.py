@@ -293,6 +293,6 @@ def test_memory_of_an_amd_gpu_that_cannot_be_corrected(explain_text: Explain, sa
 def test_port_that_torch_may_not_or_cannot_listen_on_is_not_taken(explain_text: Explain) -> None:
     failed = (
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
-        "network address. port: 29500, useIpv6: false, code: -99, name: EADDRNOTAVAIL, message: address not available"
+        "network address. port: 29500, code: -99, name: EADDRNOTAVAIL, message: not available"
     )
     assert explain_text(uncaught(failed, "[rank0]: ")).cause == "address_not_here"

@@ -130,3 +130,38 @@ def test_a_file_before_each_line_is_no_host(explain_text: Explain) -> None:
     of_rank = explain_text(uncaught(ODD, "std_log_process_5.txt: "))
     assert (of_rank.where.rank, of_rank.where.host) == (5, None)
     assert str(explain_text(uncaught(ODD, "train.log | ")).where) == ""
+
+
+def test_rank_that_calls_another_collective_than_all_others(explain_text: Explain) -> None:
+    reduces, meets = "OpType=ALLREDUCE, TensorShape=[4, 5], TensorDtypes=Float)", "OpType=BARRIER)"
+    differ = (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=3, {}, but Rank {} is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=3{}.Collectives differ in the following aspects: Op type"
+    )
+    said = [
+        uncaught(differ.format(0, reduces, 1, "OpType=REDUCE)"), "[rank0]: "),
+        uncaught(differ.format(1, meets, 0, "OpType=GATHER)"), "[rank1]: "),
+        uncaught(differ.format(2, reduces, 1, "OpType=REDUCE)"), "[rank2]: "),
+    ]
+    for log in ("".join(said), "".join(reversed(said))):
+        verdict = explain_text(log)
+        assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "collective_mismatch", 1)
+        assert "rank 1 ran BARRIER; ranks 0, 2 ran ALLREDUCE" in verdict.notes
+    verdict = explain_text(said[0])
+    assert (verdict.where.rank, verdict.details["peer"]) == (0, "1")
+
+
+def test_rank_whose_tensor_has_another_shape_than_all_others(explain_text: Explain) -> None:
+    differ = (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[{}]), but Rank {} is running "
+        "collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[{}])."
+    )
+    shapes = {0: "10, 2", 1: "10, 2", 2: "7, 2"}
+    log = "".join(
+        uncaught(differ.format(rank, shapes[rank], peer, shapes[peer]), f"[rank{rank}]: ")
+        for rank, peer in ((0, 2), (1, 2), (2, 0))
+    )
+    verdict = explain_text(log)
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "collective_mismatch", 2)

@@ -53,7 +53,8 @@ def verdict_of(
     role = event.role
     for told in notes:
         signature = catalogue[_TOLD_BY_THE_TABLE.get(told.id, signature.id)]
-        if told.id == "ran-another":  # ranks of different groups may happen to be at the same number
+        # Ranks of different groups may happen to be at the same number.
+        if told.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
     title, code = signature.title, None
     rule: ExceptionRule | None = None

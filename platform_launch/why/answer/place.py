@@ -55,8 +55,11 @@ def fill_place(
     behind: int | None = None
     told: Note | None = None
     came_in_vain = waits or event.signature.id in _BARRIERS
-    if event.signature.has(SignatureTrait.WAITED):
+    differ = event.signature.id == "collective_mismatch"
+    if event.signature.has(SignatureTrait.WAITED) or differ:
         behind, told = table.finding()
+        if differ and behind is None:
+            told = None  # the two that the event itself compares
     elif came_in_vain or _is_soon_after(event, table):
         behind, told = table.absent()
     if waits and (missing := event.details.get("missing ranks", "")).isdecimal():
@@ -68,6 +71,8 @@ def fill_place(
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
+        if differ:
+            event.details.clear()  # of the rank that says it, with this one for its peer
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
         where = NOWHERE
     if event.signature.id == "out_of_memory_kill":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from platform_launch.why.lines.line import Line
 from platform_launch.why.lines.location_patterns import PART_GROUP
@@ -30,6 +32,11 @@ _AT_WORK = re.compile(r"detected by watchdog at work(?: sequence(?: id)?)?:? (\d
 _PROGRESS = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+), last completed (?:NCCL )?work: (-?\d+)", re.I)
 _BARRIER = re.compile(
     r"store based barrier.*world_size=(\d+)(?:, (?:worker_count|num_workers_joined)=(\d+))?"
+)
+# Two ranks that torch compares before a collective (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+_FINGERPRINT = re.compile(
+    r"Rank (\d{1,7}) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
+    r"(?:SequenceNumber=\d+(?:, )?)?OpType=(\w+)(?:, TensorShape=\[(\d[\d, ]*)\])?"
 )
 # Horovod lists the ranks that wait for the others.
 _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
@@ -92,6 +99,8 @@ class Collectives:
             self.launched = int(started[1])
         for ready in _READY.findall(text) if "[ready ranks" in text else ():
             self.barrier.update(int(rank) for rank in ready.replace(",", " ").split())
+        if "CollectiveFingerPrint(" in text:
+            self._compare(_FINGERPRINT.findall(text))
         work, progress = _WORK.search(text), _PROGRESS.search(text)
         barrier = _BARRIER.search(text) if "barrier" in text else None
         caught = _CAUGHT in text
@@ -122,6 +131,14 @@ class Collectives:
         if progress:
             row.enqueued, row.completed = int(progress[1]), int(progress[2])
         return False
+
+    def _compare(self, fingerprints: Sequence[tuple[str, str, str]]) -> None:
+        """Take what a rank says first of itself, and then of another one, which may have gone on since."""
+        rows = self.groups.setdefault("fingerprints", {})
+        for place, (rank, operation, shape) in enumerate(fingerprints):
+            if place == 0 or int(rank) not in rows:
+                size = str(prod(map(int, shape.split(",")))) if shape else ""
+                rows[int(rank)] = _Progress(0, operation=operation, size=size)
 
     def _is_said_again(self, line: Line, said: str) -> bool:
         """Tell whether a process's line was printed twice, as by two handlers of its logger."""

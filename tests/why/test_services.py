@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.why.conftest import Explain
+from tests.why.conftest import Explain, uncaught
 
 UNRESOLVED = (
     "urllib3.exceptions.NameResolutionError: <urllib3.connection.HTTPSConnection object at 0x76>: "
@@ -413,3 +413,47 @@ def test_count_of_cpus_that_slurm_conf_has_wrong_stands_behind_what_ended_slurmd
     verdict = explain_text(differs + "slurmd: error: cannot find cgroup plugin for cgroup/v2\n")
     assert verdict.cause == "slurm_cgroup"
     assert explain_text(differs).cause == "slurm_hardware"
+
+
+REFUSED_BY_A_PEER = (
+    "INTERNAL: NCCL operation ncclCommInitRank() failed: unhandled system error. Last NCCL warning(error) log "
+    "entry (may be unrelated) 'socketPollConnect: connect to 10.1.0.9<41021> returned Connection refused'."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "cause"),
+    [
+        (
+            "INVALID_ARGUMENT: GlobalTopologyProto contains multiple processes with the same process ID",
+            "cause",
+            "nccl_rank_count",
+        ),
+        ("UNKNOWN: Failed to start RPC server", "cause", "port_in_use"),
+        (
+            "ALREADY_EXISTS: Different local topology for node 2 has been set previously.",
+            "consequence",
+            "jax_restarted",
+        ),
+        (
+            REFUSED_BY_A_PEER,
+            "consequence",
+            "nccl_connect",
+        ),
+    ],
+)
+def test_what_jax_raises_where_its_processes_do_not_meet(
+    explain_text: Explain, error: str, kind: str, cause: str
+) -> None:
+    verdict = explain_text(uncaught(f"jax.errors.JaxRuntimeError: {error}"))
+    assert (verdict.kind, verdict.cause) == (kind, cause)
+
+
+def test_devices_of_jax_that_all_wait_for_their_leader(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "F1126 12:00:49.11 4017 rendezvous.cc:110] [id=0] Termination timeout for `first call` of 40 "
+        "seconds exceeded. Exiting to ensure a consistent program state. All 2 threads joined.\n"
+        "*** Check failure stack trace: ***\n"
+        "Fatal Python error: Aborted\n"
+    )
+    assert (verdict.kind, verdict.cause) == ("consequence", "jax_threads")

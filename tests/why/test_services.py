@@ -416,8 +416,8 @@ def test_count_of_cpus_that_slurm_conf_has_wrong_stands_behind_what_ended_slurmd
 
 
 REFUSED_BY_A_PEER = (
-    "INTERNAL: NCCL operation ncclCommInitRank() failed: unhandled system error. Last NCCL warning(error) log "
-    "entry (may be unrelated) 'socketPollConnect: connect to 10.1.0.9<41021> returned Connection refused'."
+    "INTERNAL: NCCL operation ncclCommInitRank() failed: unhandled system error. Last NCCL warning(error) "
+    "log entry (may be unrelated) 'socketPollConnect: connect to 10.1.0.9<41021> returned no answer'."
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from platform_launch.why import explain_file
+from platform_launch.why.lines.line import Location
 from platform_launch.why.sources import where_of_log
 from tests.why.conftest import Explain, uncaught
 from tests.why.corpus import LOGS
@@ -165,3 +166,32 @@ def test_rank_whose_tensor_has_another_shape_than_all_others(explain_text: Expla
     )
     verdict = explain_text(log)
     assert (verdict.kind, verdict.cause, verdict.where.rank) == ("cause", "collective_mismatch", 2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "cause"), [("Killed", 137, "killed"), ("Segmentation fault", 139, "segfault")]
+)
+def test_signal_that_the_shell_of_one_task_tells_of(
+    explain_text: Explain, ended: str, code: int, cause: str
+) -> None:
+    verdict = explain_text(
+        f"run.sh: line 3: 4711 {ended}     python train.py\n"
+        "3: [rank3]: RuntimeError: [/src/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+        " [10.3.0.9]:48\n"
+        f"srun: error: node17: task 2: Exited with exit code {code}\n"
+        "srun: error: node17: tasks 0-1,3: Exited with exit code 1\n"
+    )
+    assert (verdict.cause, verdict.where.host, verdict.where.task) == (cause, "node17", 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: Rank 9 failed to pass monitoredBarrier in 4000 ms",
+        "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/9",
+    ],
+)
+def test_host_of_the_rank_that_waited_is_not_that_of_the_one_it_waited_for(
+    explain_text: Explain, error: str
+) -> None:
+    assert explain_text(uncaught(error, "node17: [rank0]: ")).where == Location(rank=9)

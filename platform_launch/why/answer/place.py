@@ -79,6 +79,8 @@ def fill_place(
         where = where.filled(_cancelled_on(nodes))
     steps = [] if waits else _steps(nodes)  # those who wait end too
     steps = [step for step in steps if step.line.number == event.number] or steps
+    # The shell of a task tells by its code which signal ended what it ran.
+    steps = [step for step in steps if step.exit_code in event.signature.exit_codes] or steps
     only_ended = _ends(event) and all(step.was_cancelled for step in steps)
     if only_ended or (event.role is SignatureRole.CAUSE and all(_was_only_killed(s, event) for s in steps)):
         # Of tasks that only ended with the others, the host is of interest and not the number.

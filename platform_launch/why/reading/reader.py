@@ -301,7 +301,7 @@ class LogReader:
             below = (parse(0, data, self._prefixes).text for data in following)
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
         raised = self._lone(line)
-        where = match.where.filled(NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
+        where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if line.text.endswith(_STACK):
             self._stack = line.number + _LINES_OF_A_REPORT, where
         elif line.number < self._stack[0] and not of_scheduler:
@@ -370,7 +370,7 @@ class LogReader:
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         written = NOWHERE if match.signature.of_another else chain.where.filled(raised.line.where)
-        where = match.where.filled(written)
+        where = _where(match, written)
         self._events.of(where).collectives.read(raised.line)
         doubtful = self._around.make_doubtful(reading.traceback)
         event = self._events.add(
@@ -423,3 +423,9 @@ class LogReader:
         if chain.lost_its_end:
             event.handling = chain.links[-1].text
         event.last = max(event.last, reading.traceback.end)
+
+
+def _where(match: Match, written: Location) -> Location:
+    """Return the place that the words name, with that of their writer unless it is another rank."""
+    ranks = {match.where.rank, written.rank} - {None}
+    return match.where if len(ranks) > 1 else match.where.filled(written)

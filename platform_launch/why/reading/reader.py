@@ -369,8 +369,7 @@ class LogReader:
         if not match.signature.patterns and self._events.had_consequence(chain.where):
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
-        written = NOWHERE if match.signature.of_another else chain.where.filled(raised.line.where)
-        where = _where(match, written)
+        where = _where(match, chain.where.filled(raised.line.where))
         self._events.of(where).collectives.read(raised.line)
         doubtful = self._around.make_doubtful(reading.traceback)
         event = self._events.add(
@@ -427,5 +426,5 @@ class LogReader:
 
 def _where(match: Match, written: Location) -> Location:
     """Return the place that the words name, with that of their writer unless it is another rank."""
-    ranks = {match.where.rank, written.rank} - {None}
-    return match.where if len(ranks) > 1 else match.where.filled(written)
+    apart = match.signature.of_another or len({match.where.rank, written.rank} - {None}) > 1
+    return match.where if apart else match.where.filled(written)

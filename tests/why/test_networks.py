@@ -204,6 +204,7 @@ GAVE_UP = (
             "nccl_argument",
             "no",
         ),
+        ("No transport found for rank 9[d8000] -> rank 8[1b000]", "cause", "nccl_no_transport", "no"),
         ("Failed to malloc 4194304 bytes", "cause", "host_memory", "no"),
         ("ibv_post_send() failed with error Cannot allocate memory", "cause", "ib_resources", "another_node"),
         ("XML Topology has wrong version 2, 1 needed", "suspect", "nccl_machine", None),
@@ -296,3 +297,16 @@ def test_port_that_torch_may_not_or_cannot_listen_on_is_not_taken(explain_text: 
         "network address. port: 29500, code: -99, name: EADDRNOTAVAIL, message: not available"
     )
     assert explain_text(uncaught(failed, "[rank0]: ")).cause == "address_not_here"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [("wait timeout after 600000ms", "nccl_id_timeout"), ("Connection reset by peer", "store_lost")],
+)
+def test_why_a_rank_did_not_get_the_id_of_nccl(explain_text: Explain, error: str, cause: str) -> None:
+    asked = (
+        "[5] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store"
+    )
+    raised = f"torch.distributed.DistBackendError: {asked} by key '0', but store->get('0') got error: {error}"
+    verdict = explain_text(uncaught(raised, "[rank5]: "))
+    assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", cause, 5)

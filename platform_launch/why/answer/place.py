@@ -21,6 +21,7 @@ _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
 _SOON_LINES = 20
 _FEW_TASKS = 2
+_FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _MOST_COMPARED = 64
@@ -86,6 +87,8 @@ def fill_place(
         # Of tasks that only ended with the others, the host is of interest and not the number.
         steps = [replace(s, places=tuple(Location(host=p.host) for p in s.places)) for s in steps]
     where = _with_steps(where, steps, ended=ending is not None)
+    if where == NOWHERE and event.is_proof and event.count == 1:
+        where = _ended_at_once(event, nodes)
     where = _at_home(where, nodes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
         where = _beside(event, nodes) or _only_ended(nodes)
@@ -304,6 +307,16 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
         if len(same) == 1:
             where = where.filled(Location(host=same.pop()))
     return where
+
+
+def _ended_at_once(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
+    """Return the task whose end the scheduler tells first of all, within a traceback or right below it."""
+    ends = [step for n in nodes if n.log == event.log for step in n.episode.steps]
+    first = min(ends, key=lambda step: step.line.number, default=None)
+    if first is None or len(first.places) != 1 or first.exit_code <= 0:
+        return NOWHERE
+    near = event.start <= first.line.number <= event.number + _FEW_LINES_BELOW
+    return first.places[0] if near else NOWHERE
 
 
 def _number(place: Location) -> int:

@@ -18,6 +18,7 @@ _OF_MPI = frozenset(("mpi_abort", "mpi_error"))
 # While they wait for it they say little.
 _LINES_OF_A_STANDSTILL = 50
 _LINES_OF_AN_ABORT = 3
+_OF_AN_EXCEPTION = 1
 _LINES_OF_A_STACK = 16
 # The end of a step from outside, as Slurm and srun tell it.
 _CANCELLED = frozenset(("job_cancelled", "srun_ended"))
@@ -150,9 +151,9 @@ def ended_before(
         for step in node_events.episode.steps:
             above = end is not None and end.log == node_events.log and step.line.number > end.start
             later = above and end is not None and not _is_said_by_srun_alone(end)
-            if step.exit_code <= 0 or later:
-                continue
             suffered = end is not None and end.signature.has(SignatureTrait.SUFFERED)
+            if step.exit_code <= 0 or (later and not suffered):
+                continue
             if suffered and not _had_no_part(step, node_events, nodes):
                 continue
             signature = catalogue["exited_first"]
@@ -209,12 +210,19 @@ def _is_said_by_srun_alone(end: Occurrence) -> bool:
 
 
 def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]) -> bool:
-    """Tell whether a task ended before any other suffered, and is none of those that then did."""
+    """Tell whether a task ended before any other suffered, and is none of those that then did.
+
+    srun may tell of it a little later than they do: then it must be the first of which srun tells, and have
+    left with a code of its own.
+    """
     if any(node_events.episode.endings for node_events in nodes):
         return False  # a launcher within the task tells more
     suffered = [event for one in nodes for event in one.episode.of_role(SignatureRole.CONSEQUENCE)]
     later = [event.start - step.line.number for event in suffered if event.log == told_by.log]
-    if later and not 0 <= min(later) <= _LINES_OF_A_STANDSTILL:
+    own_code = step.exit_code > _OF_AN_EXCEPTION and step is told_by.episode.steps[0]
+    told_late = own_code and all(where.rank is not None for event in suffered for where in event.wheres)
+    since = -_LINES_OF_A_STANDSTILL if told_late else 0
+    if later and not since <= min(later) <= _LINES_OF_A_STANDSTILL:
         return False  # they suffered before, or went on well without it: a step of before the training
     places = [where for event in suffered for where in event.wheres if where != NOWHERE]
     return not any(_may_be(task, where) for task in step.places for where in places)

@@ -86,6 +86,7 @@ class SignatureTrait(str, Enum):
 
     ENDS_JOB = "ends_job"
     FROM_OUTSIDE = "from_outside"
+    MEETS = "meets"
     OFTEN_CAUGHT = "often_caught"
     PREPARES = "prepares"
     SILENT = "silent"

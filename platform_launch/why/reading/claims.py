@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from platform_launch.why.lines.line import Line
-from platform_launch.why.messages.signatures import SignatureTrait
+from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.reading.events import SURVIVED_LINES, NodeEvents, Occurrence
 from platform_launch.why.reading.steps import FEW_STEPS, shows_work
 
@@ -49,6 +49,11 @@ class _Claim:
     holder: NodeEvents
     event: Occurrence
     suffered_at: int = 0
+
+    @property
+    def is_cause(self) -> bool:
+        """Tell it from a consequence of processes that did not meet yet."""
+        return self.event.role is not SignatureRole.CONSEQUENCE
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Claims:
         self._looks = 0
 
     def add(self, holder: NodeEvents, event: Occurrence) -> None:
-        """Take note of a line that says a cause."""
+        """Take note of a line that says a cause, or that processes did not meet yet."""
         if len(self._open) < _MOST_CLAIMS:
             (self._proofs if event.is_proof else self._open).append(_Claim(holder, event))
 
@@ -107,7 +112,8 @@ class Claims:
         """Decide on the claims above a proof, while line ``number`` is read."""
         above = [one for one in self._open if one.event.last < proof.start]
         work = self._last_work(above, proof.start, number)
-        for one in above:
+        self._overcome([one for one in above if not one.is_cause], work)
+        for one in (one for one in above if one.is_cause):
             self._open.remove(one)
             stood = 0 < one.suffered_at < proof.start
             if work.went_on_after(one.event) or (not stood and has_own_cause(proof, one.event)):
@@ -133,7 +139,9 @@ class Claims:
     def _overcome(self, claims: list[_Claim], work: _Work) -> None:
         for one in [one for one in claims if work.went_on_after(one.event)]:
             self._open.remove(one)
-            if work.went_on_for_long_after(one.event) and not one.event.signature.explains:
+            if not one.is_cause or (
+                work.went_on_for_long_after(one.event) and not one.event.signature.explains
+            ):
                 one.holder.outlive(one.event)
             else:
                 one.holder.overcome(one.event)

@@ -93,7 +93,7 @@ class LogEvents:
             self._claims.suffered(event, self._scanner.number)
             self.outlive_error(writer or where)
         kept = holder.add(event, self._parting_lines)
-        if kept is event and role is SignatureRole.CAUSE:
+        if kept is event and (role is SignatureRole.CAUSE or match.signature.has(SignatureTrait.MEETS)):
             self._claims.add(holder, event)
         return kept
 

@@ -44,7 +44,8 @@ _HYDRA_PLACE = re.compile(r"=\s+(?:RANK (?P<rank>\d+) )?PID \d+ RUNNING AT (?P<h
 _HYDRA_END = re.compile(r"=\s+(?:KILLED BY SIGNAL: (?P<number>\d+)|EXIT CODE: (?P<code>\d+))")
 _HYDRA_SIGNAL = re.compile(rb"EXIT STRING: .*\(signal (?P<number>\d+)\)")
 _RAW_SIGNALS = range(4, 16)
-_MPI_NAME = re.compile(r"Process name: (?:\[\[\d+,\d+\],)?(?P<rank>\d+)(?:\]|$)")  # and Horovod's
+# Of Open MPI, of PRRTE, and Horovod's.
+_MPI_NAME = re.compile(r"Process name: (?:\[(?:\[\d+,\d+\],|\S{1,80}@\d+,))?(?P<rank>\d+)(?:\]|$)")
 _MPI_CODE = re.compile(r"Exit code:\s+(?P<code>\d+)")
 # Of an executable that mpirun did not find there.
 _MPI_NODE = re.compile(r"Node: +(?P<host>[\w.-]+)$")

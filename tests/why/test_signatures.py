@@ -140,7 +140,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("DistributedAdam/HorovodAllreduce_grad_3 [missing ranks: 2, 5]", "horovod_stall"),
         ("(pid=71) E1103 09:00:00.1 71 core_worker.cc:382] Raylet failed. Shutting down.", "ray_node_died"),
         ("E0204 01:02:03.4 71 hook.cc:2] RAW: Remote crash gathering disabled for SIGTERM.", "terminated"),
-        ("srun: error: Unable to create step for job 81.0: Job/step already completing", "slurm_step"),
+        ("srun: error: Unable to create step for job 81.0: Job/step already completing", "slurm_job_ended"),
         ("srun: Job 4711 step creation temporarily disabled, retrying", "slurm_step_waits"),
         ("Error: invalid reference format", "container_command"),
         ("docker: Error response from daemon: invalid reference format.", "container_command"),

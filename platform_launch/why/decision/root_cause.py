@@ -220,7 +220,11 @@ def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]
     suffered = [event for one in nodes for event in one.episode.of_role(SignatureRole.CONSEQUENCE)]
     later = [event.start - step.line.number for event in suffered if event.log == told_by.log]
     own_code = step.exit_code > _OF_AN_EXCEPTION and step is told_by.episode.steps[0]
-    told_late = own_code and all(where.rank is not None for event in suffered for where in event.wheres)
+    told_late = own_code and not any(
+        event.signature.has(SignatureTrait.WAITED) or where.rank is None
+        for event in suffered
+        for where in event.wheres
+    )
     since = -_LINES_OF_A_STANDSTILL if told_late else 0
     if later and not since <= min(later) <= _LINES_OF_A_STANDSTILL:
         return False  # they suffered before, or went on well without it: a step of before the training

@@ -138,6 +138,7 @@ class Traceback:
         self._idle_lines = self._moved_up = 0
         self.last_line = line
         self.end = line.number
+        self.twins = 0  # tracebacks that began among its lines
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
@@ -185,7 +186,9 @@ class Traceback:
                 frames[-1] = replace(frames[-1], source=shown(text))
             # Source lines and marks, and the opening of a twin that writes into the same pipe.
             of_code = text.startswith((" ", "\t")) or _RICH_CODE.match(text) is not None
-            return of_code or not text.strip() or opens(text) is not None
+            twin = opens(text) is not None
+            self.twins += twin
+            return twin or of_code or not text.strip()
         return True
 
     def _name_at(self, text: str) -> int:

@@ -144,6 +144,14 @@ class Assembly:
         self._attention_ends = line.number + _ATTENTION_LINES
         return True
 
+    def ends_a_twin(self, line: Line) -> bool:
+        """Tell whether a line may end a traceback that began among the lines of another one."""
+        for reading in self._open.get(line.writer, []):
+            if reading.traceback.twins and reading.traceback.chain.links:
+                reading.traceback.twins -= 1
+                return True
+        return False
+
     def _all_are_tagged(self) -> bool:
         if not self._tagged:
             above = self._preceding(_LINES_ABOVE)

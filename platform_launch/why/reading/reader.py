@@ -340,7 +340,8 @@ class LogReader:
             return False  # the warning's own text
         if raised := self._lone(line):
             match = Match(self._catalogue["python_exception"], 0, NOWHERE)
-            uncaught = raised.innermost is not None and not self._events.had_consequence(line.where)
+            uncaught = raised.innermost is not None or self._tracebacks.ends_a_twin(line)
+            uncaught = uncaught and not self._events.had_consequence(line.where)
             role = SignatureRole.CAUSE if uncaught else SignatureRole.SUSPECT
             self._events.add(match, role, line, line.where, raised)
             return False

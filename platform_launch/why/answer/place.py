@@ -92,6 +92,9 @@ def fill_place(
     where = _at_home(where, nodes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
         where = _beside(event, nodes) or _only_ended(nodes)
+    elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
+        beside = _beside(event, nodes)
+        where = beside if beside is not None and beside.host == where.host else where
     return replace(where, host=None) if where.host in _ITSELF else where, notes
 
 
@@ -225,7 +228,7 @@ def _beside(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location | None:
             and abs(other.number - event.number) <= _CLOSE_LINES
         )
         for place in other.wheres
-        if place != NOWHERE
+        if place not in (NOWHERE, event.where)
     }
     return places.pop() if len(places) == 1 else None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from platform_launch.why.lines.line import NOWHERE, Location
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
-from platform_launch.why.note import Note, NoteValue, counted_off, note
+from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_named
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
@@ -76,6 +76,11 @@ def fill_place(
             event.details.clear()  # of the rank that says it, with this one for its peer
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
         where = NOWHERE
+    timed_out = event.signature.has(SignatureTrait.WAITED) or event.signature.id == "gloo_timeout"
+    still = table.still_runs if timed_out and behind is None else None
+    if still is not None and still not in ranks:
+        notes.append(note("no-timeout", ranks=ranks_named([still])))
+        where = _task(still, nodes)
     if event.signature.id == "out_of_memory_kill":
         where = where.filled(_cancelled_on(nodes))
     steps = [] if waits else _steps(nodes)  # those who wait end too
@@ -310,6 +315,12 @@ def _with_steps(where: Location, steps: Sequence[StepEnd], *, ended: bool) -> Lo
         if len(same) == 1:
             where = where.filled(Location(host=same.pop()))
     return where
+
+
+def _task(number: int | None, nodes: Sequence[NodeEvents]) -> Location:
+    """Return a task by its number, with its host where the scheduler tells how it ended."""
+    places = {place for one in nodes for step in one.episode.steps for place in step.places}
+    return next((place for place in places if place.task == number), Location(task=number))
 
 
 def _ended_at_once(event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:

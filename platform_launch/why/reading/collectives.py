@@ -46,6 +46,8 @@ _ALL_CAME = "All distributed processes registered"
 _WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
 # The command that starts the processes, where nothing that they say tells how many there are.
 _LAUNCHED = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,200}? -{1,2}np? (\d{1,7})\b")
+# srun's list of a step's tasks, where it ends those that are left some time after the first had ended.
+_STILL_RUNS = re.compile(r"srun: (?:StepId=\S+ )?task (\d{1,7}): running$")
 _MOST_RANKS = 100_000
 # Ranks of one group that run different operations are not further apart than this.
 _NEAR = 8
@@ -77,6 +79,8 @@ class Collectives:
     # How many the start-up barrier waits for and how many came, as one that waited there says.
     awaited: int = 0
     counted: int = 0
+    # The only task that had not ended when srun ended the step.
+    still_runs: int | None = None
     torn_report: int = 0
     cut_off: bool = False
 
@@ -92,6 +96,9 @@ class Collectives:
         if _ALL_CAME in text:
             self.all_came = True
             return True
+        if still := _STILL_RUNS.match(text):
+            self.still_runs = int(still[1])
+            return False
         if "orld" in text or "WORLD" in text or "nranks" in text:
             for found in _WORLD.finditer(text):
                 self.world_sizes[int(next(value for value in found.groups() if value))] += 1
@@ -169,6 +176,7 @@ class Collectives:
         self.awaited = other.awaited or self.awaited
         self.counted = max(self.counted, other.counted)
         self.cut_off |= other.cut_off
+        self.still_runs = other.still_runs if self.still_runs is None else self.still_runs
 
     def finding(self) -> tuple[int | None, Note | None]:
         """Return the rank that the others waited for, if the table tells it, and a note that says why."""

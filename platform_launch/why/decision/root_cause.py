@@ -221,7 +221,7 @@ def _had_no_part(step: StepEnd, told_by: NodeEvents, nodes: Sequence[NodeEvents]
     later = [event.start - step.line.number for event in suffered if event.log == told_by.log]
     own_code = step.exit_code > _OF_AN_EXCEPTION and step is told_by.episode.steps[0]
     told_late = own_code and not any(
-        event.signature.has(SignatureTrait.WAITED) or where.rank is None
+        event.signature.has(SignatureTrait.WAITED) or (where.rank, where.host) == (None, None)
         for event in suffered
         for where in event.wheres
     )

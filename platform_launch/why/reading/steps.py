@@ -15,6 +15,8 @@ from platform_launch.why.lines.line import Line, Location
 _SIGNALS = {
     "Killed": 9, "Bus error": 7, "Segmentation fault": 11, "Aborted": 6, "Illegal instruction": 4,
     "Floating point exception": 8, "Out Of Memory": 9, "Terminated": 15, "Trace/breakpoint trap": 5,
+    "Hangup": 1, "Interrupt": 2, "Quit": 3, "User defined signal 1": 10, "User defined signal 2": 12,
+    "Broken pipe": 13, "CPU time limit exceeded": 24, "File size limit exceeded": 25,
 }  # fmt: skip
 _SRUN = re.compile(
     r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>[\d,-]+): "

@@ -87,6 +87,9 @@ _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
+# The head of a traceback that torch.distributed.checkpoint prints below its own exception, of each rank that
+# could not do its part.
+_OF_RANK = re.compile(r".*Traceback \(most recent call last\): \(RANK (\d{1,7})\)")
 # What a message ends its line with when it goes on in the next one.
 _GOES_ON = (":", "...", ",", "(", "[", "{", "\\")
 _OF_AN_EXCERPT = 4
@@ -210,6 +213,8 @@ class Traceback:
         elif opening := opens(text):
             if opening["inner"]:
                 self.chain.root = len(self.chain.links)
+            elif of_rank := _OF_RANK.match(text):
+                self._take_rank(int(of_rank[1]))
             elif not self._linked:
                 self.done = True
                 return False
@@ -238,6 +243,13 @@ class Traceback:
             self.done = self._idle_lines > _LINES_TO_LINK
             return False
         return True
+
+    def _take_rank(self, rank: int) -> None:
+        """Begin with what a rank raised that a collective operation names; of several the first counts."""
+        if not self.chain.root:
+            self.chain.root = len(self.chain.links)
+            if self.chain.where.rank != rank:
+                self.chain.where = Location(rank=rank)
 
     def _await_summary(self, text: str, line: Line) -> None:
         """Take a line below an exception of PaddlePaddle's, of which only the summary is its message."""

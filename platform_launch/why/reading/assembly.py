@@ -239,8 +239,7 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
         best = max(causes, key=lambda one: (one[1].signature.specificity, one[0].text == root.text))
         same = (one for one in causes if one[1].signature is best[1].signature and one[1].details)
         return best if best[1].details else next(same, best)
-    summed_up = bool(known) and known[-1][1].signature.role is SignatureRole.SUMMARY
-    if known and (not summed_up or chain.root == 0 or known[-1][0] is root):
+    if known and (chain.root == 0 or known[-1][0] is root):
         return known[-1]
     return root, Match(catalogue["python_exception"], 0, NOWHERE)
 

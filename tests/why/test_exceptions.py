@@ -77,6 +77,11 @@ def said(example: tuple[str, ...]) -> str:
         ("checkpoint_of_another_size", ("/a/t.py: assert checkpoint or world_size > 1", "AssertionError")),
         ("device_type_unknown", ("RuntimeError: Expected one of cpu at start of device string: gpu",)),
         ("out_of_range", ("RuntimeError: Timed out: waited more than 30 s",)),
+        ("length_unknown", ("TypeError: object of type 'NoneType' has no len()",)),
+        ("weights_metadata", ("/a/t.py: style = theme.get('format')", "AttributeError: 'NoneType' object has no attribute 'get'")),
+        ("batch_fields", ("/env/lib/python3.11/site-packages/torch/x.py: return d[key]", "KeyError: 'mask'")),
+        ("jax_deleted", ("RuntimeError: The folder has been deleted",)),
+        ("zero3_status", ("AssertionError: {'id': 226, 'kind': 'INFLIGHT'}",)),
     ],
 )  # fmt: skip
 def test_rule_does_not_take_what_only_sounds_like_its_case(wrong: str, example: tuple[str, ...]) -> None:

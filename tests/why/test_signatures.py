@@ -189,6 +189,15 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("ImportError: The `Trainer` needs it: `pip install accelerate -U`", "package_required"),
         ("ImportError: This file needs packages; run `pip install flash_attn`", "package_required"),
         ("ValueError: You need to have sentencepiece installed to convert a", "package_required"),
+        ("ImportError: `roundlib` was not found on your system or is too old", "package_required"),
+        ("ImportError: To decode audio, please install 'roundcodec'.", "package_required"),
+        ("ImportError: roundlib version must be >= 0.9.3. Please update it.", "library_too_old"),
+        ("ImportError: RoundAttention requires compute capability >= 8.0, but found (7, 5)", "gpu_too_old"),
+        ("ImportError: this is not for such machines", "import_refused"),
+        ("RuntimeError: CUDA out of memory encountered on a different rank", "engine_failed"),
+        ("RuntimeError: operation would make an illegal memory access", "illegal_memory_access"),
+        ("HorovodInternalError: Mismatched data types: One rank had type float32, ", "horovod_mismatch"),
+        ("RuntimeError: disagreement on list length between rank0 and rank5: ", "zero3_disagreement"),
         ("RuntimeError: Error communicating with wandb process", "wandb_helper"),
         ("wandb.errors.UsageError: api_key not configured (no-tty).", "wandb_login"),
         ("*** Error in `python3': munmap_chunk(): invalid pointer: 0x000055 ***", "heap_corruption"),
@@ -210,6 +219,18 @@ def test_known_message_is_recognised(line: str, expected: str) -> None:
 
 def test_what_numpy_never_removed_is_missing_for_another_reason() -> None:
     assert catalogue().match("AttributeError: module 'numpy' has no attribute 'ndarray'") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "AssertionError: set NCCL_GRAPH_REGISTER=0 to avoid illegal memory access in a graph",
+        "ValueError: the dataset contains non-conversational inputs",
+        "pyarrow.lib.ArrowInvalid: offset overflow while concatenating arrays",
+    ],
+)
+def test_words_of_a_cause_in_another_sense_name_none(line: str) -> None:
+    assert catalogue().match(line) is None
 
 
 @pytest.mark.parametrize(

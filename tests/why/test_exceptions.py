@@ -78,7 +78,6 @@ def said(example: tuple[str, ...]) -> str:
         ("device_type_unknown", ("RuntimeError: Expected one of cpu at start of device string: gpu",)),
         ("out_of_range", ("RuntimeError: Timed out: waited more than 30 s",)),
         ("length_unknown", ("TypeError: object of type 'NoneType' has no len()",)),
-        ("weights_metadata", ("/t.py: a = b.get(c)", "AttributeError: 'NoneType' object has no attribute 'get'")),
         ("batch_fields", ("/env/lib/python3.11/site-packages/torch/x.py: return d[key]", "KeyError: 'mask'")),
         ("jax_deleted", ("RuntimeError: The folder has been deleted",)),
         ("zero3_status", ("AssertionError: {'id': 226, 'kind': 'INFLIGHT'}",)),

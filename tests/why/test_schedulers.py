@@ -335,6 +335,15 @@ def test_cgroup_for_which_the_kernel_has_no_space_is_no_full_disk(explain_text: 
     assert explain_text(made.format("/sys/fs/cgroup/memory/slurm/uid_7")).cause == "slurm_cgroup"
 
 
+def test_node_with_its_domain_and_without_is_one(explain_text: Explain) -> None:
+    silent = "srun: error: slurm_receive_msgs: [[gn4.cluster]:6818] failed: Socket timed out on send/recv"
+    launch = "srun: error: Task launch for StepId=7.0 failed on node"
+    verdict = explain_text(
+        f"{silent} operation\n" + "".join(f"{launch} gn{n}: No such process\n" for n in (4, 5))
+    )
+    assert (verdict.where.host, verdict.notes) == ("gn4.cluster", ("the same on host gn5",))
+
+
 def test_number_of_slots_that_became_part_of_a_hosts_name_is_told(explain_text: Explain) -> None:
     unknown = "ssh: Could not resolve hostname {}: Name or service not known\n"
     assert explain_text(unknown.format("gpu-1:4")).cause == "ssh_host_slots"

@@ -59,6 +59,16 @@ def test_where_several_processes_without_a_name_show_the_same_a_note_says_who_en
     assert (str(one.where), one.notes) == ("host gn7, rank 3", ())
 
 
+def test_local_rank_of_the_first_of_several_is_named_where_the_launcher_tells_no_other(
+    explain_text: Explain,
+) -> None:
+    line = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 5 (pid: 811)"
+    used = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:911, invalid usage, NCCL version 2.7.8"
+    verdict = explain_text(uncaught(used) * 3 + f"{line} of binary: python\n")
+    assert verdict.cause == "nccl_invalid_usage"
+    assert verdict.notes[0].endswith("the first to end, as its launcher saw: local rank 5")
+
+
 def test_of_two_nodes_summaries_the_earlier_one_tells_who_ended_first(explain_text: Explain) -> None:
     later = SUMMARY.replace("10:00:04", "10:00:05").replace("gn7", "gn8").replace(": 3 (", ": 7 (")
     both = uncaught(SHORT, "[rank7]: ") + uncaught(ODD, "[rank3]: ")

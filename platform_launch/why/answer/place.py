@@ -44,8 +44,9 @@ def fill_place(
             Location(rank=said.rank, local_rank=said.local_rank) if one and where.rank is None else NOWHERE
         )
         where = where.filled(alone).filled(Location(host=said.host))
-        if not one and said.rank is not None and _is_the_only_one_raised(event, nodes):
-            notes.append(note("first-of-several", place=Location(rank=said.rank).note))
+        process = Location(rank=said.rank, local_rank=said.local_rank)
+        if not one and process != NOWHERE and _is_the_only_one_raised(event, nodes):
+            notes.append(note("first-of-several", place=process.note))
     first = first_to_end(nodes)
     if first in ranks and event.role is SignatureRole.CAUSE and not event.span.exact:
         # Which of several ranks says the same above the others is chance.
@@ -106,6 +107,7 @@ def fill_place(
 def others_of(event: Occurrence, where: Location) -> Note | None:
     """Name the other processes that show an event (the other hosts, where no process is named)."""
     places = [w for w in event.wheres if w.rank is not None] or [w for w in event.wheres if w != NOWHERE]
+    places = list(dict.fromkeys(replace(w, host=_named_alike(w.host, where.host)) for w in places))
     if len(places) <= _MOST_COMPARED:  # what a line says of a process, another one may say in full
         places = [w for w in places if not any(w != one and w.filled(one) == one for one in places)]
     here = [w for w in places if w.filled(where) == where.filled(w)]
@@ -156,7 +158,7 @@ def _ends(event: Occurrence) -> bool:
 
 def _is_the_only_one_raised(event: Occurrence, nodes: Sequence[NodeEvents]) -> bool:
     """Tell whether no process ended with another exception, so that the first to end raised this one too."""
-    return [one for one in all_events(nodes) if one.is_proof] == [event]
+    return event.raised is not None and not any(one.is_proof for one in all_events(nodes) if one is not event)
 
 
 def _was_only_killed(step: StepEnd, event: Occurrence) -> bool:
@@ -179,6 +181,13 @@ def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
 def _short(host: str) -> str:
     """Return a host's name without its domain, and an address as it is."""
     return host if host[:1].isdigit() else host.partition(".")[0]
+
+
+def _named_alike(host: str | None, known: str | None) -> str | None:
+    """Return a host by the name that is known of it, which may have its domain where the other has not."""
+    if host is None or known is None:
+        return host
+    return known if host == _short(known) or _short(host) == known else host
 
 
 def _is_soon_after(event: Occurrence, table: Collectives) -> bool:

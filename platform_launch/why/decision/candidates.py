@@ -12,6 +12,7 @@ from platform_launch.why.decision.root_cause import (
     is_sequel,
     is_sequel_of,
     told_in,
+    wrote,
 )
 from platform_launch.why.lines.line import NOWHERE
 from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
@@ -106,8 +107,11 @@ def best_consequence(events: Sequence[Occurrence], offsets: Mapping[int, float])
             answering = [event for event in group if not _ended_after_another(event, group)]
             best = max(event.signature.specificity for event in answering)
             chosen = earliest([e for e in answering if e.signature.specificity == best], offsets)[0]
+            ends = [e for e in events if is_sequel_of(e, chosen)]
             if chosen.where == NOWHERE:
-                chosen.where = next((e.where for e in events if is_sequel_of(e, chosen)), NOWHERE)
+                chosen.where = next((e.where for e in ends), NOWHERE)
+            for end in ends:
+                chosen.where = chosen.where.filled(end.where) if wrote(end, chosen) else chosen.where
             return _reason_of(chosen, consequences)
     return None
 

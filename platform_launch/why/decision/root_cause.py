@@ -126,9 +126,14 @@ def is_sequel_of(cause: Occurrence, event: Occurrence) -> bool:
         event.role in (SignatureRole.CONSEQUENCE, SignatureRole.SUMMARY)
         and cause.signature.id in event.signature.explains
         and event.log == cause.log
-        and event.start < goes_on_until
+        and (event.start < goes_on_until or wrote(cause, event))
         and not _are_apart(cause, event)
     )
+
+
+def wrote(end: Occurrence, event: Occurrence) -> bool:
+    """Tell whether the process that ended wrote an event's line, as Ray's prefix says, which comes late."""
+    return "pid" in end.details and any(f" pid={end.details['pid']}{mark}" in event.shown for mark in "),")
 
 
 def _are_apart(one: Occurrence, other: Occurrence) -> bool:

@@ -101,7 +101,7 @@ class Occurrence:
     def _goes_on_with(self, other: Occurrence) -> bool:
         """Tell whether another line only says the same again below a process's own traceback."""
         mine, others = self.raised, other.raised
-        if mine is None or (mine.frame is None and other.number != self.number + 1):
+        if mine is None or (mine.frame is None and not 0 <= other.number - self.number <= 1):
             return False
         return others is None or (others.frame is None and others.text != mine.text)
 

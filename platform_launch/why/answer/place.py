@@ -271,6 +271,7 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
         for ending in node_events.episode.endings
         if ending.where.rank == where.rank and ending.where.host
     }
+    hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
     return replace(where, host=hosts.pop()) if len(hosts) == 1 and "" not in hosts else where
 
 

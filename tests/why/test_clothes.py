@@ -132,6 +132,7 @@ CLOTHES: dict[str, Change] = {
     "details": lambda text: f"<details>\n<summary>log</summary>\n\n```\n{text}```\n</details>\n",
     "fence": lambda text: f"```python\n{text}```\n",
     "fence on the lines": lambda text: f"```{text.rstrip()}```\n",
+    "fence on a line below words": lambda text: f"I get this:\n ```{text}```\n",
     "one backtick": lambda text: f"`{text}",
     "backticks": lambda text: re.sub(r"(?m)^(.+)$", r"`\1`", text),
     "list of code": lambda text: "## Errors\n" + re.sub(r"(?m)^([^`\n]+)$", r"- `\1`", text),

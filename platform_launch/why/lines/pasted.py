@@ -32,6 +32,7 @@ _BARE = re.compile(
 )
 _BARE_END = re.compile(rb"(?<!\x1b)\[(?:0|39)m")
 _FENCE = re.compile(rb"^[ >]*(?:```|~~~)[\w-]{0,20}[ \t]*$", re.MULTILINE)
+_OPENING = re.compile(rb"^[ ]{0,8}```(?=[^\s`])", re.MULTILINE)
 _TAG = rb"</?(?:blockquote|code|details|div|p|pre|span|summary)\b[^<>\n]{0,80}>"
 _TAGS = re.compile(rb"^(?:" + _TAG + rb")+|(?:<br ?/?>|" + _TAG + rb")+$", re.MULTILINE)
 _ESCAPED = re.compile(rb"\\([_*<>#~`\[\]])")
@@ -59,7 +60,7 @@ def undressed(data: bytes) -> bytes:
     if _BARE_END.search(data):
         data = _BARE.sub(b"", data)
     if b"```" in data or b"~~~" in data:
-        data = _FENCE.sub(b"", data).removeprefix(b"```")
+        data = _OPENING.sub(b"", _FENCE.sub(b"", data))
     if b"</" in data or b"<br" in data:
         data = _TAGS.sub(b"", data)
     if sum(map(data.count, (b"\\_", b"\\[", b"\\<"))) >= _FEW:

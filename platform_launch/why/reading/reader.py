@@ -59,6 +59,11 @@ _ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]o
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
+# What Python's faulthandler writes below a crash, one stack a thread.
+_DUMPS = "Fatal Python error: "
+_THREAD = re.compile(r"(?:(Current thread)|Thread) 0x[\da-f]{4,16} .{0,40}\(most recent call first\):")
+_DUMPED = re.compile(r'\s*File "([^"]{1,400})", line (\d{1,7}) in (\S{1,200})')
+_LINES_OF_A_DUMP = 400
 # NCCL's start-up tells which rank a host has.
 _HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
@@ -300,6 +305,8 @@ class LogReader:
             following = self._scanner.following(_LINES_OF_A_REPORT)
             below = (parse(0, data, self._prefixes).text for data in following)
             match = self._catalogue.goes_on(match, (line.text[match.position :], *below))
+        if line.text.startswith(_DUMPS) and (frame := self._crashed_in()):
+            match = replace(match, details=(*match.details, ("innermost", frame)))
         raised = self._lone(line)
         where = _where(match, NOWHERE if _OF_AN_ACTORS_NODE in line.text else line.where)
         if line.text.endswith(_STACK):
@@ -316,6 +323,18 @@ class LogReader:
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS
+
+    def _crashed_in(self) -> str:
+        """Return the innermost frame of the thread that crashed, as Python's faulthandler dumps it."""
+        frames, above = dict[str, str](), ""
+        for data in self._scanner.following(_LINES_OF_A_DUMP):
+            text = parse(0, data, self._prefixes).text
+            if (thread := _THREAD.match(above)) and (frame := _DUMPED.match(text)):
+                frames[thread[0]] = f"{frame[1]}:{frame[2]} in {frame[3]}"
+                if thread[1]:
+                    return frames[thread[0]]
+            above = text
+        return "" if len(frames) > 1 else next(iter(frames.values()), "")
 
     def _lone(self, line: Line) -> Raised | None:
         """Return the exception that a line names without a traceback, with all of its message."""

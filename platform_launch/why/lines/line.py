@@ -45,8 +45,8 @@ _MILD_FIELD = re.compile(
     r"[\"'](?i:warn(?:ing)?|info|debug|trace|notice)[\"']"
 )
 _WITHIN_OBJECT = 1000
-# What NCCL and Ray call a warning is the reason of a failure.
-_GRAVE_WARNINGS = ("NCCL WARN", "has been marked dead", "Raylet is terminated: ")
+# What NCCL, Neuron's copy of it and Ray call a warning is the reason of a failure.
+_GRAVE_WARNINGS = ("NCCL WARN", "CCOM WARN", "has been marked dead", "Raylet is terminated: ")
 # glog's handler of signals writes at the level of warnings.
 _CRASHED, _NEAR = "] *** SIG", 60
 _GRAVE = ("E", "F", "ERROR", "CRITICAL")

@@ -12,7 +12,7 @@ from platform_launch.why.messages.signatures import Signature
 _OUTRIGHT = re.compile(
     r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
     r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
-    r"|.*(?:NCCL WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
+    r"|.*(?:(?:NCCL|CCOM) WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
 # Phrase, code, and tests, at the beginning of a line.

@@ -167,7 +167,7 @@ def test_references_between_signatures_lead_somewhere() -> None:
         ("IOError: [Errno 5] Input/output error: '/mnt/beegfs/w.bin'", "stale_nfs"),
         ('FATAL:   "nvidia-smi": executable file not found in $PATH', "nvml"),
         ('[02:11:09] x.cc:8: Check  notnull: Environment::Get()->find("DMLC_ROLE")', "rendezvous_variables"),
-        ("[02:11:09] src/van.cc:8: Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "port_in_use"),
+        ("[02:11:09] src/van.cc:8: Check failed: my_node_.port != -1 (-1 vs. -1) bind failed", "pslite_bind"),
         ("on gn7, is localhost: False, exception: No authentication methods available", "ssh_denied"),
         ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero", "extension_build"),
         ("y.cu:7:10: fatal error: THC/THC.h: No such file or directory", "extension_source"),

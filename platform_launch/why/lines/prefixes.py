@@ -43,7 +43,8 @@ _KNOWN = re.compile(
     | \[(?P<mpi_label>\d{{1,6}})\][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])
     | \[\d{{1,3}}\][ ](?=(?:[\w/.]{{1,80}}:\d+[ ])?NCCL[ ](?:INFO|WARN)[ ])
     | \[(?P<horovod>\d{{1,7}})\]<std(?:out|err)>:[ ]?
-    | \((?P<labels>(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
+    | \((?P<labels>(?:VllmWorker[ ])?(?:[\w.<>/+:-]|\([\w.<>/-]{{1,80}}\)){{0,160}}?
+      ,?[ ]?(?:rank|pid|ip)=[\w.:+-]{{1,80}}
       (?:,?[ ](?:rank|pid|ip|node|repr|actor_id)=[\w.:+-]{{1,80}}){{0,4}})\)[ ]?
     | (?P<fields>(?:(?:node|host(?:name)?|(?:local_)?rank|worker|gpu|pid)=[\w.:-]{{1,100}}[ ]){{2,6}})
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
@@ -127,7 +128,9 @@ _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
 # CMake's tests number their output as srun does that of tasks; this line stands above it.
 _CTEST = re.compile(r"Test (?:command|timeout computed to be): ")
 # A worker that serves or trains a part of a model, as vLLM names it.
-_PARALLEL_WORKER = re.compile(r"(?:[Ww]orker|EngineCore)((?:_[TDPEC]P\d{1,4}){1,4})\b|(EngineCore_\d{1,4})\b")
+_PARALLEL_WORKER = re.compile(
+    r"(?:(?:Vllm)?[Ww]orker|EngineCore)((?:[_ ][TDPEC]P\d{1,4}){1,4})\b|(EngineCore_\d{1,4})\b"
+)
 
 
 @dataclass
@@ -348,7 +351,7 @@ def _labelled(labels: str) -> dict[str, str | int]:
     if "rank" in place and _SKYPILOT.match(labels):
         place["node"] = place.pop("rank")
     if worker := _PARALLEL_WORKER.match(labels):
-        place["worker"] = worker[2] or worker[1].strip("_").replace("_", " ")
+        place["worker"] = worker[2] or worker[1].strip("_ ").replace("_", " ")
     return place
 
 

@@ -53,8 +53,11 @@ _AT_ITS_START = "The actor died because of an error raised in its creation task"
 _DEAD = b": The actor died"
 # Who says this tells of an actor on another node, whose address stands above.
 _OF_AN_ACTORS_NODE = "because its node has died"
-# What ends a process that another one's failure reached, as a fatal line of its own says.
-_ENDS_BY_ORDER = re.compile(r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination")
+# What ends a process that another one's failure reached, or that waited for it in vain, as a fatal line of
+# its own says.
+_ENDS_BY_ORDER = re.compile(
+    r"ProcessGroup|[Tt]erminating (?:the )?process|[Cc]oordination|\b[Tt]ime(?:d )?out\b"
+)
 # Where a launcher asks the store on the master.
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.

@@ -8,6 +8,7 @@ from platform_launch.doctor.catalogue import REFUSALS
 from platform_launch.events import event, in_text
 from platform_launch.health.finding import IDS as DEVICE_IDS
 from platform_launch.why import explain_file
+from platform_launch.why.answer.verdict import Evidence
 from platform_launch.why.note import note, ranks_named
 from tests.why.conftest import Explain, progress, uncaught
 from tests.why.corpus import LOGS
@@ -347,9 +348,10 @@ def test_unknown_failure_names_the_first_error_and_how_the_process_ended(explain
         + "E1121 03:04:05.1 42 api.py:1] failed (exitcode: 1) local_rank: 0 (pid: 43) of binary: python\n"
     )
     assert (verdict.kind, verdict.cause) == ("unknown", None)
-    assert verdict.lines()[0] == (
-        "cause:      no known cause; this line may tell it: log0:4: ERROR frobnicator lost its widget"
-    )
+    assert verdict.lines()[:2] == [
+        "cause:      no known cause; this line may tell it: log0:4: ERROR frobnicator lost its widget",
+        "where:      local rank 0",
+    ]
     assert verdict.notes == ("local rank 0 ended with exit code 1",)
 
 
@@ -459,7 +461,10 @@ def test_a_call_of_mpi_abort_is_told_with_the_error_above_it(explain_text: Expla
     assert told in explain_text(above + abort).noted
     assert explain_text(abort).noted == ()
     banner = abort + "NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes.\n"
-    assert [one.values["line"] for one in explain_text(banner + above.lstrip()).noted] == [3]
+    assert explain_text(banner + above.lstrip()).first_error == Evidence("log0", 3, above.strip())
+    verdict = explain_text("deck.nml: ERROR: no group named &physics\n\n" + abort)
+    assert verdict.first_error == Evidence("log0", 1, "deck.nml: ERROR: no group named &physics")
+    assert (verdict.where.rank, verdict.consequences) == (0, ())
 
 
 def test_a_step_cancelled_before_its_tasks_lose_each_other_was_cancelled(explain_text: Explain) -> None:

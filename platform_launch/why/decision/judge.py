@@ -38,7 +38,7 @@ from platform_launch.why.decision.root_cause import (
 )
 from platform_launch.why.decision.unexplained import error_before, heard_before
 from platform_launch.why.lines.line import NOWHERE
-from platform_launch.why.messages.signatures import Catalogue, SignatureRole
+from platform_launch.why.messages.signatures import Catalogue, SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
 
@@ -69,7 +69,8 @@ def judge(nodes: Sequence[NodeEvents], catalogue: Catalogue, oom_kills: int | No
     if verdict.first_error is None:
         notes = [*heard_before(chosen, failed), *notes]
     if verdict.kind != "nothing":
-        verdict = replace(verdict, consequences=folded(None if error else chosen, events))
+        followed = chosen is None or (error and not chosen.signature.has(SignatureTrait.SILENT))
+        verdict = replace(verdict, consequences=folded(None if followed else chosen, events))
         notes += success_said(failed)
     verdict = verdict.with_notes(notes)
     return with_oom_kills(verdict, oom_kills, catalogue).concluded(catalogue)

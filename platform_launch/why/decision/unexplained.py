@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from platform_launch.why.lines.line import Location, shown
+from platform_launch.why.lines.line import NOWHERE, Location, shown
 from platform_launch.why.messages.signatures import SignatureRole, SignatureTrait
 from platform_launch.why.note import Note, note
 from platform_launch.why.reading.error_lines import introduces
@@ -15,9 +16,10 @@ from platform_launch.why.reading.steps import says_end
 _MISSED = frozenset(("file_missing", "slurm_refused"))
 _CLOSE_LINES = 20
 _LINES_ABOVE = 50
-# C++ says what was thrown below the line that something was; what a program said before it called MPI_Abort
-# may come after mpirun's banner.
-_LINES_BELOW = {"abort": 2, "mpi_abort": 12}
+_LINES_TOGETHER = 4
+# C++ says what was thrown below the line that something was, and where the message opens with the place that
+# threw it, some lines further; what a program said before it called MPI_Abort may come after mpirun's banner.
+_LINES_BELOW = {"abort": 4, "mpi_abort": 12}
 _LINES_AT_THE_END = 4
 
 
@@ -46,8 +48,14 @@ def error_before(chosen: Occurrence, nodes: Sequence[NodeEvents]) -> FirstError 
                 error.where.rank not in ranks or any(error.where.rank == place.rank for place in ended)
             )
         if close:
-            return error
+            return _placed(error, chosen)
     return None
+
+
+def _placed(error: FirstError, end: Occurrence) -> FirstError:
+    """Return an error with the place of the end that stands beside it, where it names none itself."""
+    beside = error.log == end.log and abs(end.start - error.number) <= _LINES_TOGETHER
+    return replace(error, where=end.where) if beside and error.where == NOWHERE else error
 
 
 def heard_before(chosen: Occurrence | None, nodes: Sequence[NodeEvents]) -> list[Note]:

@@ -50,6 +50,8 @@ _GRAVE_WARNINGS = ("NCCL WARN", "CCOM WARN", "has been marked dead", "Raylet is 
 # glog's handler of signals writes at the level of warnings.
 _CRASHED, _NEAR = "] *** SIG", 60
 _GRAVE = ("E", "F", "ERROR", "CRITICAL")
+# TensorFlow's and XLA's own logger writes the severity behind the time, or without one.
+_FATAL = re.compile(r"F [\w./-]{1,200}\.(?:cc|cu|h):\d{1,6}\] ")
 YEAR_S = 366 * 86400.0
 
 
@@ -119,12 +121,12 @@ class Line:
     @property
     def grave(self) -> bool:
         """Tell whether a mark before the text calls it an error."""
-        return any(self.found.get(name) in _GRAVE for name in ("severity", "level", "loguru"))
+        return self.fatal or any(self.found.get(name) in _GRAVE for name in ("severity", "level", "loguru"))
 
     @property
     def fatal(self) -> bool:
         """Tell whether a mark before the text calls it an error that ended the process."""
-        return self.found.get("severity") == "F"
+        return self.found.get("severity") == "F" or _FATAL.match(self.text) is not None
 
     @property
     def shown(self) -> str:

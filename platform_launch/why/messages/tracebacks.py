@@ -81,6 +81,11 @@ _RULE = re.compile(r"-{6,}$")
 _USER_CODE = re.compile(r"from user code:\s*$")
 # What TensorFlow puts in place of a message; places in the code follow, and then the exception once more.
 _IN_USER_CODE = "in user code:"
+# What it puts before the error of an operation: the places that made that come first.
+_IN_GRAPH = "Graph execution error:"
+_OF_OPERATION = re.compile(
+    r"(?:  \(\d\) )?(?!\s|Detected at node|Node: |\d+ root error|\w+: error: )(?P<said>\S.{0,2000})"
+)
 _GRAPH_FRAME = re.compile(r"\s+(/\S+\.py):(\d+) (\S+)")
 # Python's own import, between the line that imports and what could not be imported.
 _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
@@ -137,6 +142,7 @@ class Traceback:
         self._linked = self._handling = False
         self._indented = 0  # how much further in than usual its lines stand, in an excerpt
         self._summed: bool | None = None  # None where no summary is awaited, True below its heading
+        self._awaits_operation = False
         self._flush = -1  # the frame above, where a page took the indentation off
         self._idle_lines = self._moved_up = 0
         self.last_line = line
@@ -206,6 +212,7 @@ class Traceback:
         self.chain.handler = []
         self._compiled = [] if raised.message == _IN_USER_CODE else None
         self._summed = False if not raised.message and _WORDLESS.match(raised.type) else None
+        self._awaits_operation = raised.message == _IN_GRAPH
 
     def _between(self, text: str, line: Line) -> bool:
         if text == MOVED_UP:
@@ -234,6 +241,8 @@ class Traceback:
             self._within_compiled(text, line, self._compiled)
         elif self._summed is not None:
             self._await_summary(text.strip(), line)
+        elif self._awaits_operation:
+            self._await_operation(text, line)
         elif text.strip():
             self._compiled = None
             self._go_on(text, line)
@@ -260,6 +269,14 @@ class Traceback:
             self.chain.links[-1] = replace(raised, message=f"{raised.message} {text}".strip(), line=line)
             if not text.endswith(":"):
                 self._summed = None
+
+    def _await_operation(self, text: str, line: Line) -> None:
+        """Take a line below what TensorFlow says of a graph, of which an operation's error is the message."""
+        if found := _OF_OPERATION.match(text):
+            raised = self.chain.links[-1]
+            said = shown(f"{raised.message} {found['said']}")
+            self.chain.links[-1] = replace(raised, message=said, line=line)
+            self._awaits_operation = False
 
     def _within_compiled(self, text: str, line: Line, frames: list[TracebackFrame]) -> None:
         """Take a line of where in compiled code an exception of torch's or TensorFlow's came up."""

@@ -48,6 +48,6 @@ def is_mild(line: Line, signature: Signature) -> bool:
     """Tell whether a line that shows a signature may tell of no failure of the job's."""
     return (
         line.mild
-        or (signature.raised and not _OUTRIGHT.match(line.text))
+        or (signature.raised and not line.fatal and not _OUTRIGHT.match(line.text))
         or _OF_OTHER_PROGRAMS.search(line.text) is not None
     )

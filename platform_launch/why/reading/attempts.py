@@ -21,6 +21,11 @@ _BEGINS = re.compile(
     r"|(?i:\bresum(?:ed|ing) (?:training )?from\b)"
     r"|(?i:\b" + _TRAINING + r" (?:has been |is |was )?re-?(?:launched|queued|started|submitted)\b)"
 )
+# A job's script loads its modules: another job's, where a file that jobs append to tells of one already.
+_LOADS_MODULES = re.compile(
+    r"Loaded module: \w[\w.+-]{0,60}/\S{1,100}$|Loading \w[\w.+-]{0,60}/v?\d{1,4}\.\d[\w.+-]{0,60}$"
+    r"| {1,4}Loading requirement: \S"
+)
 # A command that a shell prints before it runs it (set -x), or behind whose prompt someone typed it.
 _PROMPT = (
     r"(?:\([\w.-]{1,60}\) )?(?:\[[\w.-]{1,60}@(?P<within>[\w.-]{1,60}) [^][]{1,200}\]"
@@ -56,7 +61,7 @@ class Attempts:
     def begins_anew(self, text: str) -> bool:
         """Tell whether a line says that the training is begun once more."""
         if (command := _COMMAND.match(text)) is None:
-            return _BEGINS.search(text) is not None
+            return loads_modules(text) or _BEGINS.search(text) is not None
         if (started := _STARTS.match(command["command"])) is None:
             return False
         if command["traced"] is None:
@@ -69,6 +74,11 @@ class Attempts:
         if len(self._traced) < _MOST_PROGRAMS:
             self._traced.add(program)
         return again
+
+
+def loads_modules(text: str) -> bool:
+    """Tell whether a line is one of those that environment modules print as a job's script loads them."""
+    return _LOADS_MODULES.match(text) is not None
 
 
 def is_command(text: str) -> bool:

@@ -159,8 +159,8 @@ class Claims:
         return _Work(shown[FEW_STEPS - 1][0], self._parsed(*shown[0]).time_s)
 
 
-def has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
-    """Tell whether an uncaught exception is no consequence of what a line above it says."""
+def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = False) -> bool:
+    """Tell whether an uncaught exception is no consequence of what a line above says, or an earlier job."""
     known, said = proof.signature, claim.signature
     if proof.raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
         return False
@@ -170,7 +170,7 @@ def has_own_cause(proof: Occurrence, claim: Occurrence) -> bool:
         return False  # of the same thing
     of_the_code = proof.raised.type.rpartition(".")[2] in OF_THE_CODE
     if not known.patterns:
-        swallowed = _LEFT_WITHOUT.search(proof.raised.message) is not None
+        swallowed = not later_job and _LEFT_WITHOUT.search(proof.raised.message) is not None
         return not swallowed if of_the_code else said.has(SignatureTrait.OFTEN_CAUGHT)
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains

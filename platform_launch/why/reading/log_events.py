@@ -46,6 +46,7 @@ class LogEvents:
         self._looks_at_work = 0
         self._looks_for_pods = 0
         self._begun_anew_at = 0
+        self._job_began = False
 
     def of(self, where: Location) -> NodeEvents:
         """Return the events of the node, pod or task that a place is on."""
@@ -108,9 +109,10 @@ class LogEvents:
         above = self._scanner.preceding(behind + LINES_BELOW_A_COMMAND)[behind:]
         return where.filled(pod_shown(start, above))
 
-    def begin_anew(self, line: Line) -> None:
-        """Take note of a line that says that the training is begun once more."""
+    def begin_anew(self, line: Line, *, job: bool = False) -> None:
+        """Take note of a line that says that the training is begun once more, or another job."""
         self._leave_behind(line.number)
+        self._job_began = job or (self._begun_anew_at > 0 and self._job_began)
         self._begun_anew_at = line.number
 
     @property
@@ -142,9 +144,11 @@ class LogEvents:
         causes = [one for episode in episodes for one in episode.of_role(SignatureRole.CAUSE)]
         above = [one for one in causes if one.last < since]
         failed = [one for one in above if not one.signature.has(SignatureTrait.FROM_OUTSIDE)]
-        known = above and not failed and proof.signature.patterns
+        known = (self._job_began or (above and not failed)) and proof.signature.patterns
         of_the_code = proof.raised is not None and proof.raised.type.rpartition(".")[2] in OF_THE_CODE
-        return bool(known or of_the_code) and all(has_own_cause(proof, one) for one in failed)
+        return bool(known or of_the_code) and all(
+            has_own_cause(proof, one, later_job=self._job_began) for one in failed
+        )
 
     def end(self, ending: Ending) -> None:
         """Take note of how a process ended."""

@@ -17,7 +17,7 @@ from platform_launch.why.messages.signatures import Catalogue, Match, SignatureR
 from platform_launch.why.messages.tracebacks import about_to_raise, go_on, is_frame, lone, opens
 from platform_launch.why.note import Note
 from platform_launch.why.reading.assembly import Assembly, OpenTraceback, meaning_of
-from platform_launch.why.reading.attempts import Attempts, is_command
+from platform_launch.why.reading.attempts import Attempts, is_command, loads_modules
 from platform_launch.why.reading.batch import LINES_OF_A_REPORT, job_above, tells_of_end
 from platform_launch.why.reading.endings import SummaryBlock, continues_block, ending_in, opens_block
 from platform_launch.why.reading.error_lines import ErrorLines, hints_at_error
@@ -187,7 +187,7 @@ class LogReader:
             return False
         if self._attempts.begins_anew(line.text):
             self._close_tracebacks()
-            self._events.begin_anew(line)
+            self._events.begin_anew(line, job=loads_modules(line.text))
         if self._take_surroundings(line):
             return True
         if is_command(line.text):

@@ -62,6 +62,8 @@ _WARNS_OF_GPU = re.compile(
     r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{0,100}:\d+:\d+ "
     r"\[([1-9]\d?|0(?=\] .{0,160}NCCL WARN .{0,40}\b(?i:cuda|hip) failure\b))\] .{0,120}?NCCL WARN "
 )
+# Where NAMD says what failed on a GPU.
+_OF_NAMD = re.compile(r" ?on Pe \d{1,6} \(([\w.-]{1,100}) device (\d{1,2}) pci ")
 # In a file's name: "multi-node-2" counts nodes, "lora-rank-64" is a matrix's.
 FILE_NODE = re.compile(r"(?:^|(?<!multi)(?<!single)[./_-])node[._-]?(\d{1,6})(?:[._-]|$)")
 FILE_RANK = re.compile(
@@ -104,14 +106,15 @@ def ranks_within(text: str) -> dict[str, int]:
 
 def host_of(text: str) -> str | None:
     """Return the host that a library puts before its own lines, None where there is none."""
-    found = _HOST_AND_PROCESS.match(text)
+    found = _HOST_AND_PROCESS.match(text) or _OF_NAMD.match(text)
     return next(filter(None, found.groups())) if found else None
 
 
 def gpu_of(text: str) -> str | None:
-    """Return the GPU of a process that NCCL warns about, None where there is none."""
-    found = _WARNS_OF_GPU.match(text) if "NCCL WARN " in text else None
-    return found[1] if found else None
+    """Return the GPU of the process that NCCL or NAMD tells of, None where there is none."""
+    if "NCCL WARN " in text:
+        return found[1] if (found := _WARNS_OF_GPU.match(text)) else None
+    return found[2] if (found := _OF_NAMD.match(text)) else None
 
 
 def place_in(head: str) -> dict[str, str | int]:

@@ -53,6 +53,8 @@ _OTHERS = PatternSet(
         r"\bProcess (?P<rank>\d{1,7}) exit with status code (?P<code>[1-9]\d{0,2})\b",
         r"Container rank (?P<rank>\d{1,7}) status failed .*\bcode (?P<code>-?[1-9]\d{0,2})\b",
         r'"exit_?[cC]ode": (?P<code>[1-9]\d{0,2})\b',
+        # Of a job's script, where only a signal gives such a code.
+        r"^(?!=  )\W{0,9}(?:[\w.]{1,20} ){0,3}(?i:exit[ _]?(?:code|status)) ?[:=] ?(?P<code>13[24-79]|143)\b",
         # Of text-generation-inference, whose shards are ranks.
         r"\bsignaled to shutdown with signal (?P<signal>[1-9]\d*)(?: rank=(?P<rank>\d{1,7}))?",
         r"(?:died with <Signals\.\w+:|\bWTERMSIG) (?P<signal>[1-9]\d*)\b",

@@ -45,20 +45,20 @@ STEMS = """
     wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending eof exit
-    extensions ez file find finished flag full gtl hnp inf link locks lost many mce memory minimum module nan
-    nfs npu oom orte outside override pipe port progress prte ready registered same see slots space stale
-    stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
+    activate asked bind bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending
+    eof exit extensions ez file find finished flag full gtl hnp inf link locks lost many mca mce memory
+    minimum module nan nfs npu oom orte outside override pipe port progress prte ready registered same see
+    slots space stale stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
-    "after mpi_f", "api key", "be the same", "before mpi_i", "bootstrapping phase", "can't",
+    "after mpi_f", "api key", "bind to that", "be the same", "before mpi_i", "bootstrapping phase", "can't",
     "communication on port", "conda env", "could not find '", "could not override", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "gtl library", "has no attribute", "have permission",
     "have the same", "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down",
-    "machine check", "memory access", "mpi routine",
+    "machine check", "mca parameter", "memory access", "mpi routine",
     "memory limit", "nan values", "nccl warn", "nfs: ", "no module", "no ([a-z]+ )?progress", "no space",
     "no such", "non-zero code", "not active",
     "not logged in", "not ready", "of memory", "off the bus", "on memory", "oom_reaper", "open file",

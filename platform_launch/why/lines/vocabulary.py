@@ -27,10 +27,10 @@ _SHAPES_OF_A_WORD = (500, 200, 50)
 STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert attempt authenticity available
     backoff badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
-    collective communicator completion conflict connect corrupt couldnt crash createsession credential cublas
-    cuda cudnn cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost
-    emptydir enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected
-    expir fail fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
+    collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
+    cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
+    enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
     identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
     interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
     lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun
@@ -41,20 +41,19 @@ STEMS = """
     segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit sigsegv
     sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin
     termination termowner throttl timeout toomany traceback trainerfit trainingfinished truncated unable
-    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize
-    wtermsig
+    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked bind bus cant conda dead deleted detected died down ecc ef eh ei ej el ended err ending
-    eof exit extensions ez file find finished flag full gtl hnp inf link locks lost many mca mce memory
-    minimum module nan nfs npu oom orte outside override pipe port progress prte ready registered same see
-    slots space stale stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
+    activate asked bind bus cant conda createsession dead deleted detected died down ecc ef eh ei ej el ended
+    ending eof err exit extensions ez file find finished flag full gtl hnp inf link locks lost many mca mce
+    memory minimum module nan nfs npu oom orte outside override pipe port progress prte ready registered same
+    see slots space stale stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
     "after mpi_f", "api key", "bind to that", "be the same", "before mpi_i", "bootstrapping phase", "can't",
-    "communication on port", "conda env", "could not find '", "could not override", "dead",
+    "communication on port", "conda env", "could not find '", "createsession", "could not override", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "gtl library", "has no attribute", "have permission",
     "have the same", "in file", "in state", "is down", "is full", "end-asked", "launch-opened", "link down",

@@ -109,7 +109,9 @@ def parse_host(text: str, source: str) -> str:
     host = text.strip()
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if len(host) <= 253 and (_HOST.fullmatch(host) or _IPV6.fullmatch(host)):
+    # Two dots are left of a part that was empty, as in ${JOB}-0.${SERVICE}.svc: nothing is ever found so.
+    named = ".." not in host and _HOST.fullmatch(host)
+    if len(host) <= 253 and (named or _IPV6.fullmatch(host)):
         return host
     raise TopologyError(
         Phrase(

@@ -108,7 +108,7 @@ def test_names_and_addresses_are_hosts(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-a", "a b", "a/b", "a;b", "$(a)", "é", "a:1", "a" * 254, "a\n b", "[a"]
+    "text", ["", "-a", "a b", "a/b", "a;b", "$(a)", "é", "a:1", "a" * 254, "a\n b", "[a", "a-0..svc"]
 )
 def test_everything_else_is_not(text: str) -> None:
     with pytest.raises(TopologyError, match="is not a host"):

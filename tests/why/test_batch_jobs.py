@@ -208,7 +208,7 @@ def test_a_working_folder_that_a_node_lacks_stands_behind_a_missing_script(expla
     )
     missing = "python: can't open file '/tmp/fit.py': [Errno 2] No such file or directory\n"
     verdict = explain_text(moved + missing)
-    assert verdict.cause == "slurm_folder"
+    assert verdict.cause == "slurm_in_tmp"
     assert "the script does not exist" in " ".join(verdict.notes)
     assert not explain_text(moved + "ModuleNotFoundError: No module named 'einops'\n").notes
 

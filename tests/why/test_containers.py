@@ -71,6 +71,20 @@ def test_node_without_nvidias_program_for_containers_is_told_from_one_where_it_f
     assert explain_text(f"{start}{said}     {line}\n{hook}").cause == cause
 
 
+def test_hook_that_lacks_a_program_of_the_image_is_the_cause_though_the_node_has_no_such_folder(
+    explain_text: Explain,
+) -> None:
+    said = "slurmstepd: error: pyxis:"
+    verdict = explain_text(
+        "slurmstepd: error: couldn't chdir to `/app': No such file or directory: going to /tmp instead\n"
+        f"{said} container start failed with error code: 1\n{said} printing enroot log file:\n"
+        f"{said}     [ERROR] Command not found: ldconfig\n"
+        f"{said}     [ERROR] /etc/enroot/hooks.d/90-net.sh exited with return code 1\n"
+        "srun: error: gn7: task 0: Exited with exit code 1\n"
+    )
+    assert (verdict.cause, verdict.where.host) == ("container_hook", "gn7")
+
+
 def test_runtime_that_looked_in_vain_for_nvidias_program_and_went_on_is_no_failure(
     explain_text: Explain,
 ) -> None:

@@ -439,5 +439,9 @@ def test_nccl_names_the_gpu_of_the_process_that_broke_off(explain_text: Explain)
     for file in ("", "enqueue.cc:1558 "):
         verdict = explain_text(broken + told.format(file) + closed)
         assert (verdict.cause, str(verdict.where)) == ("launch_failure", "host gpu-a17, GPU 3")
+    # A process that has memory to register knows its GPU, the first one too.
+    registers = "gpu-a17:90208:91004 [0] NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address\n"
+    refused = explain_text(registers)
+    assert (refused.cause, str(refused.where)) == ("ib_gpu_memory", "host gpu-a17, GPU 0")
     # What NCCL says else is not of the process that raised.
     assert str(explain_text(broken + closed).where) == ""

@@ -48,6 +48,19 @@ def test_rich_traceback_is_read(explain_text: Explain) -> None:
     assert (verdict.title, verdict.exception.line) == ("ValueError: bad", 88)
 
 
+def test_box_of_rich_that_ends_below_a_name_that_it_broke_is_a_traceback_that_was_cut(
+    explain_text: Explain,
+) -> None:
+    verdict = explain_text(
+        "╭─────────────── Traceback (most recent call last) ───────────────╮\n"
+        "│ /opt/env/lib/python3.11/site-packages/jax/_src/bridge.py:879 in │\n"
+        "│ backends                                                        │\n"
+        "│   876 │   priority = -1000                                      │\n"
+    )
+    place = "/opt/env/lib/python3.11/site-packages/jax/_src/bridge.py:879 in backends"
+    assert (verdict.cause, verdict.details) == ("traceback_cut", {"innermost": place})
+
+
 def test_traceback_cut_off_below_a_raise_says_what_was_raised(explain_text: Explain) -> None:
     head = "".join(uncaught("x").splitlines(keepends=True)[:4])
     verdict = explain_text(head + '    raise ValueError(f"no shards for {split} in {folder}")\n')

@@ -47,6 +47,14 @@ def test_of_several_exceptions_the_one_of_the_rank_that_ended_first_is_the_cause
     assert explain_text(uncaught(memory, "[rank1]: ") + uncaught(ODD, "[rank3]: ") + SUMMARY).where.rank == 1
 
 
+def test_what_a_launcher_lists_is_read_behind_the_name_of_the_stream_that_it_came_through(
+    explain_text: Explain,
+) -> None:
+    told = "".join(f"stderr: {line}\n" for line in SUMMARY.splitlines()[3:])
+    verdict = explain_text("Running the script that was given\n" * 12 + told)
+    assert (verdict.kind, str(verdict.where)) == ("unknown", "host gn7, rank 3")
+
+
 def test_where_several_processes_without_a_name_show_the_same_a_note_says_who_ended_first(
     explain_text: Explain,
 ) -> None:

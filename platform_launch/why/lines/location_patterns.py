@@ -57,10 +57,11 @@ _HOST_AND_PROCESS = re.compile(
     r"((?=\w*[\d.-])[A-Za-z][\w.-]*):(?:\d+:\d{1,3}(?::\d+)?|\d{5,7}))\] "
 )
 # The number of the GPU of the process that warns; it is 0 also where NCCL does not know it yet, unless a call
-# of CUDA's failed.
+# of CUDA's failed, or it had memory to register.
 _WARNS_OF_GPU = re.compile(
     r"(?:[a-z][a-z0-9-]{1,40} )?[\w.<>-]{0,100}:\d+:\d+ "
-    r"\[([1-9]\d?|0(?=\] .{0,160}NCCL WARN .{0,40}\b(?i:cuda|hip) failure\b))\] .{0,120}?NCCL WARN "
+    r"\[([1-9]\d?|0(?=\] .{0,160}NCCL WARN .{0,40}\b(?:(?i:cuda|hip) failure\b|ibv_reg_)))\] "
+    r".{0,120}?NCCL WARN "
 )
 # Where NAMD says what failed on a GPU.
 _OF_NAMD = re.compile(r" ?on Pe \d{1,6} \(([\w.-]{1,100}) device (\d{1,2}) pci ")

@@ -61,6 +61,7 @@ _KNOWN = re.compile(
     | (?!(?:step|epoch|iter|iteration|batch|gpu|fold|level|stage|phase|part|seed|run|exp|attempt|test|layer)-)
       (?P<host>[a-z][a-z0-9]{{0,40}}(?:-[a-z0-9]{{1,40}}){{0,6}}-\d{{1,5}}
         |(?:cn|compute|gn|nid|node|worker)\d{{1,6}}):[ ]
+    | std(?:out|err):[ ](?=\S|[ ]{{2}}\w)
     | (?P<address>\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::|[ ]\[(?P<xla_worker>\d{{1,5}})\])[ ]
     | (?:\[?|\()(?P<date>\d{{4}}-\d\d-\d\d)[T_ ](?P<iso>\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)
       (?:Z|[ ]?(?:UTC|[+-]\d\d:?\d\d))?(?:[ ]?(?P<parallel>[TDPEC]P\d{{1,4}}(?:[ ][TDPEC]P\d{{1,4}}){{0,4}}))?

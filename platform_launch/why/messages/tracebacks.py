@@ -369,6 +369,7 @@ class _Box:
         """Return the entry that a line holds or ends."""
         inside = text.strip(" │|") if text.startswith(("│", "|")) else ""
         broken, self._broken = self._broken, inside if inside.startswith("/") else ""
+        self._broken += " " * self._broken.endswith(" in")
         return _RICH_FRAME.match(text) or (_RICH_FRAME.match(f"│ {broken}{inside}") if broken else None)
 
 

@@ -62,7 +62,7 @@ def site(names: Sequence[str], folder: Path) -> Iterator[Site]:
                 place.mkdir()
                 own = ("--directory", str(place), "--state", str(place / "state"))
                 running.append(node.popen((*join, *own), env=token, stdout=said))
-            _wait_for("log in as admin", folder / "said", running)
+            _wait_for("on each node, with the join token", folder / "said", running)
             password = (folder / "data" / "initial-password").read_text().strip()
             with _browser_on(server, folder) as browser:
                 yield Site(places, browser, password)

@@ -37,6 +37,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(alone("--steps", "80", folder=tmp_path_factory.mktemp("reference")))
 
 
+@takes_long
 def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: Path) -> None:
     output = simulate("--launcher", "torchrun", "--", "--steps", "80", folder=tmp_path)
     assert said(output, "processes: 2") == ["processes: 2 on cpu, 64 images each, from step 0"]

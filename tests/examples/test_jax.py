@@ -29,6 +29,7 @@ raise SystemExit(7)
 """
 
 
+@takes_long
 def test_two_nodes_train_together(tmp_path: Path) -> None:
     output = simulate("--launcher", "jax", "--", "--steps", "150", "--accumulate", "2", folder=tmp_path)
     assert said(output, "processes: 2") == ["processes: 2, cpu devices: 2, 128 points a process, from step 0"]

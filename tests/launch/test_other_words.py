@@ -18,6 +18,7 @@ import pytest
 from platform_launch import events
 from platform_launch.events import Event, line
 from platform_launch.why import Verdict, explain_file
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = pytest.mark.long
@@ -120,6 +121,7 @@ def in_both_words(tmp_path: Path, other_words: Path, *options: str, **variables:
     return results
 
 
+@takes_long
 def test_success_is_success_in_any_words(tmp_path: Path, other_words: Path) -> None:
     straight, turned = in_both_words(tmp_path, other_words)
     assert straight == turned
@@ -134,6 +136,7 @@ def test_a_failure_and_whom_it_followed_are_told_in_any_words(tmp_path: Path, ot
     assert [kind for kind, *_ in straight[3]] == ["consequence", "consequence", "cause", "cause"]
 
 
+@takes_long
 def test_restarts_go_on_in_any_words(tmp_path: Path, other_words: Path) -> None:
     straight, turned = in_both_words(tmp_path, other_words, "--max-restarts", "1", FAILING="0", WORKS_AT="1")
     assert straight == turned

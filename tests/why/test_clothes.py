@@ -21,7 +21,7 @@ from tests.why.corpus import Case, cases
 pytestmark = pytest.mark.long
 Change = Callable[[str], str | bytes]
 Tear = Callable[[str], str]
-_EVERY = 5  # logs of the corpus, one is read with a change
+_EVERY = 8  # logs of the corpus, one is read with a change
 _MOST_OTHERWISE = 0.08  # of the answers may say less
 
 

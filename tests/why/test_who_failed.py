@@ -55,6 +55,15 @@ def test_what_a_launcher_lists_is_read_behind_the_name_of_the_stream_that_it_cam
     assert (verdict.kind, str(verdict.where)) == ("unknown", "host gn7, rank 3")
 
 
+def test_process_that_a_test_spawned_is_named_behind_what_pytest_puts_before_its_error(
+    explain_text: Explain,
+) -> None:
+    told = "-- Process 3 terminated with the following error:\n" + uncaught(ODD)
+    shown = "".join(f"E       {line}\n" for line in told.splitlines())
+    verdict = explain_text("    def test_shards():\n>       spawn(run, nprocs=4)\n\n" + shown)
+    assert (verdict.title, str(verdict.where)) == (ODD, "local rank 3")
+
+
 def test_where_several_processes_without_a_name_show_the_same_a_note_says_who_ended_first(
     explain_text: Explain,
 ) -> None:

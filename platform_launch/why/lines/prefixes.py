@@ -49,6 +49,7 @@ _KNOWN = re.compile(
     | (?P<fields>(?:(?:node|host(?:name)?|(?:local_)?rank|worker|gpu|pid)=[\w.:-]{{1,100}}[ ]){{2,6}})
     | \((?P<raylet>raylet|gcs_server|autoscaler)[^()]{{0,80}}\)[ ]?
     | [0-9a-f]{{8}}[ ]\|\|[ ]
+    | E[ ]{{3}}(?:[ ]{{4}})?(?=\S|[ ]{{2}}\S)
     | \d{{1,6}}\.\d{{1,3}}[ ]+
       (?=(?:(?:\w{{1,60}}\.){{0,6}}[A-Z]\w{{0,60}}(?:Error|Exception)|ERROR|FATAL|[Ee]rror|fatal|E):[ ])
     | [│┃|][ ](?=[\w.-]{{1,100}}:\d+:\d+[ ]\[\d+\][ ])

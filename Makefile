@@ -1,4 +1,4 @@
-# make demo | test | test-labs | test-all | test-failed | check | bench: each sets up .venv by itself on first use.
+# make demo | test | test-labs | test-all | test-nightly | test-failed | check | bench: each sets up .venv by itself on first use.
 PYTHON ?= python3
 # One known torch: a looser requirement draws the newest build with several GB of CUDA packages.
 TORCH ?= torch==2.13.0
@@ -7,7 +7,7 @@ TEST_WORKERS ?= 4
 PYTEST = $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 
-.PHONY: demo test test-labs test-all test-failed check bench gpu docs clean
+.PHONY: demo test test-labs test-all test-nightly test-failed check bench gpu docs clean
 
 demo: .venv/.train
 	rm -rf runs/demo
@@ -21,15 +21,19 @@ demo: .venv/.train
 
 # What needs Python and a C compiler only, two nodes that train together included.
 test: .venv/.dev
-	$(PYTEST) -m "not lab"
+	$(PYTEST) -m "not lab and not nightly"
 
 # What needs a special host (root, network namespaces, Slurm, sshd, Chromium, PostgreSQL, a build) or takes long.
 test-labs: .venv/.dev
-	$(PYTEST) -m lab
+	$(PYTEST) -m "lab and not nightly"
 
 # Together, not one after the other: hosts mostly wait while trainings compute.
 test-all: .venv/.dev
-	$(PYTEST)
+	$(PYTEST) -m "not nightly"
+
+# What would keep whoever changes something waiting for minutes more; before a release too.
+test-nightly: .venv/.dev
+	$(PYTEST) -m nightly
 
 # What failed in the run before, by itself.
 test-failed: .venv/.dev

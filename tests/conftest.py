@@ -26,7 +26,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 FakeNvml = Callable[..., dict[str, str]]
-# Tests that were left out because a run was asked for without labs, by what they need.
+# Tests that a run was asked to leave out, by what they need.
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -93,9 +93,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Take note of the labs that a run leaves out."""
+    """Take note of what a run leaves out."""
     for item in items:
-        if "not lab" in item.config.getoption("markexpr"):
+        without = item.config.getoption("markexpr")
+        if "not nightly" in without and item.get_closest_marker("nightly"):
+            item.config.stash[_LEFT_OUT]["much processor time (`make test-nightly`)"] += 1
+        elif "not lab" in without:
             item.config.stash[_LEFT_OUT].update(
                 {need.name for need in needs_of(item)} or {"a host of its own"}
             )
@@ -117,6 +120,6 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what was left out, and how to run it."""
     if left_out := config.stash[_LEFT_OUT]:
-        terminalreporter.section("labs: left out of this run, `make test-labs` runs them")
+        terminalreporter.section("left out of this run: labs (`make test-labs`) and long ones")
         for name, number in left_out.most_common():
             terminalreporter.line(f"{number:>4} need {name}")

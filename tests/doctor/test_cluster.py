@@ -135,6 +135,7 @@ def test_a_host_that_loses_large_packets_is_named_before_any_collective_hangs(
         assert "MTU" in found[0]["hint"]
 
 
+@pytest.mark.nightly
 def test_an_mtu_and_a_clock_that_differ_are_named_and_the_nodes_tried_all_the_same(
     three: tuple[Host, ...], script: Path, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def simulate_two_nodes(script: Path, logs: Path, *options: str) -> subprocess.Co
     )
 
 
+@takes_long
 def test_a_script_of_ones_own_runs_on_two_simulated_nodes(tmp_path: Path) -> None:
     """The README's example, word for word."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -37,7 +37,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses(alone("--steps", "80", folder=tmp_path_factory.mktemp("reference")))
 
 
-@takes_long
+@pytest.mark.nightly
 def test_two_nodes_train_as_one_process_would(reference: list[float], tmp_path: Path) -> None:
     output = simulate("--launcher", "torchrun", "--", "--steps", "80", folder=tmp_path)
     assert said(output, "processes: 2") == ["processes: 2 on cpu, 64 images each, from step 0"]
@@ -67,7 +67,7 @@ def test_an_early_warning_leaves_a_checkpoint_that_is_taken_up(tmp_path: Path) -
     assert f"from step {step}\n" in again
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_resumed_training_is_the_same_training(reference: list[float], tmp_path: Path) -> None:
     for steps in ("40", "80"):
         resumed = alone("--steps", steps, folder=tmp_path)

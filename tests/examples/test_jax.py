@@ -37,7 +37,7 @@ def test_two_nodes_train_together(tmp_path: Path) -> None:
     assert "[node 1] Step" not in output
 
 
-@takes_long
+@pytest.mark.nightly
 def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_path: Path) -> None:
     with start(
         *("simulate", "--nodes", "2", "--launcher", "jax", "--no-roll-call", "--"),
@@ -60,7 +60,7 @@ def test_an_early_warning_leaves_a_checkpoint_that_a_second_run_takes_up(tmp_pat
     assert said(done.stdout, f"from step {step}")
 
 
-@takes_long
+@pytest.mark.nightly
 def test_several_processes_of_one_node_train_together(tmp_path: Path) -> None:
     with start(
         *("run", "--launcher", "jax", "--jax-per-gpu", "--nproc-per-node", "2", "--", "--steps", "60"),

@@ -129,6 +129,7 @@ def test_success_is_success_in_any_words(tmp_path: Path, other_words: Path) -> N
     assert {kind for kind, *_ in straight[3]} == {"finished"}
 
 
+@takes_long
 def test_a_failure_and_whom_it_followed_are_told_in_any_words(tmp_path: Path, other_words: Path) -> None:
     straight, turned = in_both_words(tmp_path, other_words, FAILING="1")
     assert straight == turned
@@ -136,7 +137,7 @@ def test_a_failure_and_whom_it_followed_are_told_in_any_words(tmp_path: Path, ot
     assert [kind for kind, *_ in straight[3]] == ["consequence", "consequence", "cause", "cause"]
 
 
-@takes_long
+@pytest.mark.nightly
 def test_restarts_go_on_in_any_words(tmp_path: Path, other_words: Path) -> None:
     straight, turned = in_both_words(tmp_path, other_words, "--max-restarts", "1", FAILING="0", WORKS_AT="1")
     assert straight == turned

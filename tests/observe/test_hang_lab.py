@@ -194,7 +194,7 @@ def assert_inspected(nodes: int) -> None:
     assert len(answer["memory_lines"]) == nodes
 
 
-@takes_long
+@pytest.mark.nightly
 def test_ranks_that_do_not_call_the_same_are_both_named_and_started_again_where_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
@@ -223,7 +223,7 @@ def _names_both(folder: Path, fault: str, nodes: int, on_hang: Sequence[str], st
         assert ended == [HangError.exit_code] * nodes
 
 
-@takes_long
+@pytest.mark.nightly
 def test_rank_that_returned_early_with_success_is_named_where_the_others_fail(tmp_path: Path) -> None:
     with lab(tmp_path, "leave", ["--nodes", "2"]) as launch:
         assert launch.process.wait(LIMIT_S) != 0

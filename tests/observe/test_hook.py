@@ -18,6 +18,7 @@ import pytest
 import platform_launch.observe
 from platform_launch.observe.unix_http import UnixConnection
 from platform_launch.observe.workers import remove_torchruns_folders
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S, until
 
 HOOK = Path(platform_launch.observe.__file__).parent / "hook"
@@ -248,6 +249,7 @@ def test_torch_answers_on_a_socket_and_whoever_asks_as_the_script_ends(
         assert process.wait(LIMIT_S) == 0
 
 
+@takes_long
 def test_torch_answers_for_the_program_that_a_process_became(
     folder: Path, started: Callable[[str], subprocess.Popen[str]]
 ) -> None:

@@ -103,6 +103,7 @@ def reach(lab: Lab, phase: str) -> dict[str, Any]:
     return group
 
 
+@takes_long
 def test_every_worker_gets_its_place_and_its_log_is_shown(lab: Lab, nodes: list[AgentNode]) -> None:
     launch(lab, SHOW)
     reach(lab, "finished")

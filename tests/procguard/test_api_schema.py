@@ -17,7 +17,6 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-from tests.lab.needs import takes_long
 from tests.procguard.serving import TOKEN, FakeAgent, Served, served
 
 AnyCase: TypeAlias = Case[Any]
@@ -32,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-@takes_long
+@pytest.mark.nightly
 def test_hundreds_of_requests_from_the_document(server: Served) -> None:
     agent, people = FakeAgent(server, "gn6", 2), server.person()
     assert people.post("/api/v1/groups", json={"name": "kept"}).status_code == 201

@@ -26,7 +26,6 @@ from platform_launch.procguard.core.clock import ServerClock, utc_now
 from platform_launch.procguard.core.control import Control
 from platform_launch.procguard.database import serving, store
 from platform_launch.procguard.server.logs.store import Logs
-from tests.lab.needs import takes_long
 
 EVERY_S = 4.0
 HOUR = round(3600 / EVERY_S)
@@ -86,7 +85,7 @@ class Node:
         return self._beats
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_day_leaves_memory_as_it_was(tmp_path: Path) -> None:
     clock_s = 1000.0
     logs = Logs(tmp_path / "logs", 1 << 20)

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.lab.needs import Need, takes_long
 from tests.lab.postgres import Postgres, requires_postgres
 from tests.lab.waiting import LIMIT_S, until
@@ -47,7 +49,7 @@ def test_the_server_dies_while_a_group_starts(tmp_path: Path) -> None:
         assert told[-3:] == ["start", "running", "finished"]
 
 
-@takes_long
+@pytest.mark.nightly
 def test_the_server_dies_while_a_group_stops(tmp_path: Path) -> None:
     with site(tmp_path, "localhost", "node7") as here:
         here.launch(SLOW)
@@ -83,6 +85,7 @@ def test_an_agent_dies_and_its_training_goes_on_to_its_exit_code(tmp_path: Path)
         assert here.starts() == [1, 1]
 
 
+@takes_long
 def test_two_agents_of_one_name(tmp_path: Path) -> None:
     with site(tmp_path, "localhost") as here, node_in(tmp_path / "other", "localhost") as other:
         here.launch()
@@ -115,6 +118,7 @@ FAKETIME = Path(f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketimeMT
 requires_faketime = Need("libfaketime", lambda: "" if FAKETIME.exists() else f"needs {FAKETIME}").mark
 
 
+@pytest.mark.nightly
 @requires_faketime
 def test_the_wall_clock_jumps(tmp_path: Path) -> None:
     offset = tmp_path / "offset"

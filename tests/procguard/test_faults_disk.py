@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.lab.disk import requires_mount, small_disk
+from tests.lab.needs import takes_long
 from tests.lab.waiting import until
 from tests.procguard.faults_lab import Site, end_training, site
 
@@ -34,6 +35,7 @@ def refuses(here: Site, words: str) -> None:
     assert [group["name"] for group in here.api.get("groups").json()] == ["train"]
 
 
+@takes_long
 def test_a_locked_database(tmp_path: Path) -> None:
     with site(tmp_path, "localhost") as here:
         here.launch()

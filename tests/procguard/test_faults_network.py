@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from platform_launch.hardware import running
 from tests.lab.netns import Host, hosts, requires_netns
 from tests.lab.waiting import until
@@ -30,6 +32,7 @@ def wired(folder: Path) -> Iterator[tuple[Site, Host]]:
         yield here, second
 
 
+@pytest.mark.nightly
 def test_a_cut_that_is_shorter_than_the_limit(tmp_path: Path) -> None:
     with wired(tmp_path) as (here, cable):
         here.launch(silent_after_s=2, fail_after_s=20 * CUT_S)

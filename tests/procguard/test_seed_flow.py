@@ -97,6 +97,7 @@ MEETS = shlex.join([sys.executable, trainee.__file__])
 TRAINS = f"{MEETS} {shlex.join(FEW_STEPS)} --checkpoint two.pt"
 
 
+@pytest.mark.nightly
 def test_four_nodes_of_one_worker_meet(page: Page) -> None:
     make_group(page, "four", ["gn6-0", "gn7-0", "gn39-0", "gn40-0"])
     page.get_by_label("Master address").fill("gn6")

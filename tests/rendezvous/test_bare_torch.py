@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 
 # Serves a store from what was loaded, and says how many of torch's modules that took.
@@ -82,6 +83,7 @@ def test_a_store_is_served_without_the_rest_of_torch(served: str, tmp_path: Path
     assert run(NO_MORE_TRIALS + USE, tmp_path) == [values, modules]
 
 
+@takes_long
 def test_in_whatever_way_that_fails_a_store_is_served_with_all_of_torch(served: str, tmp_path: Path) -> None:
     *refused, values, modules = run(BROKEN + USE, tmp_path)
     assert refused == ["refused"] * 3

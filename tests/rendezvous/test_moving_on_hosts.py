@@ -153,6 +153,7 @@ def test_a_job_without_a_list_of_hosts_ends_without_node_0_and_says_why(tmp_path
         assert running.nodes[1].said("node 0 is lost, and the job cannot move: "), running.text()
 
 
+@pytest.mark.nightly
 def test_a_node_0_that_comes_back_finds_its_successor_and_waits_as_a_spare(tmp_path: Path) -> None:
     at_once(partial(_comes_back, tmp_path, "stopped"), partial(_comes_back, tmp_path, "cut off"))
 

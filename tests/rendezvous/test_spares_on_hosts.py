@@ -86,6 +86,7 @@ def job(tmp_path: Path) -> Iterator[SpareJob]:
         job.close()
 
 
+@pytest.mark.nightly
 def test_a_job_goes_on_whichever_way_its_nodes_are_lost_and_ends_with_node_0(job: SpareJob) -> None:
     job.trains_again()
     for spare in (3, 4, 5):

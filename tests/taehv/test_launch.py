@@ -170,7 +170,7 @@ def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     assert all(mine[key].equal(other[key]) for key in other)
 
 
-@takes_long
+@pytest.mark.nightly
 def test_zero_3_with_every_parameter_divided_computes_what_zero_2_computes(
     uninterrupted: Path, tmp_path: Path
 ) -> None:
@@ -215,7 +215,7 @@ def test_a_yaml_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in refused.said()
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_step_under_the_shipped_stage_takes_few_collectives_whatever_the_accumulation(
     tmp_path: Path,
 ) -> None:

@@ -14,7 +14,6 @@ from taehv_trainer.blocks import MemBlock, layout
 from taehv_trainer.errors import TrainingError
 from taehv_trainer.model import TAEHV
 from taehv_trainer.weights import load_model, load_weights
-from tests.lab.needs import takes_long
 
 EAGER = Path(__file__).resolve().parents[2] / "benchmarks" / "taehv_eager.py"
 
@@ -181,7 +180,7 @@ def test_channels_last_stays_so_through_the_whole_model() -> None:
     assert turned == []
 
 
-@takes_long
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of dynamo's own ways
 def test_compiling_changes_no_number() -> None:
     torch.manual_seed(0)

@@ -23,6 +23,7 @@ REFUSED = 67
 USAGE = 64
 
 
+@takes_long
 def test_a_build_gives_wheel_note_and_log_and_nothing_of_an_earlier_one(
     wheel: Run, tiny_source: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_missing_compiler_is_found_before_and_mended_in_words(
     assert "hint:  C++ compiler: apt-get install g++" in done.stderr
 
 
+@takes_long
 def test_ctrl_c_on_a_terminal_ends_the_build_and_leaves_nothing(tmp_path: Path, tiny_source: Path) -> None:
     temporary = tmp_path / "temporary files"
     temporary.mkdir()

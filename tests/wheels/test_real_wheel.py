@@ -9,6 +9,8 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import pytest
+
 from platform_launch.wheels import note
 from tests.lab.needs import Need, requires_index
 from tests.lab.waiting import LIMIT_S
@@ -51,6 +53,7 @@ def clean_environment(folder: Path) -> Path:
 requires_compiler = Need("a C++ compiler", lambda: "" if shutil.which("c++") else "needs g++").mark
 
 
+@pytest.mark.nightly
 @requires_compiler
 @requires_index
 def test_a_wheel_with_cpu_adagrad_trains_where_nothing_can_be_compiled(wheel: Run, tmp_path: Path) -> None:

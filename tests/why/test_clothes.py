@@ -16,10 +16,9 @@ import pytest
 
 from platform_launch.why import LogSource, Verdict, explain
 from platform_launch.why.messages.signatures import catalogue
-from tests.lab.needs import takes_long
 from tests.why.corpus import Case, cases
 
-pytestmark = [pytest.mark.long, takes_long]
+pytestmark = [pytest.mark.long, pytest.mark.nightly]
 Change = Callable[[str], str | bytes]
 Tear = Callable[[str], str]
 _EVERY = 8  # logs of the corpus, one is read with a change

@@ -19,6 +19,7 @@ from platform_launch.why.lines.line import Line, parse
 from platform_launch.why.lines.literals import Pattern
 from platform_launch.why.lines.scan import RawLine, Scanner
 from platform_launch.why.reading import reader
+from tests.lab.needs import takes_long
 from tests.why.conftest import Explain
 
 ERROR = b"RuntimeError: CUDA error: invalid device ordinal\n"
@@ -142,6 +143,7 @@ def test_of_many_lines_that_only_sound_like_errors_few_are_read_closely(
     assert len(read) < 30_000  # those of the first block
 
 
+@takes_long
 @pytest.mark.parametrize("words_a_line", [8, 3000])
 def test_of_errors_that_are_all_worded_differently_few_are_read_closely(
     explain_text: Explain, read: list[int], words_a_line: int
@@ -225,6 +227,7 @@ for begin in ("error ", "_error", "no ", "--a", "process failed", ": ", "panicke
 """
 
 
+@takes_long
 def test_no_pattern_takes_forever_on_a_line_that_repeats_its_beginning() -> None:
     done = subprocess.run([sys.executable, "-c", EVERY_PATTERN], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-1:]

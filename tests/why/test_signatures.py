@@ -10,6 +10,7 @@ from platform_launch.events import CATALOGUE as EVENTS
 from platform_launch.events import marked
 from platform_launch.why.lines.vocabulary import Vocabulary, squeeze
 from platform_launch.why.messages.signatures import Signature, SignatureRole, catalogue
+from tests.lab.needs import takes_long
 from tests.why.conftest import Explain
 
 ALL = catalogue().signatures
@@ -39,6 +40,7 @@ def test_each_example_shows_its_own_signature() -> None:
     assert wrong == []
 
 
+@takes_long
 def test_each_example_is_found_among_lines_of_progress(explain_text: Explain) -> None:
     progress = "".join(f"Step {step}/900 | Loss: 0.15 | 0.9 steps/sec\n" for step in range(50))
     wrong = []

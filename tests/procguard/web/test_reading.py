@@ -142,7 +142,10 @@ def test_chinese(visit: Visit, server: Lab) -> None:
 
 
 @requires_axe
-@pytest.mark.parametrize(("scheme", "language", "axe_at"), [("light", "zh", 1280), ("dark", "en", 360)])
+@pytest.mark.parametrize(
+    ("scheme", "language", "axe_at"),
+    [pytest.param("light", "zh", 1280, marks=pytest.mark.nightly), ("dark", "en", 360)],
+)
 def test_every_page_can_be_read_and_used(
     visit: Visit, failed: str, scheme: Scheme, language: str, axe_at: int
 ) -> None:

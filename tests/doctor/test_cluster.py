@@ -240,6 +240,7 @@ def _wait_for_worker(host: Host) -> int:
     return until(forked, "no collective was started")[0]
 
 
+@pytest.mark.nightly
 def test_jax_runs_its_own_collective(script: Path) -> None:
     pytest.importorskip("jax", reason="needs jax")
     with hosts(2) as made:

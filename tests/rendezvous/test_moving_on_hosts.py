@@ -146,6 +146,7 @@ def _loses_node_0(folder: Path, lost: str) -> None:
         running.finishes(1, 2)
 
 
+@pytest.mark.nightly
 def test_a_job_without_a_list_of_hosts_ends_without_node_0_and_says_why(tmp_path: Path) -> None:
     with job(tmp_path, listed=False, limit_s="10") as running:
         kill_everything(running.hosts[0])

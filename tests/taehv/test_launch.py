@@ -139,7 +139,7 @@ def test_training_lowers_the_loss(uninterrupted: Path) -> None:
     assert sum(values[step] for step in range(26, 31)) < 0.8 * sum(values[step] for step in range(1, 6))
 
 
-@takes_long
+@pytest.mark.nightly
 def test_a_run_stopped_by_sigterm_and_resumed_ends_with_the_very_same_weights(
     uninterrupted: Path, tmp_path: Path
 ) -> None:

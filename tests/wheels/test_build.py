@@ -92,7 +92,7 @@ def test_an_op_that_lacks_something_is_refused_before_anything_is_compiled(
     assert "compiling" not in done.stderr
 
 
-@takes_long
+@pytest.mark.nightly
 def test_an_op_left_out_in_silence_is_an_error_afterwards(wheel: Run, tiny_source: Path) -> None:
     done = wheel(
         "build", "--source", str(tiny_source), "--ops", "cpu_adam,async_io", TINY_LEAVES_OUT="async_io"

@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from platform_launch.procguard.api.shapes.groups import GroupSettings
@@ -22,6 +23,7 @@ waits_for_a_shard()
 """
 
 
+@pytest.mark.nightly
 def test_what_ranks_do_is_shown_by_keyboard_in_both_languages(
     visit: Visit, server: Lab, tmp_path: Path
 ) -> None:

@@ -280,16 +280,47 @@ def _build(job: Build, variables: Mapping[str, str], output: Path, console: Cons
 
 
 def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: Console) -> Path:
-    """Move the wheel to where it was ordered, write its note, and say how to go on."""
-    interpreter = tools.interpreter
-    deepspeed, backend, ops = note.read_content(wheel)
+    """Move the wheel to where it was ordered, write its note, and say how to go on.
+
+    Raises InputError where they do not fit there: an hour of compiling is kept elsewhere.
+    """
+    described = _described(wheel, job, tools)
     delivered = output / wheel.name
-    files.write_whole(delivered, wheel.read_bytes())
+    try:
+        files.write_whole(delivered, wheel.read_bytes())
+        written = described.write(output)
+    except OSError as error:
+        delivered.unlink(missing_ok=True)
+        kept = Path(tempfile.mkdtemp(prefix="platform_launch_wheel_"))
+        shutil.move(wheel, kept)
+        described.write(kept)
+        raise InputError(
+            Phrase(
+                "the wheel is built, but cannot be written to {output}: {problem}",
+                output=output,
+                problem=error.strerror,
+            ),
+            Phrase("it is kept in {kept}, with its note: make room and move both", kept=kept),
+        ) from error
+    console.info(Phrase("what it was built for: {note}", note=written))
+    by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
+    console.info(Phrase("install it on each node: {command}", command=by_hand))
+    console.info(
+        Phrase(
+            "on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {command}",
+            command=by_hand,
+        )
+    )
+    return delivered
+
+
+def _described(wheel: Path, job: Build, tools: BuildTools) -> WheelNote:
+    interpreter, compiler = tools.interpreter, tools.compiler
     toolkit = tools.toolkit if job.target.backend == "cuda" else None
-    compiler = tools.compiler
-    described = WheelNote(
-        wheel=delivered.name,
-        sha256=note.sha256(delivered),
+    deepspeed, backend, ops = note.read_content(wheel)
+    return WheelNote(
+        wheel=wheel.name,
+        sha256=note.sha256(wheel),
         deepspeed=deepspeed,
         ops=ops,
         backend=backend,
@@ -305,13 +336,3 @@ def _deliver(wheel: Path, job: Build, tools: BuildTools, output: Path, console: 
         instructions=tuple(sorted(instructions())),
         built=iso_utc(),
     )
-    console.info(Phrase("what it was built for: {note}", note=described.write(output)))
-    by_hand = shlex.join(("platform-launch", "wheel", "install", str(delivered)))
-    console.info(Phrase("install it on each node: {command}", command=by_hand))
-    console.info(
-        Phrase(
-            "on all nodes of a Slurm job, where they share the folder: srun --ntasks-per-node=1 {command}",
-            command=by_hand,
-        )
-    )
-    return delivered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from platform_launch.errors import InputError
 from platform_launch.wheels import note
+from tests.lab.disk import disk, requires_mount
 from tests.lab.needs import takes_long
 from tests.lab.waiting import LIMIT_S
 from tests.wheels.conftest import FOR_THE_CPU, ROOT, Run
@@ -64,6 +67,27 @@ def _suffix() -> str:
     import sysconfig
 
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+@requires_mount
+def test_a_wheel_that_does_not_fit_where_it_was_ordered_is_kept_elsewhere(
+    wheel: Run, tiny_source: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with disk(tmp_path / "full", "size=8k") as full:
+        done = wheel(
+            *("build", "--source", str(tiny_source), "--ops", "cpu_adam", "--output", str(full)),
+            TMPDIR=str(elsewhere),
+        )
+        assert not list(full.glob("*.whl*"))
+    assert done.returncode == InputError.exit_code
+    assert done.stdout == ""
+    said = f"the wheel is built, but cannot be written to {full}: {os.strerror(errno.ENOSPC)}"
+    assert f"error: {said}" in done.stderr
+    (kept,) = elsewhere.glob("*/*.whl")
+    assert f"it is kept in {kept.parent}" in done.stderr
+    assert note.read(kept).ops == ("cpu_adam",)
 
 
 @takes_long

@@ -13,6 +13,7 @@ from platform_launch.why.note import Note, NoteValue, counted_off, note, ranks_n
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
 from platform_launch.why.reading.events import NodeEvents, Occurrence, all_events, first_to_end
+from platform_launch.why.reading.homes import Homes
 from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
@@ -95,7 +96,7 @@ def fill_place(
     where = _with_steps(where, steps, ended=ending is not None)
     if where == NOWHERE and event.is_proof and event.count == 1:
         where = _ended_at_once(event, nodes)
-    where = _at_home(where, nodes)
+    where = _at_home(_numbered_process(where, event, nodes), nodes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
         where = _beside(event, nodes) or _only_ended(nodes)
     elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
@@ -256,15 +257,21 @@ def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
 
 
 def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
-    """Add the host of a rank, where the logs tell elsewhere on which host it runs."""
-    if where.rank is None or any(part is not None for part in (where.node, where.pod, where.host)):
+    """Add the host of a process, where the logs tell elsewhere on which host it runs."""
+    if where.pod is not None or where.host is not None:
         return where
-    largest = max((node_events.homes_of for node_events in nodes), default=0)
-    hosts = {
-        node_events.homes[where.rank]
-        for node_events in nodes
-        if node_events.homes_of == largest and where.rank in node_events.homes
-    }
+    homes, table = _homes(nodes), Collectives()
+    for node_events in nodes:
+        table.merge(node_events.collectives)
+    if where.node is not None:
+        return where.filled(homes.of_node(where.node))
+    home = homes.only
+    if where.task is not None:
+        home = home.filled(homes.of_task(where.task))
+    if where.rank is None:
+        return where.filled(home)
+    world = max(table.world_sizes, default=0)
+    hosts = {home.host, homes.of_rank(where.rank, world).host} - {None}
     hosts |= {
         ending.where.host
         for node_events in nodes
@@ -272,7 +279,23 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
         if ending.where.rank == where.rank and ending.where.host
     }
     hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
-    return replace(where, host=hosts.pop()) if len(hosts) == 1 and "" not in hosts else where
+    if not hosts:
+        return where.filled(homes.of_rank(where.rank, world))
+    return replace(where, host=hosts.pop()) if len(hosts) == 1 else where
+
+
+def _numbered_process(where: Location, event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
+    """Add the rank of a process, where its line has its id and another line tells which rank has that."""
+    if where.rank is not None or where.pod is not None or where.host != event.where.host:
+        return where
+    return where.filled(_homes(nodes).of_process(where.host, event.shown))
+
+
+def _homes(nodes: Sequence[NodeEvents]) -> Homes:
+    homes = Homes()
+    for node_events in nodes:
+        homes.merge(node_events.homes)
+    return homes
 
 
 def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:

@@ -23,31 +23,34 @@ _LINES_OF_A_SHAPE = (5000, 200, 10)
 _SHAPES_OF_A_WORD = (500, 200, 50)
 
 # Each line that a signature matches holds one of these stems or words (a test asks every example in
-# messages/known).
+# messages/known), and so do those that tell on which host a rank runs.
 STEMS = """
     abort addr afinet alloc already amdgpu ancdata apikey argument assert attempt authenticity available
     backoff badzip barrier bootstrapcc broken cancel cannot cause certificate channels child clients closed
     collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
     cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
     enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
-    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile hostname ibvwc
     identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
     interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
     lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun
-    munge must nbytes netcc neth ninja nodenotready nonzero noticed nranks nvidiacontainer nvml nvrm nvrtc
-    offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix populate preempt
-    pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized reduction refused relaunch
-    remapp requeue reset resolve resource restart resubmit retrieved retrying route runlimit segfault
-    segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit sigsegv
-    sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin
-    termination termowner throttl timeout toomany traceback trainerfit trainingfinished truncated unable
-    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
+    munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks nvidiacontainer nvml
+    nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix
+    populate preempt pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized reduction
+    refused relaunch remapp requeue reset resolve resource restart resubmit retrieved retrying route
+    runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint
+    signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported
+    symbol taint termadmin termination termowner throttl timeout toomany traceback trainerfit
+    trainingfinished truncated unable unauthor unbound undefined unhandled unknown unreachable vendor
+    walltime watchdog worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked bind bus cant conda createsession dead deleted detected died down ecc ef eh ei ej el ended
-    ending eof err exit extensions ez file find finished flag full gtl hnp inf link locks lost many mca mce
-    memory minimum module nan nfs npu oom orte outside override pipe port progress prte ready registered same
-    see slots space stale stuck such sxid terminate terminated timed unhealthy use using wandb warn xid
+    activate asked bind bound bus cant conda createsession dead deleted detected died down ecc ef eh ei ej
+    el ended ending eof err exit extensions ez file find finished flag full gtl hnp host inf joined link
+    locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside override pipe
+    port progress prte ready registered same see slots slurmntasks slurmntaskspernode slurmtaskspernode
+    slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed unhealthy use using
+    wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.

@@ -15,6 +15,7 @@ from platform_launch.why.messages.exceptions import Raised
 from platform_launch.why.messages.signatures import Signature, SignatureRole
 from platform_launch.why.reading.collectives import Collectives
 from platform_launch.why.reading.endings import Ending
+from platform_launch.why.reading.homes import Homes
 from platform_launch.why.reading.steps import StepEnd, says_end
 
 SURVIVED_LINES = 300
@@ -193,9 +194,8 @@ class NodeEvents:
     """The events of one node (or pod) in one log, and what else it tells of itself.
 
     ``finished_at`` is the last line in which the launcher called this training a success; ``is_open`` tells
-    that it began and said nothing of an end. ``homes`` are the hosts of the ranks of the largest communicator
-    seen, of ``homes_of`` ranks; "" where two claim one. ``last_words`` is the line above the first report
-    that a process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
+    that it began and said nothing of an end. ``last_words`` is the line above the first report that a
+    process ended, ``success_said`` one at the log's end that calls something a success. ``asked_at``
     is the line in which the launcher first asked the training to end, 0 if in none. ``recorded`` is the cause
     that the launcher found, "" where its events do not tell. ``left_behind`` is the cause that ended the
     attempt before the last one.
@@ -210,8 +210,7 @@ class NodeEvents:
         self.recorded = ""
         self.collectives = Collectives()
         self.facts: dict[str, str] = {}
-        self.homes: dict[int, str] = {}
-        self.homes_of = 0
+        self.homes = Homes()
         self.lines_read = 0
         self.survived: list[Occurrence] = []
         self.left_behind: Occurrence | None = None
@@ -220,13 +219,6 @@ class NodeEvents:
         self.success_said: FirstError | None = None
         self._episode = Episode()
         self._decisive = Episode()
-
-    def live(self, rank: int, size: int, host: str) -> None:
-        """Take note of the host of a rank of a communicator of ``size``; smaller ones count ranks anew."""
-        if size > self.homes_of:
-            self.homes, self.homes_of = {}, size
-        if size == self.homes_of and (rank in self.homes or len(self.homes) < _MOST_WHERES):
-            self.homes[rank] = host if self.homes.get(rank, host) == host else ""
 
     def stand_on(self, host: str) -> None:
         """Take the host that all of it ran on, for what names none."""

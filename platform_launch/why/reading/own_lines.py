@@ -58,6 +58,7 @@ class OwnLines:
         """Read the event of a line, and the lines ``below`` it; return False if it meant nothing."""
         if event.id == "launch-opened":
             self._events.of(line.where).is_open = True
+            self._read_opening(event, line)
             return True
         if event.id in _ENDS_OF_LAUNCHES:
             self._events.of(line.where).is_open = False
@@ -84,6 +85,12 @@ class OwnLines:
         match = self._catalogue.goes_on(Match(signature, 0, where), texts)
         self._events.add(match, signature.role, line, where)
         return True
+
+    def _read_opening(self, event: Event, line: Line) -> None:
+        """Take note of the node that a launch began on, and of its ranks."""
+        node, count, host = (event.fields.get(name) for name in ("node_rank", "nproc_per_node", "host"))
+        if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
+            self._events.of(line.where).homes.stand(node, host, range(node * count, (node + 1) * count))
 
     def take_unread(self, number: int) -> None:
         """Take the events of kinds that no line of the log showed: its end was lost."""

@@ -67,8 +67,6 @@ _DUMPS = "Fatal Python error: "
 _THREAD = re.compile(r"(?:(Current thread)|Thread) 0x[\da-f]{4,16} .{0,40}\(most recent call first\):")
 _DUMPED = re.compile(r'\s*File "([^"]{1,400})", line (\d{1,7}) in (\S{1,200})')
 _LINES_OF_A_DUMP = 400
-# NCCL's start-up tells which rank a host has.
-_HOME = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What a log says of its job as a whole, by the name under which the verdict shows it.
 _FACTS = re.compile(r"rdzv_endpoint\s*[:=]\s*(?!None\b)(?P<peer>\w[^\s',:\]]*)(?::(?P<port>\d{1,5}))?")
 
@@ -229,8 +227,7 @@ class LogReader:
         node_events = self._events.of(line.where)
         if node_events.collectives.read(line):
             return True
-        if line.where.host is not None and (home := _HOME.search(line.text)):
-            node_events.live(int(home[1]), int(home[2]), line.where.host)
+        if node_events.homes.read(line, self._scanner.preceding):
             return True
         if not node_events.facts and (told := _FACTS.search(line.text)):
             node_events.facts.update({name: value for name, value in told.groupdict().items() if value})

@@ -1,0 +1,268 @@
+"""On which host a rank runs, and which rank a process is: told by lines that say nothing of a failure.
+
+NCCL's start-up, the lists of launchers, maps of MPI and the sentences in which programs greet; and where a
+log has both before a line, its prefixes. Two that contradict each other, as those of two attempts, tell
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from platform_launch.errors import TopologyError
+from platform_launch.hostlist import expand, expand_counts, short_name
+from platform_launch.why.lines.line import NOWHERE, Line, Location
+
+_ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", "none", "null")  # noqa: S104 - a name, not bound
+_MOST = 100_000
+_DIGITS = 5
+
+_NCCL = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
+# What NCCL, Open MPI and UCX begin their lines with, and Ray, which leaves its head's address out.
+_PROCESS = re.compile(
+    r"(?:^|[\s\[])(?P<host>[A-Za-z0-9][\w.-]{0,100}):0*(?P<pid>\d{1,10})(?::\d+ \[\d+\] |[\]:])"
+    r"|\([^()]{0,80}\bpid=(?P<ray_pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]+))?[,)]"
+)
+# torch names both ends of a socket of its store, the own one first.
+_SOCKET = re.compile(r"\bSocketImpl\(fd=-?\d+, addr=\[(?:::ffff:)?([\w.:-]+)\]:\d+")
+# DeepSpeed's runner lists the ranks of each host.
+_DEEPSPEED = re.compile(r"\bglobal_rank_mapping=defaultdict\(<class 'list'>, \{(.*)\}\)")
+_OF_A_HOST = re.compile(r"'([\w.:-]{1,253})': \[([\d, ]*)\]")
+# torchrun's agents print the outcome of the rendezvous over some lines, this one the last.
+_GLOBAL_RANKS = re.compile(r"\bglobal_ranks=\[(\d[\d, ]*)\]")
+_GROUP_RANK = re.compile(rb"\bgroup_rank=(\d{1,6})\b")
+_MASTER = re.compile(rb"\bmaster_addr=([\w.:-]+)")
+_LINES_OF_AN_OUTCOME = 12
+_JOINED = re.compile(r"The node '([\w.-]+)_\d+_\d+' has joined round \d+ of .* as rank (\d{1,6}) in a world")
+# Open MPI's map of the job, and where it bound processes.
+_MAP_NODE = re.compile(r"\bData for node: ([\w.-]+)")
+_MAP_RANK = re.compile(r"\bProcess (?:OMPI )?jobid: \S+ .*?\bProcess rank: (\d{1,7})\b")
+_BOUND = re.compile(r"\[([\w.-]+):(\d+)\] (?:MCW rank|Rank) (\d{1,7}) (?:is )?(?:not )?bound\b")
+_INTEL = re.compile(r"\bMPI startup\(\): (\d{1,7}) +(\d{1,10}) +([A-Za-z][\w.-]*) +\S")
+_RAY = re.compile(r"\bip=([\w.:]+), pid=(\d+)\) world_rank=(\d{1,7})\b")
+# A training that says who it is.
+_NAME = r"(?P<host>[A-Za-z0-9][\w.-]*[A-Za-z_.-][\w.-]*|[A-Za-z][\w.-]*)"
+_RANK = (
+    r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!machine )(?:(?:global|world)[_ ])?rank"
+    r"(?:[=:] ?| )\[?(?P<rank>\d{1,7})(?: ?(?:/|of) ?\d{1,7})?\]?"
+)
+_FIELDS = r"(?:[,;| ]{1,3}[\w ]{1,24}[=:] ?[\w./:-]{1,60}){0,6}[,;|() ]{1,3}"
+_HOST = rf"\b(?:host_?(?:name)?|node_?name)(?: ?= ?| ?: ?){_NAME}"
+_GREETING = re.compile(
+    rf"{_RANK}{_FIELDS}(?:(?:is )?(?:running )?on )?{_HOST}(?=$|[\s,;|)\]])"
+    rf"|{_HOST.replace('<host>', '<host_first>')}{_FIELDS}{_RANK.replace('<rank>', '<rank_then>')}(?![\w.])",
+    re.I,
+)
+_ON_HOST = re.compile(
+    rf"{_RANK}\)? ?(?:is |was )?(?:running |started |launched |alive |up )?"
+    rf"on (?:host|machine|node) {_NAME}(?=$|[\s,;|:)\]])",
+    re.I,
+)
+# The hosts of Slurm's job, and how many tasks it starts on each.
+_NODES = re.compile(
+    r"(?<![A-Za-z])(?:SLURM_(?:JOB_|STEP_)?)?NODE_?LIST(?: ?= ?|: ?)[\"']?([A-Za-z][\w.,\[\]-]{0,2000})", re.I
+)
+_TASKS_OF_NODES = re.compile(r"\bSLURM_(?:STEP_|N)?TASKS_PER_NODE ?[=:] ?[\"']?(\d[\d(x),]*)")
+_TASKS = re.compile(r"(?:\bSLURM_N(?:TASKS|PROCS) ?[=:] ?|\bNumTasks=)(\d{1,7})\b")
+# The command that starts processes on listed hosts, one after the other unless it says otherwise.
+_COMMAND = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,300}? -{1,2}(?:H|hosts?) (?P<hosts>[\w.:,-]+).*")
+_OTHERWISE = re.compile(
+    r" -{1,2}(?:map-by (?!slot)|rank-by (?!slot)|bynode\b|npernode\b|ppn\b|N |rankfile\b|rf )"
+)
+
+
+@dataclass
+class Homes:
+    """What one log tells of it.
+
+    ``ranks`` holds what each kind of line says, by the kind's name; ``size`` is how many ranks the largest
+    communicator seen has, as smaller ones count theirs anew; ``processes`` are hosts and process ids.
+    ``hosts`` are those of Slurm's job, ``counts`` how many tasks they have, ``total`` all of them.
+    """
+
+    ranks: dict[str, dict[int, Location]] = field(default_factory=dict)
+    nodes: dict[int, Location] = field(default_factory=dict)
+    processes: dict[tuple[str, str], int] = field(default_factory=dict)
+    size: int = 0
+    hosts: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    total: int = 0
+    _map_node: str = ""
+
+    def read(self, line: Line, preceding: Callable[[int], list[bytes]]) -> bool:
+        """Take what a line says; return True if that is all it says."""
+        text, rank = line.text, line.process.rank
+        if "NCCL INFO " in text and line.where.host is not None and (home := _NCCL.search(text)):
+            self._read_nccl(line.where.host, int(home[1]), int(home[2]), text)
+            return True
+        if rank is not None and line.where.host is not None:
+            self.live("prefixes", rank, line.where.host)
+        if rank is not None and "addr=[" in text and (socket := _SOCKET.search(text)):
+            self.live("sockets", rank, socket[1])
+        lower = text.lower()
+        if "rank" in lower:
+            self._read_ranks(line, preceding)
+        if "node" in lower or "slurm" in lower:
+            self._read_nodes(text)
+        if "MPI startup" in text and (found := _INTEL.search(text)):
+            self._run(found[3], found[2], int(found[1]))
+        if " -" in text and (found := _COMMAND.search(text)) and not _OTHERWISE.search(found[0]):
+            self._read_command(found["hosts"].split(","))
+        return False
+
+    def live(self, kind: str, rank: int, host: str) -> None:
+        """Take note of the host of a rank."""
+        if host.lower() not in _ITSELF:
+            _agree(self.ranks.setdefault(kind, {}), rank, Location(host=host))
+
+    def stand(self, node: int, host: str, ranks: Iterable[int] = ()) -> None:
+        """Take note of the host of a node of the job, and of its ranks."""
+        if host.lower() not in _ITSELF:
+            _agree(self.nodes, node, Location(host=host))
+        for rank in ranks:
+            _agree(self.ranks.setdefault("nodes", {}), rank, Location(node=node))
+
+    def merge(self, other: Homes) -> None:
+        """Add what another log tells."""
+        if other.size > self.size:
+            self.size = other.size
+            self.ranks.pop("nccl", None)
+        for kind, homes in other.ranks.items():
+            if kind != "nccl" or other.size == self.size:
+                for rank, home in homes.items():
+                    _agree(self.ranks.setdefault(kind, {}), rank, home)
+        for node, home in other.nodes.items():
+            _agree(self.nodes, node, home)
+        self.processes.update(other.processes)
+        self.hosts = self.hosts or other.hosts
+        self.counts = self.counts or other.counts
+        self.total = self.total or other.total
+
+    def of_rank(self, rank: int, world: int = 0) -> Location:
+        """Return the host of a rank, or else the number of its node; nowhere if that is not known.
+
+        Slurm's tasks are the ranks of a ``world`` where it started one for each.
+        """
+        told = [homes[rank] for homes in self.ranks.values() if rank in homes]
+        told = [self.of_node(home.node) if home.node is not None else home for home in told]
+        if not told and len(self.hosts) < self.total == world:
+            return self.of_task(rank)
+        # An address is another name of a host, and less of one.
+        named = sorted((home.host[0].isdigit(), home.host) for home in told if home.host)
+        alike = {short_name(host) for is_address, host in named if is_address == named[0][0]}
+        if NOWHERE in told or len(alike) > 1:
+            return NOWHERE
+        return Location(host=named[0][1]) if named else next(iter(told), NOWHERE)
+
+    def of_node(self, node: int) -> Location:
+        """Return the host of a node, else its number."""
+        home = self.nodes.get(node, NOWHERE)
+        return home if home != NOWHERE else Location(node=node)
+
+    def of_task(self, task: int) -> Location:
+        """Return the host on which Slurm starts a task, one after the other as it does by default."""
+        each, rest = divmod(self.total, len(self.hosts) or 1)
+        counts = self.counts * len(self.hosts) if len(self.counts) == 1 else self.counts
+        counts = counts or ((each,) * len(self.hosts) if not rest else ())
+        first = 0
+        for host, count in zip(self.hosts, counts, strict=False):
+            if first <= task < first + count:
+                return Location(host=host)
+            first += count
+        return NOWHERE
+
+    def of_process(self, host: str | None, shown: str) -> Location:
+        """Return the host and the rank of the process that wrote a line."""
+        for found in _PROCESS.finditer(shown):
+            pid, named = found["pid"] or found["ray_pid"], found["host"] or found["ip"] or host
+            ran = [
+                Location(host=on, rank=rank)
+                for (on, one), rank in self.processes.items()
+                if one == pid and on == (named or on)
+            ]
+            if len(ran) == 1:
+                return ran[0]
+        return NOWHERE
+
+    @property
+    def only(self) -> Location:
+        """The host of a job that has a single one."""
+        return Location(host=self.hosts[0]) if len(self.hosts) == 1 else NOWHERE
+
+    def _read_nccl(self, host: str, rank: int, size: int, text: str) -> None:
+        if size > self.size:
+            self.size = size
+            self.ranks.pop("nccl", None)
+            self.processes.clear()
+        if size == self.size:
+            self.live("nccl", rank, host)
+            if (process := _PROCESS.search(text)) and process["pid"]:
+                self.processes.setdefault((host, process["pid"]), rank)
+
+    def _run(self, host: str, process: str, rank: int) -> None:
+        self.live("map", rank, host)
+        if len(self.processes) < _MOST:
+            self.processes[host, process.lstrip("0")] = rank
+
+    def _read_ranks(self, line: Line, preceding: Callable[[int], list[bytes]]) -> None:
+        text = line.text
+        if found := _DEEPSPEED.search(text):
+            for host, ranks in _OF_A_HOST.findall(found[1]):
+                for rank in _numbers(ranks):
+                    self.live("deepspeed", rank, host)
+        elif found := _GLOBAL_RANKS.search(text):
+            self._read_outcome(_numbers(found[1]), line, preceding(_LINES_OF_AN_OUTCOME))
+        elif found := _JOINED.search(text):
+            self.stand(int(found[2]), found[1])
+        elif (found := _MAP_RANK.search(text)) and self._map_node:
+            self.live("map", int(found[1]), self._map_node)
+        elif (found := _BOUND.search(text)) or (found := _RAY.search(text)):
+            self._run(found[1], found[2], int(found[3]))
+        elif found := _GREETING.search(text) or _ON_HOST.search(text):
+            named = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
+            self.live("greeting", int(named["rank"]), named["host"].rstrip("."))
+
+    def _read_outcome(self, ranks: Sequence[int], line: Line, above: Sequence[bytes]) -> None:
+        """Read what the agent of a node tells of its ranks, if the lines above are its own."""
+        group = next((int(found[1]) for found in map(_GROUP_RANK.search, above) if found), -1)
+        master = next((found[1].decode() for found in map(_MASTER.search, above) if found), "localhost")
+        if group < 0 or not ranks or ranks[0] != group * len(ranks):
+            return
+        self.stand(group, line.where.host or (master if group == 0 else "localhost"), ranks)
+
+    def _read_nodes(self, text: str) -> None:
+        if found := _MAP_NODE.search(text):
+            self._map_node = found[1]
+        try:
+            if not self.hosts and (found := _NODES.search(text)):
+                self.hosts = expand(found[1].rstrip(".,"))
+            if not self.counts and (found := _TASKS_OF_NODES.search(text)):
+                self.counts = expand_counts(found[1])
+        except TopologyError:
+            return
+        if found := _TASKS.search(text):
+            self.total = int(found[1])
+
+    def _read_command(self, hosts: Sequence[str]) -> None:
+        """Read the hosts that mpirun fills one after the other, each with as many ranks as it says."""
+        first = 0
+        for host in hosts:
+            name, _, slots = host.partition(":")
+            count = int(slots) if slots.isdecimal() and len(slots) <= _DIGITS else 1
+            for rank in range(first, first + count):
+                self.live("command", rank, name)
+            first += count
+
+
+def _agree(homes: dict[int, Location], number: int, home: Location) -> None:
+    """Add what is told of a rank or node; two that contradict each other tell nothing."""
+    if number in homes or len(homes) < _MOST:
+        known = homes.setdefault(number, home)
+        same = short_name(known.host or "") == short_name(home.host or "") and known.node == home.node
+        homes[number] = known if same else NOWHERE
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.replace(",", " ").split() if len(part) <= _DIGITS]

@@ -30,7 +30,7 @@ STEMS = """
     collective communicator completion conflict connect corrupt couldnt crash credential cublas cuda cudnn
     cusparse cxxabi deadline denied deserializ divisible driver dumped duplicate econn edac ehost emptydir
     enet enospc ephemeral epipe errno error etime evict exceed exception exhausted exit expected expir fail
-    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile hostname ibvwc
+    fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
     identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
     interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
     lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun
@@ -46,11 +46,11 @@ STEMS = """
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked bind bound bus cant conda createsession dead deleted detected died down ecc ef eh ei ej
-    el ended ending eof err exit extensions ez file find finished flag full gtl hnp host inf joined link
-    locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside override pipe
-    port progress prte ready registered same see slots slurmntasks slurmntaskspernode slurmtaskspernode
-    slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed unhealthy use using
-    wandb warn worldrank xid
+    el ended ending eof err exit extensions ez file find finished flag full gtl hnp host[a-z]* inf joined
+    link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside override
+    pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode
+    slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed
+    unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.

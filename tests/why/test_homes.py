@@ -100,3 +100,34 @@ def test_launch_of_ours_tells_the_host_of_its_ranks(tmp_path: Path) -> None:
     log.write_text(f"{in_text(opened)}\n{_OF_RANK_5}", encoding="utf-8")
     beside(log).write_bytes(as_json(opened, 1))
     assert str(explain_paths([log]).where) == "node 1, host gn-8, rank 5"
+
+
+_WAITED = (
+    "[rank{rank}]:[E1127 10:11:12.123456789 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+    "Timeout(ms)=600000) ran for 600032 milliseconds before timing out.\n"
+)
+_TWO_NODES = (
+    "[INFO] [launch.py:164:main] global_rank_mapping=defaultdict(<class 'list'>, "
+    "{'gn-7': [0, 1], 'gn-8': [2, 3]})\n[INFO] [launch.py:165:main] dist_world_size=4\n"
+)
+
+
+def test_host_whose_ranks_alone_reported_no_timeout(explain_text: Explain) -> None:
+    verdict = explain_text(_TWO_NODES + "".join(_WAITED.format(rank=rank, number=812) for rank in (0, 1)))
+    assert str(verdict.where) == "host gn-8"
+    assert "ranks 2, 3 (host gn-8) reported no timeout: look there first" in verdict.notes
+
+
+def test_ranks_that_alone_report_a_timeout_are_told_with_how_many_there_are(explain_text: Explain) -> None:
+    verdict = explain_text("WORLD_SIZE=16\n" + _WAITED.format(rank=3, number=812))
+    assert (verdict.cause, str(verdict.where)) == ("nccl_watchdog", "rank 3")
+    assert [note.split(";")[0] for note in verdict.notes] == ["of 16 ranks only these report it: rank 3"]
+
+
+def test_first_collective_that_one_rank_tells_is_the_first_unless_it_worked_before(
+    explain_text: Explain,
+) -> None:
+    waited = _WAITED.format(rank=3, number=1)
+    assert explain_text(waited).cause == "first_collective"
+    assert explain_text(progress(30) + waited).cause == "nccl_watchdog"

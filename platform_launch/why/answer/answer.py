@@ -34,6 +34,7 @@ _HANDLES_SIGNALS = re.compile(r"/torch/utils/data/_utils/signal_handling\.py in 
 _TOLD_BY_THE_TABLE = {
     "ran-another": "collective_mismatch",
     "none-completed": "first_collective",
+    "none-completed-of": "first_collective",
     "waited-alike": "collective_stuck",
 }
 

@@ -57,18 +57,20 @@ def fill_place(
         table.merge(node_events.collectives)
     behind: int | None = None
     told: Note | None = None
+    missing: Sequence[int] = ()
     came_in_vain = waits or event.signature.id in _BARRIERS
     differ = event.signature.id == "collective_mismatch"
     if event.signature.has(SignatureTrait.WAITED) or differ:
-        behind, told = table.finding()
+        behind, told, missing = table.finding()
         if differ and behind is None:
             told = None  # the two that the event itself compares
     elif came_in_vain or _is_soon_after(event, table):
-        behind, told = table.absent()
-    if waits and (missing := event.details.get("missing ranks", "")).isdecimal():
-        behind = int(missing)
+        behind, told, missing = table.absent()
+    if waits and (named := event.details.get("missing ranks", "")).isdecimal():
+        behind = int(named)
+    home = _host_of_all(missing, nodes)
     if told is not None:
-        notes.append(told)
+        notes.append(_with_host(told, home))
     if gone := _gone(event, nodes):
         notes += [note("lost-by", place=where.note)] if where != NOWHERE else []
         where = Location(host=gone)
@@ -78,6 +80,8 @@ def fill_place(
             event.details.clear()  # of the rank that says it, with this one for its peer
     elif behind is None and (came_in_vain or (told is not None and told.id == "ran-another")):
         where = NOWHERE
+    if behind is None and home is not None and not _ends(event):
+        where = Location(host=home)
     timed_out = event.signature.has(SignatureTrait.WAITED) or event.signature.id == "gloo_timeout"
     still = table.still_runs if timed_out and behind is None else None
     if still is not None and still not in ranks:
@@ -282,6 +286,19 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     if not hosts:
         return where.filled(homes.of_rank(where.rank, world))
     return replace(where, host=hosts.pop()) if len(hosts) == 1 else where
+
+
+def _host_of_all(ranks: Sequence[int], nodes: Sequence[NodeEvents]) -> str | None:
+    """Return the host of several ranks, where it is known and the same for all."""
+    places = {_at_home(Location(rank=rank), nodes).host for rank in ranks[:_MOST_COMPARED]}
+    return places.pop() if len(places) == 1 and 1 < len(ranks) <= _MOST_COMPARED else None
+
+
+def _with_host(told: Note, host: str | None) -> Note:
+    """Return a note of ranks with the host that they have in common."""
+    if host is None:
+        return told
+    return note(told.id, **{**told.values, "ranks": note("ranks-on", ranks=told.values["ranks"], host=host)})
 
 
 def _numbered_process(where: Location, event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:

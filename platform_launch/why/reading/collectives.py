@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from platform_launch.why.lines.line import Line
 from platform_launch.why.lines.location_patterns import PART_GROUP
 from platform_launch.why.note import Note, note, ranks_named
+from platform_launch.why.reading.steps import shows_work
 
 _RANK = re.compile(r"\b[Rr]ank:? ?(\d{1,7})\b")
 _GROUP = re.compile(r"\[PG (?:ID )?(\S+)(?: PG GUID (\S+?))?[ \]]")
@@ -43,7 +45,9 @@ _READY = re.compile(r"\[ready ranks: ([\d, ]+)\]")
 # Lightning's roll call: one line a process, and one when all are there.
 _MEMBER = re.compile(r"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _ALL_CAME = "All distributed processes registered"
-_WORLD = re.compile(r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\bworld[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b")
+_WORLD = re.compile(
+    r"\bWORLD_SIZE[=: ]+(\d{1,7})\b|\b(?:dist_)?world[_ ]size[=: ]+(\d{1,7})\b|\bnranks (\d{1,7})\b"
+)
 # The command that starts the processes, where nothing that they say tells how many there are.
 _LAUNCHED = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,200}? -{1,2}np? (\d{1,7})\b")
 # srun's list of a step's tasks, where it ends those that are left some time after the first had ended.
@@ -51,6 +55,15 @@ _STILL_RUNS = re.compile(r"srun: (?:StepId=\S+ )?task (\d{1,7}): running$")
 _MOST_RANKS = 100_000
 # Ranks of one group that run different operations are not further apart than this.
 _NEAR = 8
+_LINES_OF_WORK = 100
+
+
+class Finding(NamedTuple):
+    """The rank that the others waited for, if it is one, a note that says so, and all that are not there."""
+
+    rank: int | None = None
+    told: Note | None = None
+    missing: Sequence[int] = ()
 
 
 @dataclass
@@ -82,10 +95,15 @@ class Collectives:
     # The only task that had not ended when srun ended the step.
     still_runs: int | None = None
     torn_report: int = 0
+    # Whether work stands above a first collective that torch numbers without saying what came before it.
+    worked: bool = False
     cut_off: bool = False
 
-    def read(self, line: Line) -> bool:
-        """Take what a line says; return True if that is all it says."""
+    def read(self, line: Line, preceding: Callable[[int], list[bytes]]) -> bool:
+        """Take what a line says; return True if that is all it says.
+
+        ``preceding`` returns up to so many lines of the log before it.
+        """
         text, rank = line.text, line.where.rank
         if member := _MEMBER.search(text):
             if not self._is_said_again(line, member[0]):
@@ -132,6 +150,7 @@ class Collectives:
             self._name_group(row, rank, int(at_work[1]))
         if work and row.sequence is None:
             row.sequence, row.operation, row.size = int(work[1]), work[2], work[3] or ""
+            self.worked |= row.sequence == 1 and any(map(shows_work, preceding(_LINES_OF_WORK)))
         elif work and not name and row.sequence != int(work[1]):
             # Numbers of several groups, which this version of torch does not name.
             row.mixed = True
@@ -176,15 +195,16 @@ class Collectives:
         self.awaited = other.awaited or self.awaited
         self.counted = max(self.counted, other.counted)
         self.cut_off |= other.cut_off
+        self.worked |= other.worked
         self.still_runs = other.still_runs if self.still_runs is None else self.still_runs
 
-    def finding(self) -> tuple[int | None, Note | None]:
-        """Return the rank that the others waited for, if the table tells it, and a note that says why."""
+    def finding(self) -> Finding:
+        """Return for whom others waited in a collective."""
         for name, rows in sorted(self._named().items(), key=lambda one: -len(one[1])):
             finding = self._behind(name, rows)
-            if finding[1]:
+            if finding.told:
                 return finding
-        return None, None
+        return Finding()
 
     def _named(self) -> dict[str, dict[int, _Progress]]:
         """Return the groups; the only one that has a name with the ranks whose line of it a torn log lost."""
@@ -195,24 +215,24 @@ class Collectives:
             return self.groups
         return {"": nameless | named[0]}
 
-    def absent(self) -> tuple[int | None, Note | None]:
-        """Return the rank that did not come where the others wait, if it is one, and a note of all."""
+    def absent(self) -> Finding:
+        """Return who did not come where the others wait."""
         came = self.barrier or set(self.members)
         if self.awaited and (beyond := sorted(rank for rank in came if rank >= self.awaited)):
             told = note("beyond-size", size=self.awaited, ranks=ranks_named(beyond))
-            return beyond[0] if len(beyond) == 1 else None, told
-        size = max(max(self.world_sizes, default=self.launched), max(came, default=-1) + 1)
+            return Finding(beyond[0] if len(beyond) == 1 else None, told)
+        size = max(self._size, max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
             # None that is known, or some came whose logs are not here.
-            return None, None
+            return Finding()
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):
-            return None, note("came-twice", ranks=ranks_named(twice), size=size)
+            return Finding(None, note("came-twice", ranks=ranks_named(twice), size=size))
         told = note("did-not-come", size=size, ranks=ranks_named(missing))
-        return missing[0] if len(missing) == 1 else None, told
+        return Finding(missing[0] if len(missing) == 1 else None, told, missing)
 
-    def _behind(self, name: str, rows: dict[int, _Progress]) -> tuple[int | None, Note | None]:
+    def _behind(self, name: str, rows: dict[int, _Progress]) -> Finding:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
         # Who waits in an operation has started it, and perhaps more.
         waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
@@ -221,7 +241,9 @@ class Collectives:
         if late and enqueued.keys() >= set(late):
             others = max(started.values())
             count = enqueued[late[0]]
-            return late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
+            return Finding(
+                late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
+            )
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
         operations: dict[str, list[int]] = {}
         for rank, row in rows.items():
@@ -231,47 +253,59 @@ class Collectives:
         if mixed or not _comparable(sequences, operations, named=bool(name)):
             sequences, operations = {}, {}
         if late := _lowest(sequences):
-            return late[0], note(
+            told = note(
                 "timed-out-behind",
                 ranks=ranks_named(late),
                 number=sequences[late[0]],
                 operation=rows[late[0]].operation,
                 others=max(sequences.values()),
             )
+            return Finding(late[0], told)
         if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
             return odd
         whole = name in ("", "0") or "default" in name
         if whole and not self.cut_off and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
-            return alone, note("no-timeout", ranks=ranks_named(missing))
+            return Finding(alone, note("no-timeout", ranks=ranks_named(missing)), missing)
+        size, ranks = self._size, ranks_named(sorted(rows))
+        few = whole and not self.cut_off and len(rows) * 2 < size and max(rows) < size
         if self._completed_none(rows):
-            return None, note("none-completed")
+            return Finding(
+                None, note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
+            )
+        if few:
+            return Finding(None, note("only-these", ranks=ranks, size=size))
         if len(rows) < 2:
-            return None, None
+            return Finding()
         if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
-            return None, note("waited-alike", ranks=ranks_named(sorted(rows)), number=min(sequences.values()))
-        return None, None
+            return Finding(None, note("waited-alike", ranks=ranks, number=min(sequences.values())))
+        return Finding()
+
+    @property
+    def _size(self) -> int:
+        """How many ranks there are, as far as the log tells."""
+        return max(self.world_sizes, default=self.launched)
 
     def _completed_none(self, rows: dict[int, _Progress]) -> bool:
         """Tell whether no rank got through the first operation; a single one must say so itself."""
         if len(rows) > 1:
             return all(row.completed in (-1, 0) or row.sequence == 1 for row in rows.values())
         elsewhere = any((row.completed or 0) > 0 for group in self.groups.values() for row in group.values())
-        return not elsewhere and all(row.completed == -1 and row.sequence == 1 for row in rows.values())
+        (row,) = rows.values()
+        none = row.completed == -1 or (row.completed is None and not row.mixed and not self.worked)
+        return not elsewhere and none and row.sequence == 1
 
     def _missing(self, rows: dict[int, _Progress]) -> list[int]:
         """Return the ranks that say nothing of any group, where most others of the whole job do."""
         reported = {rank for others in self.groups.values() for rank in others}
-        size = max(self.world_sizes, default=self.launched)
+        size = self._size
         if len(rows) > 1 and (not size or max(reported) >= size):
             size = max(reported) + 1  # what calls itself the world's size may count nodes
         missing = sorted(set(range(size)) - reported) if size <= _MOST_RANKS else []
         return missing if 0 < len(missing) <= len(rows) else []
 
 
-def _unlike(
-    rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool
-) -> tuple[int | None, Note] | None:
+def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool) -> Finding | None:
     """Return the rank that ran another operation than most, or on as many numbers as no other, and a note."""
     by_size = len(operations) == 1 and _ALIKE.issuperset(operations)
     if by_size:
@@ -290,7 +324,7 @@ def _unlike(
         other_ranks=ranks_named(sorted(many)),
         others=others_ran,
     )
-    return (few[0] if len(few) < len(many) else None), told
+    return Finding(few[0] if len(few) < len(many) else None, told)
 
 
 def _comparable(sequences: dict[int, int], operations: dict[str, list[int]], *, named: bool) -> bool:

@@ -225,7 +225,7 @@ class LogReader:
     def _take_surroundings(self, line: Line) -> bool:
         """Read what a line tells of its node and its job, be they well or not; return True if that is all."""
         node_events = self._events.of(line.where)
-        if node_events.collectives.read(line):
+        if node_events.collectives.read(line, self._scanner.preceding):
             return True
         if node_events.homes.read(line, self._scanner.preceding):
             return True
@@ -390,7 +390,7 @@ class LogReader:
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))
-        self._events.of(where).collectives.read(raised.line)
+        self._events.of(where).collectives.read(raised.line, self._scanner.preceding)
         doubtful = self._around.make_doubtful(reading.traceback)
         event = self._events.add(
             match, role, raised.line, where, raised, chain.start, reading.span, doubtful=doubtful

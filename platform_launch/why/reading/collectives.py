@@ -58,7 +58,7 @@ _NEAR = 8
 _LINES_OF_WORK = 100
 
 
-class Finding(NamedTuple):
+class WaitedFor(NamedTuple):
     """The rank that the others waited for, if it is one, a note that says so, and all that are not there."""
 
     rank: int | None = None
@@ -198,13 +198,13 @@ class Collectives:
         self.worked |= other.worked
         self.still_runs = other.still_runs if self.still_runs is None else self.still_runs
 
-    def finding(self) -> Finding:
+    def finding(self) -> WaitedFor:
         """Return for whom others waited in a collective."""
         for name, rows in sorted(self._named().items(), key=lambda one: -len(one[1])):
             finding = self._behind(name, rows)
             if finding.told:
                 return finding
-        return Finding()
+        return WaitedFor()
 
     def _named(self) -> dict[str, dict[int, _Progress]]:
         """Return the groups; the only one that has a name with the ranks whose line of it a torn log lost."""
@@ -215,24 +215,24 @@ class Collectives:
             return self.groups
         return {"": nameless | named[0]}
 
-    def absent(self) -> Finding:
+    def absent(self) -> WaitedFor:
         """Return who did not come where the others wait."""
         came = self.barrier or set(self.members)
         if self.awaited and (beyond := sorted(rank for rank in came if rank >= self.awaited)):
             told = note("beyond-size", size=self.awaited, ranks=ranks_named(beyond))
-            return Finding(beyond[0] if len(beyond) == 1 else None, told)
+            return WaitedFor(beyond[0] if len(beyond) == 1 else None, told)
         size = max(self._size, max(came, default=-1) + 1)
         missing = sorted(set(range(size)) - came) if size <= _MOST_RANKS and not self.all_came else []
         if not came or not missing or len(missing) == size or len(missing) > size - self.counted:
             # None that is known, or some came whose logs are not here.
-            return Finding()
+            return WaitedFor()
         twice = sorted(rank for rank, count in self.members.items() if count > 1)
         if len(twice) == len(missing):
-            return Finding(None, note("came-twice", ranks=ranks_named(twice), size=size))
+            return WaitedFor(None, note("came-twice", ranks=ranks_named(twice), size=size))
         told = note("did-not-come", size=size, ranks=ranks_named(missing))
-        return Finding(missing[0] if len(missing) == 1 else None, told, missing)
+        return WaitedFor(missing[0] if len(missing) == 1 else None, told, missing)
 
-    def _behind(self, name: str, rows: dict[int, _Progress]) -> Finding:
+    def _behind(self, name: str, rows: dict[int, _Progress]) -> WaitedFor:
         enqueued = {rank: row.enqueued for rank, row in rows.items() if row.enqueued is not None}
         # Who waits in an operation has started it, and perhaps more.
         waiting = {r: row.sequence for r, row in rows.items() if row.sequence is not None and not row.mixed}
@@ -241,7 +241,7 @@ class Collectives:
         if late and enqueued.keys() >= set(late):
             others = max(started.values())
             count = enqueued[late[0]]
-            return Finding(
+            return WaitedFor(
                 late[0], note("started-fewer", ranks=ranks_named(late), count=count, others=others)
             )
         sequences = {rank: row.sequence for rank, row in rows.items() if row.sequence is not None}
@@ -260,26 +260,26 @@ class Collectives:
                 operation=rows[late[0]].operation,
                 others=max(sequences.values()),
             )
-            return Finding(late[0], told)
+            return WaitedFor(late[0], told)
         if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
             return odd
         whole = name in ("", "0") or "default" in name
         if whole and not self.cut_off and (missing := self._missing(rows)):
             alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
-            return Finding(alone, note("no-timeout", ranks=ranks_named(missing)), missing)
+            return WaitedFor(alone, note("no-timeout", ranks=ranks_named(missing)), missing)
         size, ranks = self._size, ranks_named(sorted(rows))
         few = whole and not self.cut_off and len(rows) * 2 < size and max(rows) < size
         if self._completed_none(rows):
-            return Finding(
+            return WaitedFor(
                 None, note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
             )
         if few:
-            return Finding(None, note("only-these", ranks=ranks, size=size))
+            return WaitedFor(None, note("only-these", ranks=ranks, size=size))
         if len(rows) < 2:
-            return Finding()
+            return WaitedFor()
         if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:
-            return Finding(None, note("waited-alike", ranks=ranks, number=min(sequences.values())))
-        return Finding()
+            return WaitedFor(None, note("waited-alike", ranks=ranks, number=min(sequences.values())))
+        return WaitedFor()
 
     @property
     def _size(self) -> int:
@@ -305,7 +305,7 @@ class Collectives:
         return missing if 0 < len(missing) <= len(rows) else []
 
 
-def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool) -> Finding | None:
+def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, named: bool) -> WaitedFor | None:
     """Return the rank that ran another operation than most, or on as many numbers as no other, and a note."""
     by_size = len(operations) == 1 and _ALIKE.issuperset(operations)
     if by_size:
@@ -324,7 +324,7 @@ def _unlike(rows: dict[int, _Progress], operations: dict[str, list[int]], *, nam
         other_ranks=ranks_named(sorted(many)),
         others=others_ran,
     )
-    return Finding(few[0] if len(few) < len(many) else None, told)
+    return WaitedFor(few[0] if len(few) < len(many) else None, told)
 
 
 def _comparable(sequences: dict[int, int], operations: dict[str, list[int]], *, named: bool) -> bool:

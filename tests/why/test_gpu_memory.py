@@ -91,3 +91,60 @@ def test_what_others_hold_follows_from_what_pytorch_reserved(
 ) -> None:
     said = OLD.format("CUDA", "64.00 MiB", "15.50 GiB", free)
     assert explain_text(uncaught(said)).details.get("others hold", "") == held
+
+
+_ALLOCATOR = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 172.00 MiB. GPU 1 has a total capacity of "
+    "39.39 GiB of which 30.06 MiB is free. Of the allocated memory 38.80 GiB is allocated by PyTorch, and "
+    "100.50 KiB is reserved by PyTorch but unallocated."
+)
+
+
+def _raised_in(*places: str, message: str = _ALLOCATOR) -> str:
+    frames = "".join(f'  File "{file}", line 7, in {function}\n' for file, function in map(str.split, places))
+    return f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n{frames}{message}\n'
+
+
+_ENV = "/env/lib/python3.11/site-packages"
+_MODULE = f"{_ENV}/torch/nn/modules/module.py"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (_raised_in(f"{_ENV}/transformers/modeling_utils.py from_pretrained"), "gpu_memory_of_model"),
+        (
+            _raised_in(f"{_MODULE} to", f"{_MODULE} _apply"),
+            "gpu_memory_of_model",
+        ),
+        (
+            _raised_in(f"{_ENV}/deepspeed/runtime/engine.py _configure_distributed_model"),
+            "gpu_memory_of_model",
+        ),
+        (
+            _raised_in(f"{_ENV}/transformers/trainer.py training_step", f"{_MODULE} to"),
+            "cuda_out_of_memory",
+        ),
+        (_raised_in(f"{_ENV}/torch/nn/modules/linear.py forward"), "cuda_out_of_memory"),
+        (_raised_in(f"{_ENV}/torch/optim/adamw.py _init_group"), "gpu_memory_of_optimizer"),
+        (
+            _raised_in(f"{_ENV}/torch/optim/adamw.py step", *[f"{_MODULE} forward"] * 5),
+            "cuda_out_of_memory",
+        ),
+        (_raised_in(f"{_ENV}/torch/serialization.py restore_location"), "gpu_memory_of_checkpoint"),
+        (
+            _raised_in("train.py main", message="RuntimeError: CUDA error: out of memory"),
+            "gpu_memory_held_at_start",
+        ),
+    ],
+)
+def test_advice_fits_to_what_was_done_as_memory_ran_out(explain_text: Explain, log: str, cause: str) -> None:
+    assert explain_text(log).cause == cause
+
+
+def test_where_others_hold_the_memory_what_was_done_does_not_matter(explain_text: Explain) -> None:
+    held = _ALLOCATOR.replace("38.80 GiB is", "1.80 GiB is")
+    log = _raised_in(f"{_ENV}/transformers/modeling_utils.py from_pretrained", message=held)
+    verdict = explain_text(log)
+    assert verdict.cause == "cuda_out_of_memory"
+    assert verdict.fix.startswith("Other processes hold much of this GPU")

@@ -57,11 +57,15 @@ def verdict_of(
         # Ranks of different groups may happen to be at the same number.
         if told.id == "ran-another" and role is not SignatureRole.CAUSE:
             role = SignatureRole.SUSPECT
+    beside = _told_beside(event, nodes)
+    held = held_by_others({**beside, **event.details})
+    if raised is not None and not held:
+        signature = catalogue.narrowed(signature, raised.places, raised.whole_message)
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}
     if raised is not None:
-        unknown_kind = not signature.patterns and bool(raised.type)
+        unknown_kind = not event.signature.patterns and bool(raised.type)
         code = _code(raised, told=unknown_kind)
         if unknown_kind:
             title = shown(f"{raised.type}: {' '.join(raised.whole_message.split())}".removesuffix(": "))
@@ -84,12 +88,12 @@ def verdict_of(
     )
     facts = {name: value for node_events in nodes for name, value in node_events.facts.items()}
     details = {
-        **_told_beside(event, nodes),
+        **beside,
         **event.details,
         **words,
         **(facts if "peer" not in event.details and _is_meeting(signature.id) else {}),
     }
-    if held := held_by_others(details):
+    if held:
         details["others hold"] = held
     if rule:
         meaning, fix = advice(rule.id, words)

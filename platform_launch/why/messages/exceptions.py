@@ -73,7 +73,8 @@ class Raised:
     ``frame`` is the innermost one of the user's own code, ``innermost`` that of any code; ``entry`` the
     function of the outermost one, ``script`` the file that the program was started with, as far as the
     traceback shows it. ``more`` are the lines that the message goes on with. ``handling`` tells
-    that it came up while the exception before it was handled, not because of it.
+    that it came up while the exception before it was handled, not because of it. ``places`` are the files and
+    functions of all frames, one a line, the outermost first.
     """
 
     type: str
@@ -85,6 +86,7 @@ class Raised:
     innermost: TracebackFrame | None = None
     handling: bool = False
     script: str = ""
+    places: str = ""
 
     @property
     def text(self) -> str:

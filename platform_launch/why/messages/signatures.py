@@ -129,6 +129,9 @@ class Signature:
     explains: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     folded: str = ""
+    narrows: str = ""
+    frames: str = ""
+    message: str = ""
     raised: bool = False
     distinct: bool = False
     of_another: bool = False
@@ -166,6 +169,7 @@ class Catalogue:
             for event_id, *words in map(str.split, signature.events):
                 fields = [(name, value) for name, _, value in (word.partition("=") for word in words)]
                 self._by_event.setdefault(event_id, []).append((signature, fields))
+        self._narrower = [s for s in signatures if s.narrows]
         known = [s for s in signatures if s.role is not SignatureRole.NOISE and s.patterns]
         # The best first: the first hit is the answer, a cause before the consequence on the same line, and
         # what takes anything of its form last.
@@ -178,6 +182,17 @@ class Catalogue:
 
     def __getitem__(self, signature_id: str) -> Signature:
         return self._by_id[signature_id]
+
+    def narrowed(self, signature: Signature, frames: str, message: str) -> Signature:
+        """Return what a signature means where its exception was raised, or in these words.
+
+        ``frames`` are the places in the code, one a line, the outermost first.
+        """
+        for one in self._narrower:
+            said = one.narrows == signature.id and (not one.message or re.search(one.message, message))
+            if said and (not one.frames or re.search(one.frames, frames)):
+                return one
+        return signature
 
     def match_across(self, text: str, continued: Iterable[str]) -> Match | None:
         """Return what a line and what may be its rest show together, and neither by itself."""

@@ -92,6 +92,7 @@ _IMPORT = re.compile(r"^<frozen importlib|/importlib/")
 _LONGEST_LINES = 5000
 _LINES_TO_LINK = 30
 _MOST_MESSAGE_LINES = 12
+_MOST_PLACES = 100
 # The head of a traceback that torch.distributed.checkpoint prints below its own exception, of each rank that
 # could not do its part.
 _OF_RANK = re.compile(r".*Traceback \(most recent call last\): \(RANK (\d{1,7})\)")
@@ -353,6 +354,7 @@ def _raised(ending: re.Match[str], line: Line, frames: list[TracebackFrame], *, 
         frames[0].function if frames else "",
         innermost=inner[-1] if inner else None,
         handling=handling,
+        places="\n".join(frame.whole_place for frame in frames[-_MOST_PLACES:]),
         script=next(
             (frame.file for frame in own if frame.function == "<module>" and not _CELL.match(frame.file)), ""
         ),

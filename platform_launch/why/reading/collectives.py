@@ -291,7 +291,7 @@ class Collectives:
         if len(rows) > 1:
             return all(row.completed in (-1, 0) or row.sequence == 1 for row in rows.values())
         elsewhere = any((row.completed or 0) > 0 for group in self.groups.values() for row in group.values())
-        (row,) = rows.values()
+        row = next(iter(rows.values()), _Progress())
         none = row.completed == -1 or (row.completed is None and not row.mixed and not self.worked)
         return not elsewhere and none and row.sequence == 1
 

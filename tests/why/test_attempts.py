@@ -123,3 +123,16 @@ def test_answers_of_a_server_are_work(explain_text: Explain) -> None:
     served = 'INFO:     10.0.0.7:4242 - "POST /act HTTP/1.1" {code} OK\n'
     assert explain_text(first + MISSING + again + 20 * served.format(code=200)).kind == "nothing"
     assert explain_text(first + MISSING + again + 20 * served.format(code=500)).cause == "file_missing"
+
+
+@pytest.mark.parametrize(
+    "killed", ["Killed", "job.sh: line 9: 4007 Killed                  python prepare.py"]
+)
+def test_what_a_shell_began_behind_a_killed_program_failed_by_itself(
+    explain_text: Explain, killed: str
+) -> None:
+    verdict = explain_text(killed + "\n" + uncaught("KeyError: 'reward'"))
+    assert verdict.title == "KeyError: 'reward'"
+    assert "a process was killed (signal 9)" in verdict.notes[0]
+    missed = killed + "\n" + uncaught("FileNotFoundError: [Errno 2] No such file or directory: 'part-0.bin'")
+    assert explain_text(missed).cause == "killed"

@@ -308,3 +308,25 @@ def test_sizes_that_differ_while_a_sharded_checkpoint_is_loaded_are_of_its_world
 def test_a_path_that_a_page_put_on_the_next_line_belongs_to_the_message(explain_text: Explain) -> None:
     lines = "[rank3]: FileNotFoundError: [Errno 2] No such file or directory:\n         '/d/shard 7.npz'\n"
     assert explain_text(lines).details["path"] == "/d/shard 7.npz"
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "INFO:root:worker 1 has its samples",
+        "2026-03-04 10:11:12,345 - INFO - worker 1 has its samples",
+        "I0304 10:11:12.345678 4007 loader.py:88] worker 1 has its samples",
+        "gn-7:388:411 [3] NCCL INFO cudaDriverVersion 12040",
+        "Traceback (most recent call last):",
+    ],
+)
+def test_line_of_another_process_behind_a_message_is_no_part_of_it(
+    explain_text: Explain, behind: str
+) -> None:
+    verdict = explain_text(uncaught("KeyError: 'reward'").rstrip("\n") + behind + "\n")
+    assert verdict.title == "KeyError: 'reward'"
+
+
+def test_time_in_a_message_is_a_part_of_it(explain_text: Explain) -> None:
+    said = "ValueError: no data of 2026-03-04 10:11:12, nor of run_2026-03-04 10:11:12.5"
+    assert explain_text(uncaught(said)).title == said

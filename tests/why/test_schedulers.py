@@ -396,3 +396,18 @@ def test_host_of_the_job_that_slurm_requeues_below_a_refused_credential_refused_
     step = "slurmstepd: error: *** STEP 71.0 ON gn21 CANCELLED AT 2031-02-03T04:05:06 ***\n"
     assert explain_text(refused + verifying + step).where.host is None
     assert explain_text(refused + progress(30) + requeued).cause == "preempted"
+
+
+def test_rank_that_jsrun_noticed_first_is_the_one_that_failed(explain_text: Explain) -> None:
+    verdict = explain_text("ERROR:  One or more process (first noticed rank 5) terminated with signal 9\n")
+    assert (verdict.cause, str(verdict.where)) == ("killed", "rank 5")
+
+
+def test_process_that_horovodrun_ended_is_not_the_one_that_failed(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "Process 1 exit with status code 1.\n"
+        "Terminating remaining workers after failure of Process 1.\n"
+        "Process 0 exit with status code 143.\n"
+    )
+    assert (verdict.kind, str(verdict.where)) == ("unknown", "rank 1")
+    assert "rank 1 ended with exit code 1" in verdict.notes

@@ -49,6 +49,16 @@ _RUN_ON = re.compile(
     rb"|(?<=[^\r\n]{20}[\w.)!?])(?=(?:srun|slurmstepd): error: )"
     rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
 )
+# What another process begins a line with, behind the message of an exception whose line has not ended yet.
+_BEHIND_A_MESSAGE = re.compile(
+    rb"(?<=[a-zA-Z0-9.)'\"!?\]}])(?=Traceback \(most recent call last\):"
+    rb"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL):[a-zA-Z_][\w.]{0,60}:"
+    rb"|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,\] ]|\[?[EWIF]\d{4} \d\d:\d\d:\d\d\.)"
+    rb"|(?<=[.)'\"!?\]}])(?=[\w.-]{1,60}:\d{2,10}:\d{2,10} \[\d{1,3}\] NCCL )"
+)
+_RAISES = re.compile(
+    rb"(?:\[?[\w.:-]{1,40}\]?:? ){0,2}(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): "
+)
 _BAR_ENDS = re.compile(rb"(%\|[^|]{0,200}\| *[\d.]+\w?/[\d.]+\w? \[[^]\r]{3,120}\])(?=[^\s\r|])")
 
 
@@ -84,6 +94,8 @@ def unwrap(data: bytes) -> list[bytes]:
         data = _BAR_ENDS.sub(rb"\1\n", data)
     if b"%|" in data or b"wandb: " in data or b"[rank" in data or b"error: " in data:
         data = _RUN_ON.sub(b"\n", data)
+    if (b"Error: " in data or b"Exception: " in data) and _RAISES.match(data):
+        data = _BEHIND_A_MESSAGE.sub(b"\n", data)
     if b"sh: " in data and len(parts := _OF_HOSTS.split(data)) > 1:
         return [part for part in parts if part.strip()]
     if b"\n" in data:

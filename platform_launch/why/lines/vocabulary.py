@@ -45,7 +45,7 @@ STEMS = """
     walltime watchdog worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked bind bound bus cant conda createsession dead deleted detected died down ecc ef eh ei ej
+    activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef eh ei ej
     el ended ending eof err exit extensions ez file find finished flag full gtl hnp host[a-z]* inf joined
     link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside override
     pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode

@@ -32,6 +32,10 @@ _LEFT_WITHOUT = re.compile(r"NoneType|is not defined|referenced before assignmen
 _ENDS = frozenset(
     ("abort", "container_start", "killed", "mpi_start", "ray_actor_died", "slurm_launch", "terminated")
 )
+# What a shell says of a program that it waited for: what follows is of the next one, which with these errors
+# may miss what that one was to leave.
+_SAID_BY_SHELL = re.compile(r"(?:\S{1,200}: line \d{1,6}: +\d+ )?Killed\b")
+_MISSES = frozenset(("FileNotFoundError", "ImportError", "ModuleNotFoundError"))
 _FEW_LINES = 2
 _VAGUE = 1
 _LOOKBACK_LINES = 300
@@ -162,7 +166,9 @@ class Claims:
 def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = False) -> bool:
     """Tell whether an uncaught exception is no consequence of what a line above says, or an earlier job."""
     known, said = proof.signature, claim.signature
-    if proof.raised is None or said.exit_codes or _ENDS.intersection((said.id, *said.explains)):
+    if proof.raised is None:
+        return False
+    if (said.exit_codes or _ENDS.intersection((said.id, *said.explains))) and not _is_of_next(proof, claim):
         return False
     if known is said:
         return known.distinct and claim.raised is not None and claim.raised.text != proof.raised.text
@@ -174,3 +180,12 @@ def has_own_cause(proof: Occurrence, claim: Occurrence, *, later_job: bool = Fal
         return not swallowed if of_the_code else said.has(SignatureTrait.OFTEN_CAUGHT)
     telling = known.specificity > _VAGUE and (of_the_code or known.specificity >= said.specificity)
     return telling and known.id not in said.explains
+
+
+def _is_of_next(proof: Occurrence, claim: Occurrence) -> bool:
+    """Tell whether an exception ended a program that a shell began behind one that was killed."""
+    said = claim.signature.id == "killed" and _SAID_BY_SHELL.match(claim.shown) is not None
+    raised = proof.raised
+    if not said or raised is None or raised.entry != "<module>":
+        return False
+    return raised.type.rpartition(".")[2] in OF_THE_CODE - _MISSES

@@ -27,6 +27,7 @@ from platform_launch.why.reading.steps import (
 from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
+_ENDED_ALONG = (-15, 143)
 _MOST_LOOKS_AT_WORK = 200
 _MOST_LOOKS_FOR_PODS = 50
 
@@ -154,10 +155,17 @@ class LogEvents:
         """Take note of how a process ended."""
         self._leave_behind(ending.line.number)
         self.ended(ending.line)
+        if ending.exit_code in _ENDED_ALONG and self._ended_otherwise(ending):
+            ending = replace(ending, is_root=False)
         self.of(ending.where).end(ending, self._parting_lines)
         signature = self._catalogue.of_exit_code(ending.exit_code)
         if signature is not None and ending.is_root:
             self.add(Match(signature, 0, ending.where), signature.role, ending.line, ending.where)
+
+    def _ended_otherwise(self, ending: Ending) -> bool:
+        """Tell whether another process ended by itself before: launchers then end those that are left."""
+        before = (one for node_events in self._nodes.values() for one in node_events.episode.endings)
+        return any(one.exit_code not in _ENDED_ALONG and one.where != ending.where for one in before)
 
     def ended(self, line: Line) -> None:
         """Take note of a line that tells of an end: what stands right above was a process's last word."""

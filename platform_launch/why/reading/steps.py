@@ -30,6 +30,11 @@ _MPI = (
     re.compile(
         r"exit status of rank (?P<rank>\d+): (?:killed by signal (?P<number>\d+)|return code (?P<code>\d+))"
     ),
+    # Of LSF's jsrun.
+    re.compile(
+        r"\(first noticed rank (?P<rank>\d+)\) terminated with "
+        r"(?:signal (?P<number>\d+)|(?:exit )?(?:code|status) (?P<code>[1-9]\d*))"
+    ),
 )
 # Of the mpiexec of HPE Cray systems, with the host before it.
 _PALS = re.compile(

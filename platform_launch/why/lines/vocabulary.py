@@ -45,17 +45,18 @@ STEMS = """
     walltime watchdog worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef eh ei ej
-    el ended ending eof err exit extensions ez file find finished flag full gtl hnp host[a-z]* inf joined
-    link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside override
-    pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode
+    activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef
+    eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl hnp host[a-z]* inf
+    joined link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside
+    override pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode
     slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed
     unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.
 PHRASES = (
-    "after mpi_f", "api key", "bind to that", "be the same", "before mpi_i", "bootstrapping phase", "can't",
+    "after mpi_f", "api key", "backtrace [(]tid", "bind to that", "be the same", "before mpi_i",
+    "bootstrapping phase", "can't",
     "communication on port", "conda env", "could not find '", "createsession", "could not override", "dead",
     "deleted", "detected", "died", "direct launched", "ended before", "ended with", "extensions root",
     "file lock", "file named", "group finished", "gtl library", "has no attribute", "have permission",

@@ -29,7 +29,7 @@ _PROCESS = re.compile(
 _SOCKET = re.compile(r"\bSocketImpl\(fd=-?\d+, addr=\[(?:::ffff:)?([\w.:-]+)\]:\d+")
 # DeepSpeed's runner lists the ranks of each host.
 _DEEPSPEED = re.compile(r"\bglobal_rank_mapping=defaultdict\(<class 'list'>, \{(.*)\}\)")
-_OF_A_HOST = re.compile(r"'([\w.:-]{1,253})': \[([\d, ]*)\]")
+_OF_A_HOST = re.compile(r"'(?:[\w.-]{1,60}@)?([\w.:-]{1,253})': \[([\d, ]*)\]")
 # torchrun's agents print the outcome of the rendezvous over some lines, this one the last.
 _GLOBAL_RANKS = re.compile(r"\bglobal_ranks=\[(\d[\d, ]*)\]")
 _GROUP_RANK = re.compile(rb"\bgroup_rank=(\d{1,6})\b")

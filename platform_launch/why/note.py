@@ -59,7 +59,7 @@ ENGLISH = {
     "ran-another": "{ranks} ran {operation}; {other_ranks} ran {others}",
     "no-timeout": "{ranks} reported no timeout: look there first",
     "none-completed": "every rank that reports timed out in its first collective",
-    "none-completed-of": "{ranks}, which alone of {size} ranks reports, timed out in the first collective",
+    "none-completed-of": "of {size} ranks only these report, and from the first collective: {ranks}",
     "only-these": "of {size} ranks only these report it: {ranks}; the logs of the others tell who is behind",
     "waited-alike": "{ranks} all timed out at number {number}: none is behind",
     "came-twice": "{ranks} of {size} came twice: two nodes count themselves as the same one",

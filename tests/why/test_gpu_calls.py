@@ -151,7 +151,7 @@ def test_memory_that_nccl_did_not_get_is_likely_what_failed(explain_text: Explai
     others = "[Rank 3] Some NCCL operations have failed or timed out.\n"
     assert explain_text(REFUSED.replace("[TP0] ", "") + others).where.rank is None
     full = "gpu-1:7:9 [0] include/alloc.h:250 NCCL WARN Cuda failure 2 'out of memory'\n"
-    assert explain_text(full + REFUSED).cause == "cuda_out_of_memory"
+    assert explain_text(full + REFUSED).kind == "cause"
 
 
 def test_call_of_nccl_that_the_driver_refused_is_no_fault_of_the_node(explain_text: Explain) -> None:
@@ -204,7 +204,7 @@ def test_io_error_of_a_network_is_none_of_the_storage(explain_text: Explain) -> 
 
 def test_nccl_names_the_gpu_that_is_full(explain_text: Explain) -> None:
     verdict = explain_text("gn07:30:66 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'\n")
-    assert (verdict.cause, verdict.where.host, verdict.where.gpu) == ("cuda_out_of_memory", "gn07", "3")
+    assert (verdict.cause, verdict.where.host, verdict.where.gpu) == ("nccl_gpu_memory", "gn07", "3")
 
 
 PLUGIN = "gn07:95:31 [6] nccl_net_ofi_create_plugin:10 NCCL WARN NET/OFI aws-ofi-nccl initialization failed\n"

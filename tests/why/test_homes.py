@@ -30,6 +30,7 @@ _OF_RANK_5 = uncaught(_NAN, "[rank5]: ")
         "[0] rank=5 local_rank=1 world_size=8 hostname=gn-8 device=cuda:1",
         "Host: gn-8, rank: 5/8, local rank: 1",
         "hello from rank 5 of 8 on host gn-8",
+        "Hello from rank 5, thread 0, on gn-8. (core affinity = 8-15,72-79)",
         "SLURM_JOB_NODELIST=gn-[7-8]\nSLURM_NTASKS_PER_NODE=4\nSLURM_NTASKS=8\nWORLD_SIZE=8",
         "+ mpirun -np 8 -H gn-7:4,gn-8:4 -x NCCL_DEBUG=INFO python train.py",
         ("The node 'gn-8_4007_0' has joined round 0 of the rendezvous 'a1' as rank 1 in a world of size 2.\n"
@@ -131,3 +132,16 @@ def test_first_collective_that_one_rank_tells_is_the_first_unless_it_worked_befo
     waited = _WAITED.format(rank=3, number=1)
     assert explain_text(waited).cause == "first_collective"
     assert explain_text(progress(30) + waited).cause == "nccl_watchdog"
+
+
+def test_rank_that_alone_runs_on_a_host_is_named(explain_text: Explain) -> None:
+    one_each = "gn-7: [INFO] global_rank_mapping=defaultdict(<class 'list'>, {'gn-7': [0], 'gn-8': [1]})\n"
+    raised = uncaught(_NAN, "gn-8: ")
+    assert str(explain_text(one_each + raised).where) == "host gn-8, rank 1"
+    assert str(explain_text(_TWO_NODES + raised).where) == "host gn-8"
+
+
+def test_first_collective_of_some_ranks_tells_how_many_there_are(explain_text: Explain) -> None:
+    verdict = explain_text("WORLD_SIZE=4\n" + "".join(_WAITED.format(rank=rank, number=1) for rank in (1, 3)))
+    assert verdict.cause == "first_collective"
+    assert "of 4 ranks only these report, and from the first collective: ranks 1, 3" in verdict.notes

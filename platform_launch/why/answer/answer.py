@@ -59,8 +59,9 @@ def verdict_of(
             role = SignatureRole.SUSPECT
     beside = _told_beside(event, nodes)
     held = held_by_others({**beside, **event.details})
-    if raised is not None and not held:
-        signature = catalogue.narrowed(signature, raised.places, raised.whole_message)
+    if not held:
+        said = raised.whole_message if raised is not None else event.shown
+        signature = catalogue.narrowed(signature, raised.places if raised is not None else "", said)
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}

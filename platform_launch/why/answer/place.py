@@ -305,7 +305,9 @@ def _numbered_process(where: Location, event: Occurrence, nodes: Sequence[NodeEv
     """Add the rank of a process, where its line has its id and another line tells which rank has that."""
     if where.rank is not None or where.pod is not None or where.host != event.where.host:
         return where
-    return where.filled(_homes(nodes).of_process(where.host, event.shown))
+    homes = _homes(nodes)
+    where = where.filled(homes.of_process(where.host, event.shown))
+    return where.filled(homes.alone_on(where.host)) if where.host and event.of_one_process else where
 
 
 def _homes(nodes: Sequence[NodeEvents]) -> Homes:

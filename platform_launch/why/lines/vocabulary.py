@@ -46,11 +46,11 @@ STEMS = """
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
     activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef
-    eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl hnp host[a-z]* inf
-    joined link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside
-    override pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode
-    slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed
-    unhealthy use using wandb warn worldrank xid
+    eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl hello hnp
+    host[a-z]* inf joined link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom
+    orte outside override pipe port progress prte ready registered same see slots slurmntasks
+    slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate
+    terminated timed unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.

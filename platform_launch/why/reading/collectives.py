@@ -264,17 +264,18 @@ class Collectives:
         if len(set(sequences.values())) == 1 and (odd := _unlike(rows, operations, named=bool(name))):
             return odd
         whole = name in ("", "0") or "default" in name
-        if whole and not self.cut_off and (missing := self._missing(rows)):
+        missing = self._missing(rows) if whole and not self.cut_off else []
+        first = bool(sequences) and set(sequences.values()) == {1}
+        if missing and (len(missing) == 1 or not first):
             alone = missing[0] if len(missing) == 1 and (self.world_sizes or self.launched) else None
             return WaitedFor(alone, note("no-timeout", ranks=ranks_named(missing)), missing)
         size, ranks = self._size, ranks_named(sorted(rows))
-        few = whole and not self.cut_off and len(rows) * 2 < size and max(rows) < size
+        few = whole and not self.cut_off and len(rows) < size and max(rows) < size
         if self._completed_none(rows):
-            return WaitedFor(
-                None, note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
-            )
+            told = note("none-completed-of", ranks=ranks, size=size) if few else note("none-completed")
+            return WaitedFor(None, told, missing)
         if few:
-            return WaitedFor(None, note("only-these", ranks=ranks, size=size))
+            return WaitedFor(None, note("only-these", ranks=ranks, size=size), missing)
         if len(rows) < 2:
             return WaitedFor()
         if whole and self.world_sizes and len(sequences) == len(rows) and len(operations) == 1:

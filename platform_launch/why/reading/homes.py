@@ -16,6 +16,8 @@ from platform_launch.hostlist import expand, expand_counts, short_name
 from platform_launch.why.lines.line import NOWHERE, Line, Location
 
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", "none", "null")  # noqa: S104 - a name, not bound
+# What tells of all ranks at once.
+_LISTS = frozenset(("command", "deepspeed", "map"))
 _MOST = 100_000
 _DIGITS = 5
 
@@ -54,6 +56,10 @@ _GREETING = re.compile(
     rf"{_RANK}{_FIELDS}(?:(?:is )?(?:running )?on )?{_HOST}(?=$|[\s,;|)\]])"
     rf"|{_HOST.replace('<host>', '<host_first>')}{_FIELDS}{_RANK.replace('<rank>', '<rank_then>')}(?![\w.])",
     re.I,
+)
+_HELLO = re.compile(
+    r"(?i:\bhello\b.{0,20}? from) (?:rank|process) (?P<rank>\d{1,7})(?: (?:of|out of) \d{1,7}(?: \w+)?)?,?"
+    rf"(?: thread \d{{1,5}},)? on (?:host |node )?{_NAME}(?=$|[\s,;!|:)\]])"
 )
 _ON_HOST = re.compile(
     rf"{_RANK}\)? ?(?:is |was )?(?:running |started |launched |alive |up )?"
@@ -186,6 +192,18 @@ class Homes:
                 return ran[0]
         return NOWHERE
 
+    def alone_on(self, host: str) -> Location:
+        """Return the rank that alone runs on a host, as what lists all ranks says."""
+        found = NOWHERE
+        for kind, homes in self.ranks.items():
+            here = [rank for rank, home in homes.items() if short_name(home.host or "") == short_name(host)]
+            whole = kind in _LISTS or (kind == "nccl" and len(homes) == self.size)
+            if whole and len(here) > 1:
+                return NOWHERE
+            if whole and here and len(homes) > 1:
+                found = Location(rank=here[0])
+        return found
+
     @property
     def only(self) -> Location:
         """The host of a job that has a single one."""
@@ -220,7 +238,7 @@ class Homes:
             self.live("map", int(found[1]), self._map_node)
         elif (found := _BOUND.search(text)) or (found := _RAY.search(text)):
             self._run(found[1], found[2], int(found[3]))
-        elif found := _GREETING.search(text) or _ON_HOST.search(text):
+        elif found := _GREETING.search(text) or _ON_HOST.search(text) or _HELLO.search(text):
             named = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
             self.live("greeting", int(named["rank"]), named["host"].rstrip("."))
 

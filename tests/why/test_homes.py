@@ -145,3 +145,25 @@ def test_first_collective_of_some_ranks_tells_how_many_there_are(explain_text: E
     verdict = explain_text("WORLD_SIZE=4\n" + "".join(_WAITED.format(rank=rank, number=1) for rank in (1, 3)))
     assert verdict.cause == "first_collective"
     assert "of 4 ranks only these report, and from the first collective: ranks 1, 3" in verdict.notes
+
+
+def test_process_of_several_gpus_is_no_single_rank(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "gn-8:4007:4301 [0] NCCL INFO comm 0x7f51 rank 4 nranks 8 cudaDev 0 - Init COMPLETE\n"
+        "gn-8:4007:4302 [1] NCCL INFO comm 0x7f52 rank 5 nranks 8 cudaDev 1 - Init COMPLETE\n"
+        "[gn-8:4007:0:4310] Caught signal 11 (Segmentation fault: address not mapped to object at 0x17)\n"
+    )
+    assert str(verdict.where) == "host gn-8"
+
+
+def test_where_the_store_was_is_where_to_look(explain_text: Explain) -> None:
+    lost = "[rank5]:[W1126 12:00:01.5 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=64, "
+    verdict = explain_text(f"{lost}addr=[gn-8]:39562, remote=[gn-7]:29500): failed to recv, got 0 bytes\n")
+    assert (verdict.cause, str(verdict.where)) == ("store_lost", "host gn-7")
+    assert "the connection was lost by host gn-8, rank 5" in verdict.notes
+
+
+def test_shell_whose_program_was_killed_names_its_host_below(explain_text: Explain) -> None:
+    prompt = "(env) ann@gn-8:~/run$ "
+    assert str(explain_text(f"{progress(5)}Killed\n{prompt}\n").where) == "host gn-8"
+    assert str(explain_text(f"{progress(5)}Killed\nsee ann@gn-8: why?\n").where) == ""

@@ -20,14 +20,15 @@ from platform_launch.why.reading.steps import StepEnd
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
+_LOST = frozenset(("connection_lost", "store_lost"))
 _SOON_LINES = 20
 _FEW_TASKS = 2
 _FEW_LINES_BELOW = 2
 _CLOSE_LINES = 8
 _MOST_NAMED = 8
 _MOST_COMPARED = 64
-# As NCCL names who is at the other end of a connection.
-_PEER = re.compile(r"(?P<host>[\w.:-]*\w)<\d{1,5}>")
+# As NCCL and torch's store name who is at the other end of a connection.
+_PEER = re.compile(r"(?P<host>[\w.:-]*\w)<\d{1,5}>|\[(?:::ffff:)?(?P<store>[\w.:-]*\w)\]:\d{1,5}")
 _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104 - a name, not bound
 
 
@@ -72,7 +73,7 @@ def fill_place(
     if told is not None:
         notes.append(_with_host(told, home))
     if gone := _gone(event, nodes):
-        notes += [note("lost-by", place=where.note)] if where != NOWHERE else []
+        notes += [note("lost-by", place=_at_home(where, nodes).note)] if where != NOWHERE else []
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
@@ -175,12 +176,13 @@ def _was_only_killed(step: StepEnd, event: Occurrence) -> bool:
 def _gone(event: Occurrence, nodes: Sequence[NodeEvents]) -> str | None:
     """Return the host of the peer that closed a connection of NCCL's, unless it said the like before."""
     peer = _PEER.fullmatch(event.details.get("peer", ""))
-    if peer is None or event.signature.id != "connection_lost" or peer["host"] in _ITSELF:
+    host = (peer["host"] or peer["store"]) if peer is not None else None
+    if host is None or event.signature.id not in _LOST or host in _ITSELF:
         return None
-    name = _short(peer["host"])
+    name = _short(host)
     suffered = [e for n in nodes for e in n.episode.of_role(SignatureRole.CONSEQUENCE) if e is not event]
     before = (e.where.host for e in suffered if e.log == event.log and e.start < event.start)
-    return peer["host"] if name not in {_short(host or "") for host in (event.where.host, *before)} else None
+    return host if name not in {_short(host or "") for host in (event.where.host, *before)} else None
 
 
 def _short(host: str) -> str:

@@ -90,7 +90,7 @@ class Homes:
 
     ranks: dict[str, dict[int, Location]] = field(default_factory=dict)
     nodes: dict[int, Location] = field(default_factory=dict)
-    processes: dict[tuple[str, str], int] = field(default_factory=dict)
+    processes: dict[tuple[str, str], int | None] = field(default_factory=dict)
     size: int = 0
     hosts: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
@@ -186,7 +186,7 @@ class Homes:
             ran = [
                 Location(host=on, rank=rank)
                 for (on, one), rank in self.processes.items()
-                if one == pid and on == (named or on)
+                if one == pid and on == (named or on) and rank is not None
             ]
             if len(ran) == 1:
                 return ran[0]
@@ -217,7 +217,9 @@ class Homes:
         if size == self.size:
             self.live("nccl", rank, host)
             if (process := _PROCESS.search(text)) and process["pid"]:
-                self.processes.setdefault((host, process["pid"]), rank)
+                key = host, process["pid"]
+                # One process may hold several GPUs, each a rank.
+                self.processes[key] = rank if self.processes.get(key, rank) == rank else None
 
     def _run(self, host: str, process: str, rank: int) -> None:
         self.live("map", rank, host)

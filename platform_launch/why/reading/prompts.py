@@ -18,6 +18,22 @@ _OF_THE_MACHINE = re.compile(
     rb"(?:torchrun|python[\d.]{0,6} +-m +torch\.distributed\.(?:launch|run)) "
 )
 
+# What a shell says of a program that a signal ended, right above its next prompt.
+_ENDED = re.compile(
+    r"(?:Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)(?: \(core dumped\))?\s*$"
+)
+_NEXT_PROMPT = re.compile(
+    rb"(?:\([\w.-]{1,60}\) ?){0,3}\[?[\w.-]{1,60}@(?P<host>[A-Za-z][\w.-]{0,200})"
+    rb"[: ][^\r\n#$%]{0,120}?\]? *[#$%](?:\s|$)"
+)
+
+
+def host_of_shell(text: str, following: Iterable[bytes]) -> str | None:
+    """Return the host whose shell says how a program ended, if its prompt follows."""
+    below = next((data for data in following if data.strip()), b"") if _ENDED.match(text) else b""
+    prompt = _NEXT_PROMPT.match(below)
+    return prompt["host"].decode() if prompt else None
+
 
 def host_of_prompt(preceding: Iterable[bytes]) -> str | None:
     """Return the host that the nearest prompt above names, if its command tells of that host."""

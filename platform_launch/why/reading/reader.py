@@ -319,7 +319,7 @@ class LogReader:
         elif where == NOWHERE:
             where = pod_in_row(line.text)
         if (where.host, where.rank, where.pod) == (None, None, None):
-            where = replace(where, host=self._around.host_of_prompt())
+            where = replace(where, host=self._around.host_of_prompt(line.text))
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS

@@ -12,10 +12,11 @@ from platform_launch.why.messages.tracebacks import Traceback
 from platform_launch.why.reading.code import are_of_a_program
 from platform_launch.why.reading.mentions import LINES_OF_A_CHANGE, is_of_a_change
 from platform_launch.why.reading.pods import of_same_pod, was_placed
-from platform_launch.why.reading.prompts import LINES_OF_OUTPUT, host_of_prompt
+from platform_launch.why.reading.prompts import LINES_OF_OUTPUT, host_of_prompt, host_of_shell
 from platform_launch.why.reading.quoted import LINES_AROUND, is_doubtful, is_repeated
 
 _LINES_OF_CODE = 8
+_LINES_TO_PROMPT = 2
 _LINES_OF_WHAT_PASSED = 40
 # A log that fails in every line must not have its neighbours read as often.
 _MOST_LOOKS_AT_CODE = 500
@@ -75,8 +76,10 @@ class Surroundings:
         said = ([*map(self._text, lines)] for lines in (above[behind:], below[:LINES_AROUND]))
         return is_doubtful(next(said), plain(opening), next(said))
 
-    def host_of_prompt(self) -> str | None:
+    def host_of_prompt(self, text: str) -> str | None:
         """Return the host on which a command was asked for, of whose output the current line is."""
+        if host := host_of_shell(text, self._scanner.following(_LINES_TO_PROMPT)):
+            return host
         if self._looks_above >= _MOST_LOOKS_ABOVE:
             return None
         self._looks_above += 1

@@ -317,6 +317,7 @@ def test_a_path_that_a_page_put_on_the_next_line_belongs_to_the_message(explain_
         "2026-03-04 10:11:12,345 - INFO - worker 1 has its samples",
         "I0304 10:11:12.345678 4007 loader.py:88] worker 1 has its samples",
         "gn-7:388:411 [3] NCCL INFO cudaDriverVersion 12040",
+        "[rank1]:[W1127 10:11:12.345678901 ProcessGroupNCCL.cpp:1250] Warning: not destroyed",
         "Traceback (most recent call last):",
     ],
 )

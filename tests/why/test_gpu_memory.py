@@ -157,3 +157,10 @@ def test_memory_that_nccl_found_none_of_is_no_matter_of_the_batch(explain_text: 
     last = "ncclUnhandledCudaError: Call to a function failed.\nLast error:\nCuda failure 2 'out of memory'"
     raised = explain_text(uncaught(said) + last + "\n")
     assert raised.cause == "nccl_gpu_memory"
+
+
+def test_ranks_that_load_a_checkpoint_onto_one_gpu(explain_text: Explain) -> None:
+    held = _ALLOCATOR.replace("38.80 GiB is", "9.80 GiB is")
+    verdict = explain_text(_raised_in(f"{_ENV}/torch/serialization.py persistent_load", message=held))
+    assert verdict.cause == "gpu_memory_of_checkpoint"
+    assert verdict.fix.startswith("Other processes hold much of this GPU, and most likely")

@@ -167,3 +167,31 @@ def test_shell_whose_program_was_killed_names_its_host_below(explain_text: Expla
     prompt = "(env) ann@gn-8:~/run$ "
     assert str(explain_text(f"{progress(5)}Killed\n{prompt}\n").where) == "host gn-8"
     assert str(explain_text(f"{progress(5)}Killed\nsee ann@gn-8: why?\n").where) == ""
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "TCPStore(host=gn-7, port=29500, world_size=8, rank=5)",
+        "init: rank=5, world_size=8, host=gn-7, backend=nccl, init_method=tcp://gn-7:29500",
+        "+ mpirun -np 8 -H gn-7,gn-8 python train.py",
+    ],
+)
+def test_host_that_need_not_be_that_of_the_rank_is_none(told: str, explain_text: Explain) -> None:
+    assert str(explain_text(f"{told}\n{_OF_RANK_5}").where) == "rank 5"
+
+
+def test_nodes_of_the_last_job_in_a_file_count(explain_text: Explain) -> None:
+    jobs = "".join(f"SLURM_JOB_NODELIST={host}\nstarted\n" for host in ("gn-7", "gn-8"))
+    assert str(explain_text(jobs + uncaught(_NAN)).where) == "host gn-8"
+
+
+def test_host_of_the_ranks_that_did_not_come_to_the_meeting(explain_text: Explain) -> None:
+    came = "".join(
+        f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/4\n" for rank in (0, 1)
+    )
+    in_vain = "RuntimeError: Timed out after 1801 seconds waiting for clients. 2/4 clients joined."
+    job = "SLURM_JOB_NODELIST=gn-[7-8]\nSLURM_NTASKS=4\n"
+    verdict = explain_text(job + came + uncaught(in_vain, "[rank0]: "))
+    assert (verdict.cause, str(verdict.where)) == ("rendezvous_timeout", "host gn-8")
+    assert "of 4 ranks these did not come, as far as the logs tell: ranks 2, 3 (host gn-8)" in verdict.notes

@@ -59,9 +59,8 @@ def verdict_of(
             role = SignatureRole.SUSPECT
     beside = _told_beside(event, nodes)
     held = held_by_others({**beside, **event.details})
-    if not held:
-        said = raised.whole_message if raised is not None else event.shown
-        signature = catalogue.narrowed(signature, raised.places if raised is not None else "", said)
+    said, places = (raised.whole_message, raised.places) if raised is not None else (event.shown, "")
+    signature = catalogue.narrowed(signature, places, said, held=bool(held))
     title, code = signature.title, None
     rule: ExceptionRule | None = None
     words: dict[str, str] = {}

@@ -60,6 +60,8 @@ def fill_place(
     told: Note | None = None
     missing: Sequence[int] = ()
     came_in_vain = waits or event.signature.id in _BARRIERS
+    if event.signature.id == "rendezvous_timeout" and table.members:
+        came_in_vain = table.absent().told is not None
     differ = event.signature.id == "collective_mismatch"
     if event.signature.has(SignatureTrait.WAITED) or differ:
         behind, told, missing = table.finding()
@@ -69,11 +71,12 @@ def fill_place(
         behind, told, missing = table.absent()
     if waits and (named := event.details.get("missing ranks", "")).isdecimal():
         behind = int(named)
-    home = _host_of_all(missing, nodes)
+    homes = _homes(nodes)
+    home = _host_of_all(missing, nodes, homes)
     if told is not None:
         notes.append(_with_host(told, home))
     if gone := _gone(event, nodes):
-        notes += [note("lost-by", place=_at_home(where, nodes).note)] if where != NOWHERE else []
+        notes += [note("lost-by", place=_at_home(where, nodes, homes).note)] if where != NOWHERE else []
         where = Location(host=gone)
     if behind is not None and behind != where.rank and not _ends(event):
         where = Location(rank=behind)
@@ -101,7 +104,7 @@ def fill_place(
     where = _with_steps(where, steps, ended=ending is not None)
     if where == NOWHERE and event.is_proof and event.count == 1:
         where = _ended_at_once(event, nodes)
-    where = _at_home(_numbered_process(where, event, nodes), nodes)
+    where = _at_home(_numbered_process(where, event, homes), nodes, homes)
     if where == NOWHERE and event.of_one_process and not came_in_vain:
         where = _beside(event, nodes) or _only_ended(nodes)
     elif where == event.where == Location(host=where.host) and event.role is SignatureRole.CAUSE:
@@ -154,7 +157,7 @@ def place_of_error(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     steps = _steps(nodes)
     if all(step.was_cancelled for step in steps):
         steps = []
-    return _at_home(_with_steps(where, steps, ended=False), nodes)
+    return _at_home(_with_steps(where, steps, ended=False), nodes, _homes(nodes))
 
 
 def _ends(event: Occurrence) -> bool:
@@ -262,22 +265,18 @@ def _only_ended(nodes: Sequence[NodeEvents]) -> Location:
     return common_place([place for event in summaries for place in event.wheres if place != NOWHERE])
 
 
-def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
+def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Location:
     """Add the host of a process, where the logs tell elsewhere on which host it runs."""
     if where.pod is not None or where.host is not None:
         return where
-    homes, table = _homes(nodes), Collectives()
-    for node_events in nodes:
-        table.merge(node_events.collectives)
     if where.node is not None:
-        return where.filled(homes.of_node(where.node))
+        return where.filled(homes.opened.get(where.node, NOWHERE))
     home = homes.only
     if where.task is not None:
         home = home.filled(homes.of_task(where.task))
     if where.rank is None:
         return where.filled(home)
-    world = max(table.world_sizes, default=0)
-    hosts = {home.host, homes.of_rank(where.rank, world).host} - {None}
+    hosts = {host for host in (home.host, homes.of_rank(where.rank).host) if host}
     hosts |= {
         ending.where.host
         for node_events in nodes
@@ -286,13 +285,13 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents]) -> Location:
     }
     hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
     if not hosts:
-        return where.filled(homes.of_rank(where.rank, world))
-    return replace(where, host=hosts.pop()) if len(hosts) == 1 else where
+        return where.filled(homes.of_rank(where.rank))
+    return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
 
 
-def _host_of_all(ranks: Sequence[int], nodes: Sequence[NodeEvents]) -> str | None:
+def _host_of_all(ranks: Sequence[int], nodes: Sequence[NodeEvents], homes: Homes) -> str | None:
     """Return the host of several ranks, where it is known and the same for all."""
-    places = {_at_home(Location(rank=rank), nodes).host for rank in ranks[:_MOST_COMPARED]}
+    places = {_at_home(Location(rank=rank), nodes, homes).host for rank in ranks[:_MOST_COMPARED]}
     return places.pop() if len(places) == 1 and 1 < len(ranks) <= _MOST_COMPARED else None
 
 
@@ -303,11 +302,10 @@ def _with_host(told: Note, host: str | None) -> Note:
     return note(told.id, **{**told.values, "ranks": note("ranks-on", ranks=told.values["ranks"], host=host)})
 
 
-def _numbered_process(where: Location, event: Occurrence, nodes: Sequence[NodeEvents]) -> Location:
+def _numbered_process(where: Location, event: Occurrence, homes: Homes) -> Location:
     """Add the rank of a process, where its line has its id and another line tells which rank has that."""
     if where.rank is not None or where.pod is not None or where.host != event.where.host:
         return where
-    homes = _homes(nodes)
     where = where.filled(homes.of_process(where.host, event.shown))
     return where.filled(homes.alone_on(where.host)) if where.host and event.of_one_process else where
 
@@ -316,6 +314,7 @@ def _homes(nodes: Sequence[NodeEvents]) -> Homes:
     homes = Homes()
     for node_events in nodes:
         homes.merge(node_events.homes)
+        homes.world = max(homes.world, *node_events.collectives.world_sizes, 0)
     return homes
 
 

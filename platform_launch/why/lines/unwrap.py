@@ -45,13 +45,13 @@ _GLUED = re.compile(
 )
 # What another process writes right behind a line that has not ended, and a bar of tqdm behind or before one.
 _RUN_ON = re.compile(
-    rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]: )"
+    rb"(?<=[^\r\n]{20}[\w.)'\"!?])(?=wandb: [A-Z\xf0]|\[rank\d{1,5}\]:[ \[])"
     rb"|(?<=[^\r\n]{20}[\w.)!?])(?=(?:srun|slurmstepd): error: )"
     rb"|(?:(?<=[^\s:\d])(?= {0,3}\d)|(?<=\d)(?= {1,3}\d))(?= {0,3}\d{1,3}%\|[^|]{0,200}\| *[\d.]+\w?/)"
 )
 # What another process begins a line with, behind the message of an exception whose line has not ended yet.
 _BEHIND_A_MESSAGE = re.compile(
-    rb"(?<=[a-zA-Z0-9.)'\"!?\]}])(?=Traceback \(most recent call last\):"
+    rb"(?<=[a-zA-Z0-9.)'\"!?\]}])(?=Traceback \(most recent call last\):|\[rank\d{1,5}\]:"
     rb"|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL):[a-zA-Z_][\w.]{0,60}:"
     rb"|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,\] ]|\[?[EWIF]\d{4} \d\d:\d\d:\d\d\.)"
     rb"|(?<=[.)'\"!?\]}])(?=[\w.-]{1,60}:\d{2,10}:\d{2,10} \[\d{1,3}\] NCCL )"

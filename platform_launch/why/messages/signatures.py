@@ -183,12 +183,15 @@ class Catalogue:
     def __getitem__(self, signature_id: str) -> Signature:
         return self._by_id[signature_id]
 
-    def narrowed(self, signature: Signature, frames: str, message: str) -> Signature:
+    def narrowed(self, signature: Signature, frames: str, message: str, *, held: bool = False) -> Signature:
         """Return what a signature means where its exception was raised, or in these words.
 
-        ``frames`` are the places in the code, one a line, the outermost first.
+        ``frames`` are the places in the code, one a line, the outermost first. Where other processes have
+        ``held`` a GPU's memory, only what has advice for that counts.
         """
         for one in self._narrower:
+            if held and not one.fix_others_hold:
+                continue
             said = one.narrows == signature.id and (not one.message or re.search(one.message, message))
             if said and (not one.frames or re.search(one.frames, frames)):
                 return one

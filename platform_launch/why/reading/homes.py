@@ -66,6 +66,8 @@ _ON_HOST = re.compile(
     rf"on (?:host|machine|node) {_NAME}(?=$|[\s,;|:)\]])",
     re.I,
 )
+# Where the host may be that of the store, which all ranks name.
+_OF_ANOTHER = re.compile(r"port\b|master|addr|server|store|tcp:|endpoint|rdzv|connect", re.I)
 # The hosts of Slurm's job, and how many tasks it starts on each.
 _NODES = re.compile(
     r"(?<![A-Za-z])(?:SLURM_(?:JOB_|STEP_)?)?NODE_?LIST(?: ?= ?|: ?)[\"']?([A-Za-z][\w.,\[\]-]{0,2000})", re.I
@@ -74,6 +76,7 @@ _TASKS_OF_NODES = re.compile(r"\bSLURM_(?:STEP_|N)?TASKS_PER_NODE ?[=:] ?[\"']?(
 _TASKS = re.compile(r"(?:\bSLURM_N(?:TASKS|PROCS) ?[=:] ?|\bNumTasks=)(\d{1,7})\b")
 # The command that starts processes on listed hosts, one after the other unless it says otherwise.
 _COMMAND = re.compile(r"\b(?:horovodrun|mpirun|mpiexec)\b.{0,300}? -{1,2}(?:H|hosts?) (?P<hosts>[\w.:,-]+).*")
+_PROCESSES = re.compile(r" -{1,2}np? (\d{1,6})\b")
 _OTHERWISE = re.compile(
     r" -{1,2}(?:map-by (?!slot)|rank-by (?!slot)|bynode\b|npernode\b|ppn\b|N |rankfile\b|rf )"
 )
@@ -84,14 +87,17 @@ class Homes:
     """What one log tells of it.
 
     ``ranks`` holds what each kind of line says, by the kind's name; ``size`` is how many ranks the largest
-    communicator seen has, as smaller ones count theirs anew; ``processes`` are hosts and process ids.
+    communicator seen has, as smaller ones count theirs anew; ``nodes`` are torchrun's, which counts them by
+    itself, ``opened`` those of launches of this launcher; ``processes`` are hosts and process ids.
     ``hosts`` are those of Slurm's job, ``counts`` how many tasks they have, ``total`` all of them.
     """
 
     ranks: dict[str, dict[int, Location]] = field(default_factory=dict)
     nodes: dict[int, Location] = field(default_factory=dict)
+    opened: dict[int, Location] = field(default_factory=dict)
     processes: dict[tuple[str, str], int | None] = field(default_factory=dict)
     size: int = 0
+    world: int = 0
     hosts: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     total: int = 0
@@ -115,7 +121,7 @@ class Homes:
         if "MPI startup" in text and (found := _INTEL.search(text)):
             self._run(found[3], found[2], int(found[1]))
         if " -" in text and (found := _COMMAND.search(text)) and not _OTHERWISE.search(found[0]):
-            self._read_command(found["hosts"].split(","))
+            self._read_command(found["hosts"].split(","), _PROCESSES.search(found[0]))
         return False
 
     def live(self, kind: str, rank: int, host: str) -> None:
@@ -130,6 +136,12 @@ class Homes:
         for rank in ranks:
             _agree(self.ranks.setdefault("nodes", {}), rank, Location(node=node))
 
+    def open(self, node: int, host: str, ranks: Iterable[int]) -> None:
+        """Take note of the host that a launch began on, of its node and its ranks."""
+        _agree(self.opened, node, Location(host=host))
+        for rank in ranks:
+            self.live("opened", rank, host)
+
     def merge(self, other: Homes) -> None:
         """Add what another log tells."""
         if other.size > self.size:
@@ -139,21 +151,25 @@ class Homes:
             if kind != "nccl" or other.size == self.size:
                 for rank, home in homes.items():
                     _agree(self.ranks.setdefault(kind, {}), rank, home)
-        for node, home in other.nodes.items():
-            _agree(self.nodes, node, home)
+        for mine, others in ((self.nodes, other.nodes), (self.opened, other.opened)):
+            for node, home in others.items():
+                _agree(mine, node, home)
         self.processes.update(other.processes)
-        self.hosts = self.hosts or other.hosts
+        if self.hosts and other.hosts and self.hosts != other.hosts:
+            self.hosts = ()
+        else:
+            self.hosts = self.hosts or other.hosts
         self.counts = self.counts or other.counts
         self.total = self.total or other.total
 
-    def of_rank(self, rank: int, world: int = 0) -> Location:
+    def of_rank(self, rank: int) -> Location:
         """Return the host of a rank, or else the number of its node; nowhere if that is not known.
 
-        Slurm's tasks are the ranks of a ``world`` where it started one for each.
+        Slurm's tasks are the ranks of the ``world`` where it started one for each.
         """
         told = [homes[rank] for homes in self.ranks.values() if rank in homes]
         told = [self.of_node(home.node) if home.node is not None else home for home in told]
-        if not told and len(self.hosts) < self.total == world:
+        if not told and len(self.hosts) < self.total == self.world:
             return self.of_task(rank)
         # An address is another name of a host, and less of one.
         named = sorted((home.host[0].isdigit(), home.host) for home in told if home.host)
@@ -240,7 +256,9 @@ class Homes:
             self.live("map", int(found[1]), self._map_node)
         elif (found := _BOUND.search(text)) or (found := _RAY.search(text)):
             self._run(found[1], found[2], int(found[3]))
-        elif found := _GREETING.search(text) or _ON_HOST.search(text) or _HELLO.search(text):
+        elif _OF_ANOTHER.search(text) is None and (
+            found := _GREETING.search(text) or _ON_HOST.search(text) or _HELLO.search(text)
+        ):
             named = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
             self.live("greeting", int(named["rank"]), named["host"].rstrip("."))
 
@@ -256,17 +274,22 @@ class Homes:
         if found := _MAP_NODE.search(text):
             self._map_node = found[1]
         try:
-            if not self.hosts and (found := _NODES.search(text)):
+            if found := _NODES.search(text):
                 self.hosts = expand(found[1].rstrip(".,"))
-            if not self.counts and (found := _TASKS_OF_NODES.search(text)):
+            if found := _TASKS_OF_NODES.search(text):
                 self.counts = expand_counts(found[1])
         except TopologyError:
             return
         if found := _TASKS.search(text):
             self.total = int(found[1])
 
-    def _read_command(self, hosts: Sequence[str]) -> None:
-        """Read the hosts that mpirun fills one after the other, each with as many ranks as it says."""
+    def _read_command(self, hosts: Sequence[str], asked: re.Match[str] | None) -> None:
+        """Read the hosts that mpirun fills one after the other, each with as many ranks as it says.
+
+        Without numbers it is known only of one rank a host.
+        """
+        if not all(":" in host for host in hosts) and (asked is None or int(asked[1]) != len(hosts)):
+            return
         first = 0
         for host in hosts:
             name, _, slots = host.partition(":")

@@ -90,7 +90,7 @@ class OwnLines:
         """Take note of the node that a launch began on, and of its ranks."""
         node, count, host = (event.fields.get(name) for name in ("node_rank", "nproc_per_node", "host"))
         if isinstance(node, int) and isinstance(count, int) and isinstance(host, str):
-            self._events.of(line.where).homes.stand(node, host, range(node * count, (node + 1) * count))
+            self._events.of(line.where).homes.open(node, host, range(node * count, (node + 1) * count))
 
     def take_unread(self, number: int) -> None:
         """Take the events of kinds that no line of the log showed: its end was lost."""

@@ -274,7 +274,7 @@ def test_traceback_behind_a_prefix_that_calls_it_a_warning_ended_nothing(explain
 
 def test_out_of_memory_that_nccl_reports_is_a_cause(explain_text: Explain) -> None:
     verdict = explain_text("gpu-7:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 2 'out of memory'\n")
-    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "cuda_out_of_memory", "gpu-7")
+    assert (verdict.kind, verdict.cause, verdict.where.host) == ("cause", "nccl_gpu_memory", "gpu-7")
 
 
 def test_fields_before_a_message_say_who_wrote_it(explain_text: Explain) -> None:

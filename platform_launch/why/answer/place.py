@@ -299,7 +299,8 @@ def _with_host(told: Note, host: str | None) -> Note:
     """Return a note of ranks with the host that they have in common."""
     if host is None:
         return told
-    return note(told.id, **{**told.values, "ranks": note("ranks-on", ranks=told.values["ranks"], host=host)})
+    ranks = note("ranks-on", ranks=told.values["ranks"], host=host)
+    return replace(told, values={**told.values, "ranks": ranks})
 
 
 def _numbered_process(where: Location, event: Occurrence, homes: Homes) -> Location:

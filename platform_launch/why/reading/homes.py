@@ -20,6 +20,8 @@ _ITSELF = ("localhost", "localhost.localdomain", "127.0.0.1", "0.0.0.0", "::1", 
 _LISTS = frozenset(("command", "deepspeed", "map"))
 _MOST = 100_000
 _DIGITS = 5
+# What says on which host a rank runs stands at a line's beginning.
+_WITHIN = 300
 
 _NCCL = re.compile(r"NCCL INFO .*\brank (\d{1,7}) nranks (\d{1,7})\b")
 # What NCCL, Open MPI and UCX begin their lines with, and Ray, which leaves its head's address out.
@@ -243,7 +245,7 @@ class Homes:
             self.processes[host, process.lstrip("0")] = rank
 
     def _read_ranks(self, line: Line, preceding: Callable[[int], list[bytes]]) -> None:
-        text = line.text
+        text, short = line.text, line.text[:_WITHIN]
         if found := _DEEPSPEED.search(text):
             for host, ranks in _OF_A_HOST.findall(found[1]):
                 for rank in _numbers(ranks):
@@ -252,12 +254,12 @@ class Homes:
             self._read_outcome(_numbers(found[1]), line, preceding(_LINES_OF_AN_OUTCOME))
         elif found := _JOINED.search(text):
             self.stand(int(found[2]), found[1])
-        elif (found := _MAP_RANK.search(text)) and self._map_node:
+        elif (found := _MAP_RANK.search(short)) and self._map_node:
             self.live("map", int(found[1]), self._map_node)
         elif (found := _BOUND.search(text)) or (found := _RAY.search(text)):
             self._run(found[1], found[2], int(found[3]))
-        elif _OF_ANOTHER.search(text) is None and (
-            found := _GREETING.search(text) or _ON_HOST.search(text) or _HELLO.search(text)
+        elif _OF_ANOTHER.search(short) is None and (
+            found := _GREETING.search(short) or _ON_HOST.search(short) or _HELLO.search(short)
         ):
             named = {name.partition("_")[0]: value for name, value in found.groupdict().items() if value}
             self.live("greeting", int(named["rank"]), named["host"].rstrip("."))

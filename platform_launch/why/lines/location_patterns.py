@@ -73,7 +73,7 @@ FILE_RANK = re.compile(
     r"(?:rank[._-]?|std_log_process_)(\d{1,7})(?:[._-]|$)"
 )
 _FILE_ALONE = re.compile(r"([\w./=@-]{1,200}\.(?:log|out|err|txt|stdout|stderr)) *[:|] *")
-_RANK_ALONE = re.compile(r"\[(\d{1,6})\] *")
+_RANK_ALONE = re.compile(r"\[(\d{1,6})\]:? *")
 
 
 def ranks_in(text: str) -> dict[str, int]:

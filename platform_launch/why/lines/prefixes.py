@@ -127,6 +127,7 @@ _LONGEST_HEAD = 200
 _MOST_LEARNED = 24
 # It counts nodes, and calls them ranks.
 _SKYPILOT = re.compile(r"(?:head|worker\d*), rank=")
+_OLD_SKYPILOT = re.compile(r"node-(\d{1,6}) pid=")
 # CMake's tests number their output as srun does that of tasks; this line stands above it.
 _CTEST = re.compile(r"Test (?:command|timeout computed to be): ")
 # A worker that serves or trains a part of a model, as vLLM names it.
@@ -352,6 +353,8 @@ def _labelled(labels: str) -> dict[str, str | int]:
     place = place_in(labels) if labels else {}
     if "rank" in place and _SKYPILOT.match(labels):
         place["node"] = place.pop("rank")
+    if counted := _OLD_SKYPILOT.match(labels):
+        place["node"] = int(counted[1])
     if worker := _PARALLEL_WORKER.match(labels):
         place["worker"] = worker[2] or worker[1].strip("_ ").replace("_", " ")
     return place

@@ -21,7 +21,7 @@ _GOES_ON = re.compile(r" ?[a-z_,.;:)'\"\]]| \S|[0-9a-f]{8}")
 # What begins a line of its own.
 _BEGINS = re.compile(
     r'Traceback \(|\s+File "|\[rank\d|[\w.-]{1,40}: (?:error|warning|task)\b|\[?\d{4}-\d\d-\d\d[ T]'
-    r"|s(?:run|lurmstepd): |\w*(?:Error|Exception): "
+    r"|s(?:run|lurmstepd): |\w*(?:Error|Exception): |(?:bash|kubectl|mpiexec|mpirun|ssh|sudo|torchrun): "
 )
 # An apostrophe, which is no quote: couldn't, the user's.
 _APOSTROPHE = re.compile(r"(?<=[A-Za-z]{2})'(?=(?:s|t|re|ve|ll|d|m)\b)")

@@ -149,6 +149,10 @@ class Traceback:
         self.last_line = line
         self.end = line.number
         self.twins = 0  # tracebacks that began among its lines
+        self._of_rank = False  # true once a head named the rank that raised it
+        if opening and (of_rank := _OF_RANK.match(line.text)):
+            self._take_rank(int(of_rank[1]))
+            self.chain.fatal = True  # the exception that it belongs to stands above
 
     def take(self, line: Line) -> bool:
         """Read a line; return False if it says something of its own."""
@@ -256,8 +260,8 @@ class Traceback:
 
     def _take_rank(self, rank: int) -> None:
         """Begin with what a rank raised that a collective operation names; of several the first counts."""
-        if not self.chain.root:
-            self.chain.root = len(self.chain.links)
+        if not self._of_rank and not self.chain.root:
+            self._of_rank, self.chain.root = True, len(self.chain.links)
             if self.chain.where.rank != rank:
                 self.chain.where = Location(rank=rank)
 

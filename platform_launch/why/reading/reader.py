@@ -386,7 +386,8 @@ class LogReader:
             return
         if role is SignatureRole.SUMMARY and (ending := ending_in(raised.line)):
             self._events.end(ending)
-        if not match.signature.patterns and self._events.had_consequence(chain.where):
+        unknown = not match.signature.patterns and not chain.fatal
+        if unknown and self._events.had_consequence(chain.where):
             role = SignatureRole.SUSPECT
         match = self._catalogue.goes_on(match, (line.text for line in raised.more))
         where = _where(match, chain.where.filled(raised.line.where))

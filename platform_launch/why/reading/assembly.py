@@ -45,6 +45,11 @@ _BY_PLACE = (
         "shared_memory",
     ),
     (
+        re.compile(r" in (?:_tensor_to_object|\w*all_?gather\w*|\w*broadcast\w*)$"),
+        re.compile(r"UnpicklingError|pickle data was truncated|Ran out of input"),
+        "objects_garbled",
+    ),
+    (
         re.compile(r" in \w*sigterm\w*$", re.IGNORECASE),
         re.compile("^(?:SystemExit|KeyboardInterrupt)\\b"),
         "terminated",
@@ -115,9 +120,9 @@ class Assembly:
         if _FATAL.match(line.text):
             self._fatal = line.number
         if spawned := _SPAWNED.match(line.text):
-            self._announced[line.writer] = line.number, Location(local_rank=int(spawned[1]))
+            self.announce(line, Location(local_rank=int(spawned[1])))
         if unhandled := _UNHANDLED.search(line.text):
-            self._announced[line.writer] = line.number, Location(host=unhandled["host"])
+            self.announce(line, Location(host=unhandled["host"]))
         readings = self._open.get(line.writer, [])
         for reading in sorted(readings, key=lambda one: -len(one.traceback.prefix)):
             if line.text.startswith(reading.traceback.prefix) and self._give(line, reading):
@@ -143,6 +148,10 @@ class Assembly:
         self._open.setdefault(line.writer, []).append(reading)
         self._attention_ends = line.number + _ATTENTION_LINES
         return True
+
+    def announce(self, line: Line, where: Location) -> None:
+        """Take note of whose traceback the lines right below one are, if they are one."""
+        self._announced[line.writer] = line.number, where
 
     def ends_a_twin(self, line: Line) -> bool:
         """Tell whether a line may end a traceback that began among the lines of another one."""
@@ -232,7 +241,7 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
     if root.entry == "_worker_loop" and _FORKED_CUDA.search(root.message):
         return root, Match(catalogue["cuda_fork"], 0, NOWHERE)
     # What code raises of another package's, where something else failed, says only what the code made of it.
-    own = [link for link in chain.links if link is chain.links[0] or not link.is_borrowed]
+    own = [link for link in chain.links if link in (chain.links[0], root) or not link.is_borrowed]
     known = [(link, found) for one in own for link, found in _known(one, catalogue)]
     causes = [one for one in known if one[1].signature.role in (SignatureRole.CAUSE, SignatureRole.SUSPECT)]
     if causes:

@@ -286,6 +286,8 @@ class LogReader:
             elif block is None and not tells_of_end(line.text):  # above that stands the job's script
                 self._errors.hear_last_words(ending.line, [ending.where])
             self._events.end(ending)
+            if block is not None:
+                self._tracebacks.announce(line, ending.where)
         return block is not None or ending is not None
 
     def _take_match(self, line: Line, match: Match, *, of_scheduler: bool) -> bool:

@@ -105,6 +105,12 @@ class Raised:
         return name == "CancelledError" or (name == "TimeoutError" and not self.message)
 
     @property
+    def ends_well(self) -> bool:
+        """Tell whether the program only ended, by itself and without an error."""
+        asked = self.innermost is not None and "sigterm" in self.innermost.function.lower()
+        return self.type == "SystemExit" and self.message in ("", "0", "None") and not asked
+
+    @property
     def has_frames(self) -> bool:
         """Tell whether its traceback was printed, not its last line alone."""
         return self.frame is not None or self.innermost is not None

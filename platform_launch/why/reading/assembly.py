@@ -77,7 +77,10 @@ _TAKEN = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 _FORKED_CUDA = re.compile(r"CUDA [Ee]rror: initialization error")
 
 # Ray tells above a traceback without a head where the task ran that nobody asked for its result.
-_UNHANDLED = re.compile(r"Unhandled error \(suppress with .{0,80}\): ray::.*\bip=(?P<host>[\w.:-]+)")
+_UNHANDLED = re.compile(
+    r"(?:Unhandled error \(suppress with .{0,80}\): |Exception raised in creation task: .{0,120})"
+    r"ray::.*\bip=(?P<host>[\w.:-]+)"
+)
 
 # torch.multiprocessing.spawn numbers the processes of a node.
 _SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error")
@@ -256,11 +259,13 @@ def _telling_link(chain: Chain, catalogue: Catalogue) -> tuple[Raised, Match]:
 def _root(chain: Chain) -> Raised:
     """Return the first cause of a chain.
 
-    Of a lookup that failed it is what its handler raised on purpose, and of a wait that was broken off what
-    says for what the process waited.
+    Of a lookup that failed it is what its handler raised on purpose, of a wait that was broken off what says
+    for what the process waited, and below the end of a program what came up while it ended.
     """
     index = min(chain.root, len(chain.links) - 1)
-    while index + 1 < len(chain.links) and chain.links[index].only_stopped_waiting:
+    while index + 1 < len(chain.links) and (
+        chain.links[index].only_stopped_waiting or chain.links[index].ends_well
+    ):
         index += 1
     root = chain.links[index]
     for link in chain.links[index + 1 :]:

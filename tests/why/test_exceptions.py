@@ -331,3 +331,46 @@ def test_line_of_another_process_behind_a_message_is_no_part_of_it(
 def test_time_in_a_message_is_a_part_of_it(explain_text: Explain) -> None:
     said = "ValueError: no data of 2026-03-04 10:11:12, nor of run_2026-03-04 10:11:12.5"
     assert explain_text(uncaught(said)).title == said
+
+
+def test_program_that_ended_well_did_not_fail_of_that(explain_text: Explain) -> None:
+    ended = uncaught("SystemExit: 0")
+    cleanup = uncaught("ValueError: the writer is closed")
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    assert explain_text(ended + during + cleanup).title == "ValueError: the writer is closed"
+    refused = ended.replace("SystemExit: 0", "SystemExit: 3")
+    assert explain_text(refused + during + cleanup).title != "ValueError: the writer is closed"
+
+
+def test_what_a_rank_got_of_the_others_is_no_damaged_file(explain_text: Explain) -> None:
+    log = uncaught("_pickle.UnpicklingError: invalid load key, '\\x07'.")
+    assert explain_text(log).cause != "objects_garbled"
+    got = log.replace("in _call_impl", "in _tensor_to_object")
+    assert explain_text(got).cause == "objects_garbled"
+    # The innermost frame is pickle's where it is written in Python.
+    assert explain_text(log.replace("in _call_impl", "in all_gather_object")).cause == "objects_garbled"
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank2]: "])
+def test_what_ended_a_program_in_cpp_is_what_it_says_below(explain_text: Explain, prefix: str) -> None:
+    thrown = "terminate called after throwing an instance of 'gloo::IoException'\n"
+    what = "  what():  [pair.cc:9] Connection closed by peer [10.2.0.6]:4077\n"
+    aborted = f"{prefix}{thrown}{prefix}{what}{prefix}Aborted (core dumped)\n"
+    verdict = explain_text(aborted)
+    assert (verdict.cause, verdict.details["peer"]) == ("connection_lost", "10.2.0.6")
+    # What others lost after it does not explain it.
+    other = (
+        f"{prefix}Aborted (core dumped)\n[rank5]: RuntimeError: Connection closed by peer [10.2.0.6]:4077\n"
+    )
+    assert explain_text(other).cause == "abort"
+
+
+def test_function_in_which_a_program_crashed_is_named(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "[gn3:77:0:802] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)\n"
+        "==== backtrace (tid:    802) ====\n"
+        " 0 0x0000000000042990 __sigaction()  ???:0\n"
+        " 1 0x00000000000126b0 ibgda_make_queue()  ibgda.cpp:0\n"
+        " 2 0x000000000001aa80 nvshmemt_ibgda_connect()  ???:0\n"
+    )
+    assert (verdict.cause, verdict.details["library"]) == ("segfault", "ibgda_make_queue")

@@ -319,3 +319,19 @@ def test_a_worker_group_that_succeeded_is_no_end_with_an_error(explain_text: Exp
     finished = "INFO:torch.distributed.elastic.agent.server.api:Local worker group finished ({}). Waiting\n"
     assert explain_text(progress(3) + finished.format(state)).evidence == ()
     assert explain_text(progress(3) + finished.format("WorkerState.FAILED")).evidence != ()
+
+
+def test_what_the_launcher_raises_of_its_script_is_no_cause(explain_text: Explain) -> None:
+    elastic = "/env/lib/python3.11/site-packages/torchelastic"
+    verdict = explain_text(
+        "[ERROR] local_elastic_agent: [default] Worker group failed\nTraceback (most recent call last):\n"
+        f'  File "{elastic}/agent/server/local_elastic_agent.py", line 224, in _monitor_workers\n'
+        "    if self._process_context.join(timeout=-1):\n"
+        '  File "/env/lib/python3.11/site-packages/torch/multiprocessing/spawn.py", line 119, in join\n'
+        "    raise Exception(msg)\nException:\n\n-- Process 2 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        f'  File "{elastic}/distributed/launch.py", line 401, in wrapper_fn\n'
+        "    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)\n"
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.\n"
+    )
+    assert verdict.kind == "unknown"

@@ -179,3 +179,10 @@ def test_pod_is_told_by_the_command_that_shows_its_log(
 ) -> None:
     verdict = explain_text(above + UNRESOLVED)
     assert (verdict.cause, verdict.where.pod) == ("name_not_resolved", pod)
+
+
+def test_first_container_that_is_started_again_and_again_has_not_passed(explain_text: Explain) -> None:
+    waits = "Warning BackOff kubelet Back-off restarting failed container init-pytorch in pod fit_ml(7a)\n"
+    again = "  Normal   Started  1m (x3 over 8m)  kubelet  Started container init-pytorch\n"
+    assert explain_text(waits + again).cause == "pod_waits_for_master"
+    assert explain_text(waits + again.replace("init-pytorch", "pytorch")).cause != "pod_waits_for_master"

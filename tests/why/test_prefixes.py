@@ -76,6 +76,8 @@ STYLES: dict[str, tuple[Prefix, str]] = {
         lambda r, n: f"(worker{r}, rank={r}, pid=42{r}7, ip=10.0.0.{r}) ",
         "node 1, host 10.0.0.1",
     ),
+    "SkyPilot, older": (lambda r, n: f"(node-{r} pid=42{r}7, ip=10.0.0.{r}) ", "node 1, host 10.0.0.1"),
+    "rank in brackets and a colon": (lambda r, n: f"[{r}]: ", "rank 1"),
     "SkyPilot, one node": (lambda r, n: f"(head, rank={r}, pid=42{r}7) ", "node 1"),
     "srun --label": (lambda r, n: f" {r}: ", "task 1"),
     "srun --label over pdsh": (lambda r, n: f"{r}: gpu-0{r}: ", "host gpu-01, task 1"),

@@ -146,3 +146,26 @@ def test_node_of_ray_that_joined_late_is_no_failure(explain_text: Explain) -> No
         "{'node:10.9.0.4': 0.001, 'GPU': 1.0}. Add suitable ones.\n" + progress(30)
     )
     assert verdict.cause is None
+
+
+def test_exception_of_an_actor_at_its_start_is_not_a_kill_of_its_process(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "(Fit pid=7) Exception raised in creation task: The actor died because of an error raised in its "
+        "creation task, ray::Shard.__init__() (pid=912, ip=10.4.0.8, repr=<pool.Shard at 0x7f>)\n"
+        '(Fit pid=7)   File "/app/pool.py", line 31, in __init__\n'
+        "(Fit pid=7)     self.table = self.load(path)\n"
+        '(Fit pid=7)   File "/app/pool.py", line 44, in load\n'
+        "(Fit pid=7)     raise ValueError(columns)\n"
+        "(Fit pid=7) ValueError: columns 7 of 9\n"
+    )
+    assert (verdict.cause, verdict.title) == ("python_exception", "ValueError: columns 7 of 9")
+    assert verdict.where.host == "10.4.0.8"
+
+
+def test_job_that_rays_dashboard_did_not_take(explain_text: Explain) -> None:
+    above = uncaught("RuntimeError: Request failed with status code 500: Traceback (most recent call last):")
+    below = (
+        '  File "/opt/ray/job_head.py", line 71, in submit_job\n    await agent.submit(request)\n'
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected\n"
+    )
+    assert explain_text(above + below).cause == "ray_dashboard_failed"

@@ -130,3 +130,10 @@ def test_the_longest_line_of_a_log_need_not_go_on_in_the_one_below(explain_text:
     odd = uncaught("ValueError: the tokenizer of this corpus holds an odd number of merges which nobody had")
     verdict = explain_text(f"{odd}{below}\n")
     assert (verdict.cause, verdict.title.endswith(" nobody had")) == ("python_exception", True)
+
+
+def test_what_a_program_says_does_not_go_on_in_a_command_as_long_as_a_terminal(explain_text: Explain) -> None:
+    command = "$ mpirun --hostfile nodes.txt -np 16 python fit.py --epochs 90 --batch 512 --amp"
+    assert len(command) == 80
+    verdict = explain_text(f"{command}\nssh: Could not resolve hostname gn3: Name or service not known\n")
+    assert (verdict.cause, verdict.evidence[0].line) == ("ssh_name_unknown", 2)

@@ -221,3 +221,11 @@ def test_an_older_notebook_names_the_line_in_the_code_below_its_frame(explain_te
     assert code is not None
     assert (code.file, code.line, code.function) == ("~/proj/trainer.py", 89, "step")
     assert code.code == 'x = batch["pixels"]'
+
+
+def test_rank_whose_traceback_a_paste_begins_with_is_named(explain_text: Explain) -> None:
+    frames = '  File "/app/save.py", line 40, in plan\n    return self.planner.create()\n'
+    head = "Traceback (most recent call last): (RANK {})\n"
+    ended = "KeyError: 'layers.7'\n"
+    verdict = explain_text(head.format(5) + frames + ended + head.format(6) + frames + ended)
+    assert (verdict.title, str(verdict.where)) == ("KeyError: 'layers.7'", "rank 5")

@@ -222,3 +222,11 @@ def test_host_of_the_rank_that_waited_is_not_that_of_the_one_it_waited_for(
     explain_text: Explain, error: str
 ) -> None:
     assert explain_text(uncaught(error, "node17: [rank0]: ")).where == Location(rank=9)
+
+
+def test_traceback_in_what_a_launcher_lists_is_of_the_process_above_it(explain_text: Explain) -> None:
+    told = "".join(f"  {line}\n" for line in uncaught(ODD).splitlines()).lstrip()
+    listed = SUMMARY.replace("(pid: 4711)\n", f"(pid: 4711)\n  error_file: /tmp/e.json\n  traceback : {told}")
+    other = listed.replace(": 3 (", ": 1 (").replace("gn7", "gn9").replace(ODD, SHORT)
+    verdict = explain_text(listed + other)
+    assert (verdict.title, str(verdict.where)) == (ODD, "host gn7, rank 3")

@@ -23,6 +23,8 @@ _FEW_LINES = 2
 _LINES_OF_AN_ERROR = 4
 _LINES_OF_A_START = 20
 _VAGUE = 2
+# Of an exception in C++.
+_WHAT = "what(): "
 
 
 def caught_last(nodes: Sequence[NodeEvents], catalogue: Catalogue) -> Occurrence | None:
@@ -126,8 +128,14 @@ def _ended_after_another(event: Occurrence, others: Iterable[Occurrence]) -> boo
 
 
 def _reason_of(chosen: Occurrence, consequences: Iterable[Occurrence]) -> Occurrence:
-    """Return the reason that ends an error's own message, or that names the peer above; else the error."""
+    """Return the reason that ends an error's own message, or that names the peer above; else the error.
+
+    What C++ says of an exception that nobody caught stands right below the line of its end.
+    """
     for reason in consequences:
+        if reason.log == chosen.log and reason.start == chosen.number + 1 and _WHAT in reason.shown:
+            reason.where = reason.where.filled(chosen.where)
+            return reason
         if reason.log != chosen.log or chosen.signature.id not in reason.signature.explains:
             continue
         below, together = reason.number - chosen.number, NOWHERE in (chosen.where, reason.where)

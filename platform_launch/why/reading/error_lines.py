@@ -85,7 +85,7 @@ _OF_LAUNCHERS = re.compile(
     | ^==[ ]\d/\d[ ]
     | ^(?:srun:[ ]|slurmstepd:[ ]|-{5}|={5}|=[ ]{3}|\*{3}|Traceback|\s*File[ ]"|\s*[~^]+$|\+{1,5}[ ]\S)
     | ^\s*(?:error_file|exitcode|host|rank|time|traceback)\s*:
-    | ^\S+[ ]FAILED$
+    | ^\S+[ ]FAILED$ | ^Failures:$ | ^Root[ ]Cause[ ]\(first | ^\[\d+\]:$ | <NO_OTHER_FAILURES>
     | Process[ ]name: | Exit[ ]code: | non-zero | job[ ]to[ ]be[ ]terminated | Primary[ ]job
     | CalledProcessError | exited[ ]with | RUST_BACKTRACE | \d%\|
     """

@@ -374,3 +374,10 @@ def test_function_in_which_a_program_crashed_is_named(explain_text: Explain) -> 
         " 2 0x000000000001aa80 nvshmemt_ibgda_connect()  ???:0\n"
     )
     assert (verdict.cause, verdict.details["library"]) == ("segfault", "ibgda_make_queue")
+
+
+def test_rank_for_which_lightning_has_no_device(explain_text: Explain) -> None:
+    log = uncaught("IndexError: list index out of range").replace("in _call_impl", "in root_device")
+    assert explain_text(log).cause == "python_exception"
+    ours = log.replace("torch/nn/module.py", "pytorch_lightning/strategies/parallel.py")
+    assert explain_text(ours).cause == "invalid_device"

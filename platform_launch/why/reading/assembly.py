@@ -45,6 +45,11 @@ _BY_PLACE = (
         "shared_memory",
     ),
     (
+        re.compile(r"/(?:pytorch_)?lightning/\S+ in root_device$"),
+        re.compile("^IndexError: list index out of range"),
+        "invalid_device",
+    ),
+    (
         re.compile(r" in (?:_tensor_to_object|\w*all_?gather\w*|\w*broadcast\w*)$"),
         re.compile(r"UnpicklingError|pickle data was truncated|Ran out of input"),
         "objects_garbled",

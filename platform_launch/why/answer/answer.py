@@ -77,7 +77,8 @@ def verdict_of(
         notes.append(note("raised-handling", exception=shown(event.handling)))
     if event.ended_as:
         notes.append(note("ended-as", exception=shown(event.ended_as)))
-    notes += who_ended(where, nodes)
+    named = replace(where, host=None) != NOWHERE or any(n.id == "first-of-several" for n in notes)
+    notes += who_ended(where, nodes, process_known=named)
     if signature.id == "step_task_failed" and (one := left_out(nodes)) != NOWHERE:
         where = one if one.host else where
         notes.append(note("task-left-out", task=one.task or 0))

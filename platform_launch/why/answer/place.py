@@ -18,6 +18,8 @@ from platform_launch.why.reading.steps import StepEnd
 
 # What a signal did to single processes.
 _BY_SIGNAL = frozenset(("interrupted", "killed"))
+# What a handler of signals tells, in the process itself.
+_CRASHES = frozenset(("abort", "bus_error", "segfault"))
 _CANCELS = frozenset(("job_cancelled", "step_task_failed"))
 _BARRIERS = ("barrier_absent", "group_barrier_absent")
 _LOST = frozenset(("connection_lost", "store_lost"))
@@ -214,7 +216,7 @@ def common_place(places: Sequence[Location]) -> Location:
     return Location(host=hosts.pop()) if len(hosts) == 1 else NOWHERE
 
 
-def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
+def who_ended(where: Location, nodes: Sequence[NodeEvents], *, process_known: bool = True) -> list[Note]:
     """Say which tasks ended with an error, where the scheduler lists more than the answer names."""
     by_host: dict[tuple[str, int], list[int]] = {}
     for step in _steps(nodes):
@@ -224,11 +226,12 @@ def who_ended(where: Location, nodes: Sequence[NodeEvents]) -> list[Note]:
                 by_host.setdefault((place.host, step.exit_code), []).append(number)
     endings = [e for node_events in nodes for e in node_events.episode.endings]
     named = [e for e in endings if e.where.host and e.where.rank is not None]
-    told = {host for host, _ in by_host} | {*_ITSELF}
+    listed = {host for host, _ in by_host} | {*_ITSELF}
     for root in [e for e in named if e.is_root] or named:
-        if told.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
+        if listed.isdisjoint((root.where.host, (root.where.host or "").partition(".")[0])):
             by_host.setdefault((root.where.host or "", root.exit_code), []).append(root.where.rank or 0)
-    if not by_host or (_single(by_host) and where.host in {host for host, _ in by_host}):
+    told = where.host in {host for host, _ in by_host} and (process_known or min(by_host)[1] < 0)
+    if not by_host or (_single(by_host) and told):
         return []
     said = [
         _ended(_numbered(tasks), host, code) for (host, code), tasks in list(by_host.items())[:_MOST_NAMED]
@@ -284,8 +287,9 @@ def _at_home(where: Location, nodes: Sequence[NodeEvents], homes: Homes) -> Loca
         if ending.where.rank == where.rank and ending.where.host
     }
     hosts |= {w.host for event in all_events(nodes) for w in event.wheres if w.rank == where.rank and w.host}
-    if not hosts:
-        return where.filled(homes.of_rank(where.rank))
+    if not hosts and (home := homes.of_rank(where.rank)) != NOWHERE:
+        return where.filled(home)
+    hosts = hosts or _of_the_only_rank(nodes)
     return replace(where, host=max(hosts, key=len)) if len(set(map(_short, hosts))) == 1 else where
 
 
@@ -317,6 +321,14 @@ def _homes(nodes: Sequence[NodeEvents]) -> Homes:
         homes.merge(node_events.homes)
         homes.world = max(homes.world, *node_events.collectives.world_sizes, 0)
     return homes
+
+
+def _of_the_only_rank(nodes: Sequence[NodeEvents]) -> set[str]:
+    """Return the host on which a process crashed, where the logs speak of one rank only."""
+    events = list(all_events(nodes))
+    if len({w.rank for event in events for w in event.wheres} - {None}) != 1:
+        return set()
+    return {w.host for e in events if e.signature.id in _CRASHES for w in e.wheres if w.host}
 
 
 def _cancelled_on(nodes: Sequence[NodeEvents]) -> Location:

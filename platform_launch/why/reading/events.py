@@ -220,6 +220,13 @@ class NodeEvents:
         self._episode = Episode()
         self._decisive = Episode()
 
+    @property
+    def places(self) -> list[Location]:
+        """All places that its events, endings and tasks name."""
+        told = [where for event in all_events([self]) for where in event.wheres]
+        told += [one.where for one in self.episode.endings]
+        return told + [place for step in self.episode.steps for place in step.places]
+
     def stand_on(self, host: str) -> None:
         """Take the host that all of it ran on, for what names none."""
         there = Location(host=host)

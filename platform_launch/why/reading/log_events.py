@@ -28,6 +28,7 @@ from platform_launch.why.sources import LogSource
 
 _MOST_NODES = 2048
 _ENDED_ALONG = (-15, 143)
+_RANKS_OF_A_MACHINE = 8
 _MOST_LOOKS_AT_WORK = 200
 _MOST_LOOKS_FOR_PODS = 50
 
@@ -205,16 +206,28 @@ class LogEvents:
         for node_events in self._nodes.values():
             node_events.forget(until)
 
-    def finished(self, job: Location) -> list[NodeEvents]:
-        """Return the events of each node at the log's end; ``job`` is where all of it ran, if known."""
+    def finished(self, job: Location, stated: str | None = None) -> list[NodeEvents]:
+        """Return the events of each node at the log's end.
+
+        ``job`` is where all of it ran, if known; ``stated`` the host that its beginning names, maybe one of
+        several.
+        """
         self._leave_behind(self._scanner.number)
         self._go_on()
         for node_events in self._nodes.values():
             node_events.lines_read = self._scanner.lines_read
             node_events.collectives.end(self._scanner.lines_read)
-            if job.host is not None:
-                node_events.stand_on(job.host)
+        host = job.host or (stated if stated is not None and self._speak_of_one_machine() else None)
+        if host is not None:
+            for node_events in self._nodes.values():
+                node_events.stand_on(host)
         return list(self._nodes.values())
+
+    def _speak_of_one_machine(self) -> bool:
+        """Tell whether no host is named anywhere, and no more ranks than one machine may have."""
+        places = [place for node_events in self._nodes.values() for place in node_events.places]
+        named = any((place.host, place.pod, place.node) != (None, None, None) for place in places)
+        return not named and all((place.rank or 0) < _RANKS_OF_A_MACHINE for place in places)
 
     def _go_on(self) -> None:
         """Take what work went on after for none of a failure, where nothing below tells of one."""

@@ -28,6 +28,7 @@ from platform_launch.why.reading.own_lines import OwnLines
 from platform_launch.why.reading.pods import LINES_OF_A_DESCRIPTION, pod_in_row, pod_of, speaks_of_a_pod
 from platform_launch.why.reading.quoted import is_quoted
 from platform_launch.why.reading.remarks import last_line, not_read
+from platform_launch.why.reading.stated_host import stated_host
 from platform_launch.why.reading.steps import StepEnd, StepReader
 from platform_launch.why.reading.surroundings import Surroundings
 from platform_launch.why.sources import LogSource
@@ -117,7 +118,8 @@ class LogReader:
         self._at_end = True
         self._close_tracebacks()
         self._own.take_unread(self._scanner.lines_read + 1)
-        return self._events.finished(self._job[1].filled(self._attempts.place))
+        stated = stated_host(plain(data) for data in self._scanner.beginning)
+        return self._events.finished(self._job[1].filled(self._attempts.place), stated)
 
     def _begin_again(self, raw: RawLine) -> None:
         """Take a line with which the log's first ones come again for the beginning of another attempt."""

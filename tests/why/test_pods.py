@@ -34,6 +34,23 @@ def test_description_of_a_pod_names_it_and_its_node(explain_text: Explain) -> No
 
 
 @pytest.mark.parametrize(
+    ("command", "pod"),
+    [
+        ("kubectl describe pod -n ml sft-worker-1", "sft-worker-1"),
+        ("$ kubectl describe pod sft-worker-1", "sft-worker-1"),
+        ("$ kubectl describe pod -l app=sft", None),
+    ],
+)
+def test_description_without_its_name_is_of_the_pod_of_the_command(
+    command: str, pod: str | None, explain_text: Explain
+) -> None:
+    verdict = explain_text(
+        f"{command}\nContainers:\n  pytorch:\n    State:          Terminated\n      Reason:       OOMKilled\n"
+    )
+    assert (verdict.cause, verdict.where.pod) == ("out_of_memory_kill", pod)
+
+
+@pytest.mark.parametrize(
     ("state", "code"),
     [
         ("    Last State:     Terminated\n      Reason:       Error\n      Exit Code:    3\n", 3),

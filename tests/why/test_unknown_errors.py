@@ -277,3 +277,34 @@ def test_code_in_rust_that_panicked_is_told_where_the_process_aborted(explain_te
     # Where its own message is known, that answers.
     taken = "thread 'main' panicked at src/server.rs:17:4:\nAddrInUse, message: \"Address already in use\"\n"
     assert explain_text(taken).cause == "port_in_use"
+
+
+ABORTED = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
+
+
+def test_what_a_program_says_before_it_calls_mpi_abort_is_its_reason(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "mesh: the grid must be at least 4 cells wide\n"
+        "Command error:\n"
+        "  ps: /opt/lib/libuuid.so.1: no version information available (required by /lib64/libblkid.so.1)\n"
+        + ABORTED
+    )
+    assert (verdict.kind, first_line(verdict), str(verdict.where)) == ("unknown", 1, "rank 2")
+
+
+def test_a_heading_above_a_harmless_line_is_no_error(explain_text: Explain) -> None:
+    harmless = "tool: /opt/lib/libz.so.1: no version information available (required by tool)\n"
+    assert explain_text(f"Command error:\n{harmless}step 1\n").kind == "nothing"
+
+
+def test_the_message_of_a_cpp_exception_may_have_several_lines(explain_text: Explain) -> None:
+    verdict = explain_text(
+        "terminate called after throwing an instance of 'mesh::InputError'\n"
+        "  what():  \n"
+        "--- mesh input ---\n"
+        "unknown keyword: WIDHT\n"
+        "[gn07:41710] *** Process received signal ***\n"
+        "[gn07:41710] Signal: Aborted (6)\n"
+    )
+    assert verdict.first_error is not None
+    assert verdict.first_error.text == "mesh::InputError: --- mesh input --- unknown keyword: WIDHT"

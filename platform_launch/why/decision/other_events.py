@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -108,8 +109,10 @@ def folded(chosen: Occurrence | None, events: Sequence[Occurrence]) -> tuple[Con
         ranks = {w.rank for e in same for w in e.wheres if w.rank is not None} - {place.rank}
         lines = sum(event.count for event in same)
         if ranks:
-            who = f"{len(ranks)} other rank" + ("s" if len(ranks) > 1 else "")
-            folded.append(Consequence(signature.id, f"{who} then {signature.folded}", len(ranks)))
+            one = len(ranks) == 1
+            who = "1 other rank" if one else f"{len(ranks)} other ranks"
+            did = re.sub(r"^were\b", "was", signature.folded) if one else signature.folded
+            folded.append(Consequence(signature.id, f"{who} then {did}", len(ranks)))
         else:
             times = f"{lines} line" + ("s" if lines > 1 else "")
             folded.append(Consequence(signature.id, f"others {signature.folded} ({times})", lines, "lines"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import islice, takewhile
 
 from platform_launch.events import marked
 from platform_launch.why.lines.line import Line, Location, parse, shown
@@ -109,8 +111,9 @@ _WHAT = re.compile(r"\s{0,8}what\(\):\s+")
 _TELLS = re.compile(r"[A-Za-z\d]{2}\W*\s\S*[A-Za-z\d]{2}")
 _MOST_LOOKS_FOR_WORDS = 200
 _LINES_OF_LAST_WORDS = 24
-# Below a line that only introduces a message.
+# Below a line that only introduces a message; that of a C++ exception may have several.
 _LINES_OF_WORDS = 2
+_LINES_OF_A_MESSAGE = 8
 _TRACEBACK = b"Traceback (most recent call last)"
 
 
@@ -127,10 +130,16 @@ class ErrorLines:
     def take(self, line: Line) -> None:
         """Keep a line that looks like an error, and that nothing else knows."""
         below = self._scanner.following(_LINES_OF_WORDS)
-        if introduces(line.text) and any(_TRACEBACK in data for data in below):
-            return
+        if introduces(line.text):
+            if any(_TRACEBACK in data for data in below):
+                return
+            first = self._text_of(next(filter(bytes.strip, below), b""))
+            if self._catalogue.is_noise(first.strip()):
+                return
         if below and _CODE_OF_FRAME.match(line.text) and _BELOW_CODE.match(self._text_of(below[0])):
             return
+        if _WHAT.match(line.text):
+            below = self._scanner.following(_LINES_OF_A_MESSAGE)
         error = self._error_at(line, below, clear=says_error(line))
         if error.clear:
             self._events.outlive_error(line.where)
@@ -157,6 +166,8 @@ class ErrorLines:
             return
         at = line.number - last.number
         words = self._error_at(last, above[: at - 1][::-1], clear=gives_reason(last))
+        if len(places) == 1:
+            words = replace(words, where=words.where.filled(places[0]))
         node_events.last_words = words
         if words.clear and self._catalogue.match(last.text) is None:
             self._events.err(words, line.where)
@@ -166,11 +177,17 @@ class ErrorLines:
         text = line.shown
         if (what := _WHAT.match(line.text)) and (thrown := self._thrown_above(line)):
             text = shown(f"{thrown}: {line.text[what.end() :]}")
-        if introduces(line.text) and (data := next(filter(bytes.strip, below), b"")):
-            message = parse(line.number + 1, data, self._prefixes).text
-            text = text if self._catalogue.match(message) else shown(f"{text} {message.strip()}")
+        if introduces(line.text):
+            told = (parse(0, data, self._prefixes) for data in below if data.strip())
+            goes_on = takewhile(lambda one: self._goes_on(line, one), told)
+            for message in islice(goes_on, _LINES_OF_A_MESSAGE if what else 1):
+                text = shown(f"{text} {message.text.strip()}")
         where = line.where.filled(self._events.source.where)
         return FirstError(self._events.source.name, line.number, text, where, clear)
+
+    def _goes_on(self, line: Line, below: Line) -> bool:
+        """Tell whether a line below one that introduces a message may be of that message."""
+        return below.where.host in (None, line.where.host) and self._catalogue.match(below.text) is None
 
     def _text_of(self, data: bytes) -> str:
         return parse(0, data, self._prefixes).text
@@ -226,7 +243,8 @@ def last_words(above: Iterable[tuple[Line, bytes]]) -> Line | None:
         if shows_work(data):
             break
         text = line.text[:_LONGEST]
-        tells = _TELLS.search(text) and not line.mild and not _OF_A_PERSON.search(text)
+        tells = _TELLS.search(text) is not None and not line.mild and not _OF_A_PERSON.search(text)
+        tells = tells and (bool(telling) or not introduces(text))
         if tells and not _OF_LAUNCHERS.search(text) and not _OF_AN_END.search(text):
             telling.append(line)
     for says_why in (says_error, gives_reason):

@@ -48,7 +48,11 @@ _WITH_VALUE = frozenset(
     -c -l -n
     """.split()  # noqa: SIM905
 )
+_DESCRIBES = re.compile(
+    rb"(?:[^\s$#]{0,100}[$#] ?)?\s{0,4}(?:kubectl|oc) (?P<words>(?:\S{1,100} ){0,6}?describe [^|;&]{1,300})"
+)
 _POD_NAME = re.compile(r"(?:pods?/|po/)?(?P<pod>[a-z0-9][a-z0-9.-]{0,252})")
+_PODS = frozenset(("po", "pod", "pods"))
 _TOP_LINES = 3
 LINES_BELOW_A_COMMAND = 300
 _NAME = re.compile(rb"Name:[ \t]+(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s*$")
@@ -111,11 +115,25 @@ def pod_of(text: str, named: str | None, preceding: Iterable[bytes]) -> Location
                 return Location(pod=assigned["pod"].decode(), host=assigned["host"].decode())
         elif node := _NODE.match(data):
             host = node["host"].decode()
-        elif described := _NAME.match(data):
-            if pod in (None, described["pod"].decode()):
-                return Location(pod=described["pod"].decode(), host=host)
-            return Location(pod=pod)
+        elif described := _named_in_description(data):
+            return Location(pod=described, host=host) if pod in (None, described) else Location(pod=pod)
     return Location(pod=pod, host=host)
+
+
+def _named_in_description(data: bytes) -> str | None:
+    """Return the pod that the first line of a description names, or the command whose output that is."""
+    if named := _NAME.match(data):
+        return named["pod"].decode()
+    if b" describe " not in data or (command := _DESCRIBES.fullmatch(data.strip())) is None:
+        return None
+    words, named_so = iter(command["words"].decode(errors="replace").split()), list[str]()
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            named_so.append(word)
+    kind, _, name = " ".join(named_so[1:]).replace("/", " ").partition(" ")
+    return name if kind in _PODS and _POD_NAME.fullmatch(name) else None
 
 
 def was_placed(text: str, following: Iterable[bytes]) -> bool:

@@ -63,6 +63,8 @@ _ENDS_BY_ORDER = re.compile(
 _STORE = re.compile(r"/elastic/rendezvous/c10d_rendezvous_backend\.py$")
 # What MPICH ends the first line of an error with, which says which rank has it; the cause stands below.
 _STACK = "error stack:"
+# What MPI says of a program that ended itself, mostly below its reason.
+_GAVE_UP = "mpi_abort"
 # What Python's faulthandler writes below a crash, one stack a thread.
 _DUMPS = "Fatal Python error: "
 _THREAD = re.compile(r"(?:(Current thread)|Thread) 0x[\da-f]{4,16} .{0,40}\(most recent call first\):")
@@ -324,6 +326,8 @@ class LogReader:
             where = pod_in_row(line.text)
         if (where.host, where.rank, where.pod) == (None, None, None):
             where = replace(where, host=self._around.host_of_prompt(line.text))
+        if signature.id == _GAVE_UP:
+            self._errors.hear_last_words(line, [where])
         kept = self._events.add(match, role, line, where, raised, writer=line.where)
         kept.mention = kept.mention and mention if kept.count > 1 else mention
         return kept.count < MOST_REPEATS

@@ -255,7 +255,8 @@ LAST = (
 def test_machine_that_nccl_does_not_make_out(explain_text: Explain) -> None:
     verdict = explain_text(uncaught(LAST.format("Attribute busid of node nic not found")))
     assert (verdict.cause, verdict.retry) == ("nccl_machine", None)
-    assert explain_text(uncaught(LAST.format("Error: no way"))).cause == "nccl_system_error"
+    other = explain_text(uncaught(LAST.format("Error: no way")))
+    assert (other.cause, other.details["warning"]) == ("nccl_internal_error", "Error: no way")
 
 
 def test_line_of_mpi_s_network_alone_is_none_of_the_storage(explain_text: Explain) -> None:
@@ -445,3 +446,28 @@ def test_nccl_names_the_gpu_of_the_process_that_broke_off(explain_text: Explain)
     assert (refused.cause, str(refused.where)) == ("ib_gpu_memory", "host gpu-a17, GPU 0")
     # What NCCL says else is not of the process that raised.
     assert str(explain_text(broken + closed).where) == ""
+
+
+ENDED = "x3006c0s1b0n0.hsn.cm.example.org: rank 0 exited with code 2\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("GPUassert: out of memory single_join.cu 250", "cuda_out_of_memory"),
+        ("cudaCheckError() failed at main.cu:34 : out of memory", "cuda_out_of_memory"),
+        ("Cuda error in file 'main.cu' in line 34 : out of memory.", "cuda_out_of_memory"),
+        ("GPUassert: out of memory src/relation.hip 559", "device_out_of_memory"),
+        ("GPUassert: invalid argument src/relation.hip 561", "cuda_call_refused"),
+        ("CUDA Runtime Error: too many resources requested for launch", "cuda_call_refused"),
+        ("GPUassert: initialization error main.cu 12", "cuda_start"),
+        ("GPUassert: unknown error main.cu 40", "cuda_error"),
+    ],
+)
+def test_what_programs_own_checks_say_of_a_call(said: str, cause: str, explain_text: Explain) -> None:
+    verdict = explain_text(f"{said}\n{ENDED}")
+    assert (verdict.cause, verdict.where.rank) == (cause, 0)
+
+
+def test_pinned_memory_is_none_of_the_gpu(explain_text: Explain) -> None:
+    assert explain_text("cudaMallocHost() failed at a.cu:3 : out of memory\n").cause != "cuda_out_of_memory"

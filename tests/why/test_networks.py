@@ -310,3 +310,22 @@ def test_why_a_rank_did_not_get_the_id_of_nccl(explain_text: Explain, error: str
     raised = f"torch.distributed.DistBackendError: {asked} by key '0', but store->get('0') got error: {error}"
     verdict = explain_text(uncaught(raised, "[rank5]: "))
     assert (verdict.kind, verdict.cause, verdict.where.rank) == ("consequence", cause, 5)
+
+
+BUSY = "hfi_userinit_internal: Warning: assign_context command failed: Device or resource busy\n"
+
+
+def test_host_in_front_of_what_omni_path_says(explain_text: Explain) -> None:
+    at = "gn-2.lan.4711"
+    verdict = explain_text(f"{at}PSM2 can't open hfi unit: -1 (err=23)\n{at}{BUSY}")
+    assert (verdict.cause, verdict.where.host) == ("mpi_network", "gn-2.lan")
+    assert "PSM2_SHAREDCONTEXTS" in verdict.fix
+
+
+def test_program_of_mpi_that_no_launcher_started(explain_text: Explain) -> None:
+    stack = "MPID_Init(1139)..............:\nMPIDI_OFI_mpi_init_hook(1678):\nMPIDU_bc_table_create(309)...:\n"
+    verdict = explain_text(
+        "Abort(3712655) on node 0 (rank 0 in comm 0): Fatal error in PMPI_Init_thread: Other MPI error, "
+        f"error stack:\nMPIR_Init_thread(138)........:\n{stack}"
+    )
+    assert (verdict.cause, verdict.where.rank) == ("mpi_no_launcher", 0)

@@ -429,7 +429,7 @@ REFUSED_BY_A_PEER = (
             "cause",
             "nccl_rank_count",
         ),
-        ("UNKNOWN: Failed to start RPC server", "cause", "port_in_use"),
+        ("UNKNOWN: Failed to start RPC server", "cause", "jax_coordinator_port"),
         (
             "ALREADY_EXISTS: Different local topology for node 2 has been set previously.",
             "consequence",

@@ -33,24 +33,23 @@ STEMS = """
     fatal finite forbidden found gated glibc globalrank hccl heartbeat horovodrun hostfile ibvwc
     identification illegal imagepull imex import inactive incarnation inconsistent initialized insufficient
     interface interrupt invalid jaxworker kernel kill launchopened libibverbs locked lossinf lossnan lost
-    lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpiexec mpifinalize mpiinit mpirun
-    munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks nvidiacontainer nvml
-    nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix
+    lustre mdrun memlimit mismatch missing mklthread mlx mnnvl mountnfs mpidu mpiexec mpifinalize mpiinit
+    mpirun munge must nbytes netcc neth ninja nodelist nodenotready nonzero noticed nranks nvidiacontainer
+    nvml nvrm nvrtc offline ompi oomreaper option ordinal outofme panic permitted pickling pluginload pmix
     populate preempt pressure pullaccess qsub quota ratelimit rdzvendpoint readonly recognized reduction
-    refused relaunch remapp requeue reset resolve resource restart resubmit retrieved retrying route
-    runlimit segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint
-    signal sigquit sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported
-    symbol taint termadmin termination termowner throttl timeout toomany traceback trainerfit
-    trainingfinished truncated unable unauthor unbound undefined unhandled unknown unreachable vendor
-    walltime watchdog worldsize wtermsig
+    refused relaunch remapp requeue reset resolve resource restart resubmit retrieved retrying route runlimit
+    segfault segmentation severe shared shutdown shutting sigabrt sigbus sighup sigill sigint signal sigquit
+    sigsegv sigterm sigusr slowdown socketcc socketh stalled statedict subset supported symbol taint termadmin
+    termination termowner throttl timeout toomany traceback trainerfit trainingfinished truncated unable
+    unauthor unbound undefined unhandled unknown unreachable vendor walltime watchdog wexit worldsize wtermsig
 """.split()  # noqa: SIM905 - a hundred words read best as text
 WHOLE_WORDS = """
-    activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef
-    eh ei ej el ended ending eof err exit extensions ez file find finished flag full gtl hello hnp
-    host[a-z]* inf joined link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom
-    orte outside override pipe port progress prte ready registered same see slots slurmntasks
-    slurmntaskspernode slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate
-    terminated timed unhealthy use using wandb warn worldrank xid
+    activate asked backtrace bind bound bus cant conda createsession dead deleted detected died down ecc ef eh
+    ei ej el ended ending eof err exit extensions ez file find finished flag full gtl hello hnp host[a-z]* inf
+    joined link locks lost many mca mce mcw memory minimum module nan nfs npu numtasks oom orte outside
+    override pipe port progress prte ready registered same see slots slurmntasks slurmntaskspernode
+    slurmtaskspernode slurmtaskspernodex space stale startup stuck such sxid terminate terminated timed
+    unhealthy use using wandb warn worldrank xid
 """.split()  # noqa: SIM905
 # What is searched for in place of the whole words, since their bounds cost GNU grep a quarter of its speed,
 # and of stems of three letters. As grep -E and Python read them without case; none holds a longer stem.

@@ -13,6 +13,7 @@ _OUTRIGHT = re.compile(
     r"[\w./-]*(?:Error|Exception)\b|\s*what\(\): |\S*python[\d.]*: "
     r"|ERROR: (?:LoadError: )?SystemError: |(?:.*\s)?libgomp: "
     r"|.*(?:(?:NCCL|CCOM) WARN|\|CCL_ERROR\|)|(?:CUDA|cuda|Cuda) ?[Ee]rror\D{0,9}\d+\s*$|forrtl: severe"
+    r"|\s*GPUassert: |\s*cuda\w{1,20}\(\) failed at |\s*C(?:uda|UDA) (?:error in file|Runtime Error)\b"
     r"| ?on Pe \d"  # NAMD, below its line that says FATAL ERROR
     r"|(?:\S{1,80}:\d+\] )?[A-Z]{3,5} out of memory\. (?:\w+ )?[Tt]ried to allocate "
 )
